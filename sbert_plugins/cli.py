@@ -1,0 +1,226 @@
+"""The command line: ``sbert-plugins train | evaluate | methods``. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sbert_plugins import __version__, recipes
+
+_DATA_VARIABLE = "SBERT_PLUGINS_DATA"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return 0, or 2 after one line about what is wrong."""
+    options = build_parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("sbert_plugins").setLevel(logging.INFO)
+    try:
+        options.run(options)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        if options.debug:
+            raise
+        print(f"sbert-plugins: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("sbert-plugins: interrupted.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser without importing torch."""
+    parser = argparse.ArgumentParser(
+        prog="sbert-plugins",
+        description="Self-supervised sentence embeddings: train with a paper's recipe, evaluate, list the methods.",
+    )
+    parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_train(commands)
+    _add_evaluate(commands)
+    methods = commands.add_parser("methods", help="list the methods, their papers and the columns they read")
+    methods.set_defaults(run=_methods)
+    return parser
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    train = commands.add_parser(
+        "train",
+        help="train an encoder on sentences with a method's recipe",
+        description="Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain "
+        "sentence-transformers), checkpoints/ and results.json. Where --data-dir is set, STS-B dev selects the checkpoint.",
+    )
+    train.add_argument("method", choices=list(recipes.RECIPES), metavar="METHOD", help=", ".join(recipes.RECIPES))
+    train.add_argument(
+        "text",
+        nargs="?",
+        metavar="TEXT",
+        help="a text file with a sentence a line; parquet, csv or jsonl; .gz too; or a dataset on the Hub "
+        f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences)",
+    )
+    train.add_argument(
+        "--column", help="column of a table or Hub dataset (default: text, or its only column of strings)"
+    )
+    train.add_argument("--limit", type=int, help="use the first LIMIT sentences")
+    train.add_argument(
+        "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
+    )
+    train.add_argument("--output", required=True, help="a new or empty directory")
+    train.add_argument(
+        "--offline", action="store_true", help="use no network: encoder and text from installed packages"
+    )
+    _add_data(train)
+    settings = train.add_argument_group("settings (default: the paper's)")
+    settings.add_argument("--epochs", type=float)
+    settings.add_argument("--max-steps", type=int, help="stop after this many updates")
+    settings.add_argument("--batch-size", type=int)
+    settings.add_argument("--gradient-accumulation-steps", type=int)
+    settings.add_argument("--learning-rate", type=float)
+    settings.add_argument("--max-seq-length", type=int)
+    settings.add_argument("--eval-steps", type=int)
+    settings.add_argument("--pooling", choices=["cls", "mean"], help="for a plain transformer")
+    settings.add_argument("--seed", type=int, default=42)
+    settings.add_argument(
+        "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
+    )
+    train.set_defaults(run=_train)
+
+
+def _add_evaluate(commands: argparse._SubParsersAction) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="score models on the seven STS tasks",
+        description="Print Spearman x 100 on STS12-16, STS-B and SICK-R (SentEval 'all'), from --data-dir or from the Hub. "
+        "With --offline and no data directory: on the package's own graded pairs.",
+    )
+    evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
+    evaluate.add_argument(
+        "--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set"
+    )
+    evaluate.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
+    evaluate.add_argument("--batch-size", type=int, default=128)
+    evaluate.add_argument("--offline", action="store_true", help="use no network")
+    _add_data(evaluate)
+    evaluate.set_defaults(run=_evaluate)
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-dir",
+        default=os.environ.get(_DATA_VARIABLE),
+        help=f"directory with the folder sts (default: the environment variable {_DATA_VARIABLE})",
+    )
+
+
+def _methods(options: argparse.Namespace) -> None:
+    rows = [("method", "paper", "loss", "columns", "what it does")]
+    rows += [(r.method, f"{r.name}, {r.paper}", r.loss, r.columns, r.equation) for r in recipes.RECIPES.values()]
+    _print_table(rows)
+    print()
+    for recipe in recipes.RECIPES.values():
+        print(f"{recipe.name}: {recipe.url}")
+
+
+def _train(options: argparse.Namespace) -> None:
+    recipes.check_output(options.output)
+    _go_offline(options)
+    from sbert_plugins import data, evaluation
+
+    recipe = recipes.RECIPES[options.method]
+    text = options.text or (recipes.offline_sentences_path() if options.offline else recipes.DEFAULT_TEXT)
+    sentences = data.read_sentences(text, column=options.column, limit=options.limit)
+    is_demo = options.offline and options.model is None
+    settings = recipes.with_changes(
+        recipe.offline if is_demo else recipe.settings,
+        epochs=options.epochs,
+        max_steps=options.max_steps,
+        batch_size=options.batch_size,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
+        learning_rate=options.learning_rate,
+        max_seq_length=options.max_seq_length,
+        eval_steps=options.eval_steps,
+        pooling=options.pooling,
+    )
+    if is_demo:
+        model = recipes.offline_encoder(max_seq_length=settings.max_seq_length)
+    else:
+        model = recipes.build_encoder(
+            options.model or recipes.DEFAULT_MODEL, pooling=settings.pooling, max_seq_length=settings.max_seq_length
+        )
+    results = recipes.train(
+        options.method,
+        sentences,
+        model,
+        output=options.output,
+        settings=settings,
+        seed=options.seed,
+        bf16=options.bf16,
+        dev=evaluation.load_sts("STS-B dev", options.data_dir) if options.data_dir else None,
+        probes={"graded pairs": recipes.graded_pairs()},
+        report=print,
+    )
+    print()
+    rows = [("Spearman x 100", "before", "after")]
+    rows += [(name, f"{score:.2f}", f"{results['after'][name]:.2f}") for name, score in results["before"].items()]
+    _print_table(rows)
+    path = Path(options.output) / "model"
+    print(
+        f'\n{results["steps"]} steps in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
+    )
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    _go_offline(options)
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins import evaluation
+
+    if options.offline and not options.data_dir:
+        pairs = recipes.graded_pairs()
+        rows = [("model", "graded pairs")]
+        rows += [(name, f"{recipes.score(SentenceTransformer(name), pairs):.2f}") for name in options.models]
+    else:
+        from_hub = options.hub or not options.data_dir
+        suite = evaluation.STSSuiteEvaluator(
+            options.data_dir,
+            hub=from_hub,
+            sick=options.sick or ("all" if from_hub else "test"),
+            batch_size=options.batch_size,
+            show_progress_bar=True,
+        )
+        if suite.sick == "all":
+            print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
+        rows = [("model", *evaluation.TASKS, "average")]
+        for name in options.models:
+            scores = suite(SentenceTransformer(name))
+            rows.append((name, *(f"{score:.2f}" for score in scores.values())))
+    _print_table(rows)
+
+
+def _go_offline(options: argparse.Namespace) -> None:
+    if options.offline:
+        # Read by huggingface_hub when it is imported, which has not happened yet.
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns: text to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    is_number = [
+        all(row[i].replace(".", "", 1).replace("-", "", 1).isdigit() for row in rows[1:]) for i in range(len(widths))
+    ]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

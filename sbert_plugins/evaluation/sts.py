@@ -1,0 +1,230 @@
+"""Semantic textual similarity: the seven tasks of the papers from one pass over the sentences."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.evaluation import BaseEvaluator
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+DATA_VARIABLE = "SBERT_PLUGINS_DATA"
+TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+
+# task -> (files under <data>/sts, dataset on the Hub, split, lowest and highest score)
+_SOURCES = {
+    **{f"STS{year}": ([f"sts{year}.tsv"], f"mteb/sts{year}-sts", "test", 0, 5) for year in range(12, 17)},
+    "STS-B": (["stsb_test.tsv"], "mteb/stsbenchmark-sts", "test", 0, 5),
+    "STS-B dev": (["stsb_dev.tsv"], "mteb/stsbenchmark-sts", "validation", 0, 5),
+    "SICK-R": (["sick_test.tsv"], None, "test", 1, 5),
+    "SICK-R all": (["sick_train.tsv", "sick_trial.tsv", "sick_test.tsv"], "mteb/sickr-sts", "test", 1, 5),
+}
+
+
+class ScoredPairs(NamedTuple):
+    """Sentence pairs with their gold scores, as three lists of one length."""
+
+    sentences1: list[str]
+    sentences2: list[str]
+    scores: list[float]
+
+
+class STSSuiteEvaluator(BaseEvaluator):
+    """STS12 to STS16, STS-B and SICK-R in the SentEval "all" protocol: the table of every paper in this field.
+
+    Each task is the Spearman correlation, times 100, of cosine similarity and gold score over the concatenation of the
+    task's subsets. All tasks share one ``encode`` call over the distinct sentences (37,700 places, 26,083 sentences).
+    Every task and the mean are returned, logged and written into the model card.
+
+    Args:
+        data_dir: A directory with the folder ``sts``, by default the one in the environment variable
+            ``SBERT_PLUGINS_DATA``. Files ``sts12.tsv`` to ``sts16.tsv``, ``stsb_test.tsv`` and ``sick_test.tsv`` with the
+            tab-separated fields subset, score, sentence1, sentence2, without header or quoting.
+        hub: Read the tasks from the Hugging Face Hub (mteb's copies) whatever ``data_dir`` is. It is also what happens
+            when there is neither ``data_dir`` nor the variable.
+        tasks: A selection of :data:`TASKS`.
+        sick: ``"test"`` takes the 4,927 test pairs as SentEval and the papers do, ``"all"`` the 9,927 pairs that mteb
+            scores. The Hub has the second only.
+        batch_size: Sentences an encoder call.
+        show_progress_bar: Whether ``encode`` shows its bar.
+        name: Prefix of the metric names.
+        write_csv: Whether to append to ``sts_suite_results.csv`` in the evaluator's output path.
+
+    Raises:
+        ValueError: On an unknown task, a malformed row (file and line), a score out of range, embeddings that are not finite.
+        FileNotFoundError: On a missing data directory or task file.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from sbert_plugins import evaluation
+        >>> evaluator = evaluation.STSSuiteEvaluator()
+        >>> evaluator(SentenceTransformer("all-MiniLM-L6-v2"))["avg7"]  # doctest: +SKIP
+        78.87...
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        hub: bool = False,
+        tasks: Sequence[str] = TASKS,
+        sick: Literal["test", "all"] = "test",
+        batch_size: int = 128,
+        show_progress_bar: bool = False,
+        name: str = "",
+        write_csv: bool = True,
+    ) -> None:
+        super().__init__()
+        unknown = [task for task in tasks if task not in TASKS]
+        if unknown or not tasks:
+            raise ValueError(f"tasks must be a selection of {', '.join(TASKS)}, got {list(tasks)}.")
+        if sick not in ("test", "all"):
+            raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
+        self.sick = sick
+        self.batch_size = batch_size
+        self.show_progress_bar = show_progress_bar
+        self.name = name
+        self.write_csv = write_csv
+        self.average_key = f"avg{len(tasks)}"
+        self.primary_metric = self.average_key
+        self.pairs = {
+            task: load_sts("SICK-R all" if task == "SICK-R" and sick == "all" else task, data_dir, hub=hub)
+            for task in tasks
+        }
+
+    def __call__(
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Encode the distinct sentences once and return ``{task: Spearman x 100}`` with the average."""
+        # dict.fromkeys keeps the order of first appearance: the same sentences give the same batches every time.
+        row = {
+            sentence: i
+            for i, sentence in enumerate(
+                dict.fromkeys(s for pairs in self.pairs.values() for s in (*pairs.sentences1, *pairs.sentences2))
+            )
+        }
+        embeddings = model.encode(
+            list(row),
+            batch_size=self.batch_size,
+            show_progress_bar=self.show_progress_bar,
+            convert_to_tensor=True,
+        ).float()
+        if not torch.isfinite(embeddings).all():
+            bad = int((~torch.isfinite(embeddings)).any(dim=1).sum())
+            raise ValueError(
+                f"embeddings must be finite, got NaN or infinity for {bad} of {len(row)} sentences: "
+                "training has diverged (lower the learning rate) or the model overflows in its dtype."
+            )
+        embeddings = torch.nn.functional.normalize(embeddings, dim=1)
+        metrics = {task: 100 * _spearman(embeddings, row, pairs) for task, pairs in self.pairs.items()}
+        metrics[self.average_key] = sum(metrics.values()) / len(metrics)
+        logger.info("STS: %s", "  ".join(f"{task} {score:.2f}" for task, score in metrics.items()))
+        if output_path is not None and self.write_csv:
+            self._append_csv(Path(output_path), {"epoch": epoch, "steps": steps, **metrics})
+        metrics = self.prefix_name_to_metrics(metrics, self.name)
+        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
+
+    def _append_csv(self, folder: Path, values: dict[str, float]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        prefix = f"{self.name}_" if self.name else ""
+        path = folder / f"{prefix}sts_suite_results.csv"
+        is_new = not path.exists()
+        with path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=list(values))
+            if is_new:
+                writer.writeheader()
+            writer.writerow(values)
+
+    @property
+    def description(self) -> str:
+        """Heading in the model card."""
+        return "Semantic Textual Similarity, seven tasks" if len(self.pairs) == 7 else "Semantic Textual Similarity"
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that decide the numbers."""
+        return {"protocol": "SentEval all, Spearman x 100 of cosine", "sick": self.sick, "tasks": list(self.pairs)}
+
+
+def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False) -> ScoredPairs:
+    """Load one task's pairs: one of :data:`TASKS`, ``"STS-B dev"`` or ``"SICK-R all"``.
+
+    Raises:
+        FileNotFoundError: If a data directory is given (or set in ``SBERT_PLUGINS_DATA``) and the task's file is not there.
+        ConnectionError: If there is neither a data directory nor the Hub.
+        ValueError: For a task name that does not exist, or SICK's test set from the Hub.
+    """
+    if task not in _SOURCES:
+        raise ValueError(f"task must be one of {', '.join(_SOURCES)}, got {task!r}.")
+    files, dataset, split, lowest, highest = _SOURCES[task]
+    directory = None if hub else data_dir or os.environ.get(DATA_VARIABLE)
+    if directory is not None:
+        parts = [read_scored_pairs(Path(directory) / "sts" / file, lowest=lowest, highest=highest) for file in files]
+        return ScoredPairs(*([value for part in parts for value in part[field]] for field in range(3)))
+    if dataset is None:
+        raise ValueError(
+            "the Hub's copy of SICK-R holds all 9,927 pairs and does not say which are the 4,927 test pairs: "
+            f"pass sick='all' (mteb's protocol), or a data_dir (or {DATA_VARIABLE}) that has sts/sick_test.tsv."
+        )
+    from datasets import load_dataset
+
+    try:
+        rows = load_dataset(dataset, split=split)
+    except Exception as error:
+        raise ConnectionError(
+            f"{task} is read from a data directory or from the Hub: set {DATA_VARIABLE} (or data_dir) to a directory with "
+            f"sts/{files[-1]}, or make {dataset} reachable on the Hugging Face Hub ({type(error).__name__}: {error})."
+        ) from error
+    return ScoredPairs(list(rows["sentence1"]), list(rows["sentence2"]), [float(score) for score in rows["score"]])
+
+
+def read_scored_pairs(path: str | Path, *, lowest: float = 0, highest: float = 5) -> ScoredPairs:
+    """Read tab-separated rows of subset, score, sentence1 and sentence2 without header or quoting.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: With file and line, for a row with another number of fields or a score outside ``[lowest, highest]``.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} does not exist: {DATA_VARIABLE} or data_dir must name the directory whose folder sts holds {path.name}."
+        )
+    pairs = ScoredPairs([], [], [])
+    # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            fields = line.rstrip("\r\n").split("\t")
+            if len(fields) != 4:
+                raise ValueError(
+                    f"{path}, line {number}: expected 4 tab-separated fields (subset, score, sentence1, sentence2), "
+                    f"got {len(fields)}."
+                )
+            try:
+                score = float(fields[1])
+            except ValueError:
+                score = float("nan")
+            if not lowest <= score <= highest:
+                raise ValueError(
+                    f"{path}, line {number}: score must be a number in [{lowest}, {highest}], got {fields[1]!r}."
+                )
+            pairs.sentences1.append(fields[2])
+            pairs.sentences2.append(fields[3])
+            pairs.scores.append(score)
+    return pairs
+
+
+def _spearman(embeddings: Tensor, row: dict[str, int], pairs: ScoredPairs) -> float:
+    first = embeddings[[row[sentence] for sentence in pairs.sentences1]]
+    second = embeddings[[row[sentence] for sentence in pairs.sentences2]]
+    cosines = (first * second).sum(dim=1)
+    return float(spearmanr(cosines.cpu().numpy(), pairs.scores).statistic)

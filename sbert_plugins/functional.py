@@ -1,0 +1,188 @@
+"""The formula sheet: every equation of the papers as a pure function of tensors.
+
+Letters in shapes: B batch, D embedding size, N further negatives. Cosines, softmax and losses are computed in float32 (in
+float64 for float64 input) and outside autocast, whatever the dtype of the input: cosines in bfloat16 cost accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["alignment", "arccon_loss", "info_nce", "order_triplet_loss", "uniformity"]
+
+
+def info_nce(anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, *, temperature: float) -> Tensor:
+    r"""InfoNCE (NT-Xent) with in-batch negatives: ArcCSE eq. 1, SimCSE eq. 1.
+
+    .. math:: -\frac{1}{B}\sum_i \log\frac{e^{\cos(h_i, h_i^*)/\tau}}{\sum_j e^{\cos(h_i, h_j^*)/\tau}}
+
+    The positive is part of the denominator, and :math:`j` runs over all positives and all ``negatives``. Equal to
+    sentence-transformers' ``MultipleNegativesRankingLoss`` with ``scale = 1 / temperature``.
+
+    Args:
+        anchors: (B, D), of any length: they are normalised here.
+        positives: (B, D), row i belongs to anchor i.
+        negatives: (N, D), negatives of every anchor, or None.
+        temperature: :math:`\tau`, above 0.
+
+    Returns:
+        The mean over anchors, a scalar. With B = 1 and no negatives it is 0 and has no gradient to give.
+
+    Raises:
+        ValueError: On shapes other than these, or a temperature that is not above 0.
+    """
+    return arccon_loss(anchors, positives, negatives, margin_degrees=0.0, temperature=temperature)
+
+
+def arccon_loss(
+    anchors: Tensor,
+    positives: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    margin_degrees: float = 10.0,
+    temperature: float = 0.05,
+) -> Tensor:
+    r"""Additive angular margin contrastive loss, ArcCon: ArcCSE eq. 3.
+
+    .. math::
+        -\frac{1}{B}\sum_i \log\frac{e^{\cos(\theta_{ii^*} + m)/\tau}}
+        {e^{\cos(\theta_{ii^*} + m)/\tau} + \sum_{j \ne i} e^{\cos(\theta_{ij^*})/\tau}}
+
+    The margin is added to the angle of the positive pair only. With ``margin_degrees=0`` this is :func:`info_nce` to the
+    last bit. Where :math:`\theta + m` passes 180 degrees eq. 3 is taken literally (the cosine rises again).
+
+    Args:
+        anchors: (B, D), of any length: they are normalised here.
+        positives: (B, D), row i belongs to anchor i.
+        negatives: (N, D), negatives of every anchor, or None.
+        margin_degrees: :math:`m`, in [0, 180).
+        temperature: :math:`\tau`, above 0.
+
+    Returns:
+        The mean over anchors, a scalar with finite gradients for every finite input.
+
+    Raises:
+        ValueError: On shapes other than these, a margin or a temperature out of range.
+    """
+    _check_rows(anchors=anchors, positives=positives)
+    if negatives is not None and (negatives.ndim != 2 or negatives.shape[1] != anchors.shape[1]):
+        raise ValueError(f"negatives must be (N, {anchors.shape[1]}) like anchors, got {tuple(negatives.shape)}.")
+    check_temperature(temperature)
+    check_margin_degrees(margin_degrees)
+    with torch.autocast(anchors.device.type, enabled=False):
+        anchors, positives = _unit(anchors), _unit(positives)
+        candidates = positives if negatives is None else torch.cat([positives, _unit(negatives)])
+        cosines = anchors @ candidates.T  # (B, B + N)
+        target = torch.arange(len(anchors), device=anchors.device)
+        if margin_degrees:
+            diagonal = cosines[target, target]
+            cosines = cosines.index_put((target, target), _shift_angle(diagonal, math.radians(margin_degrees)))
+        return F.cross_entropy(cosines / temperature, target)
+
+
+def order_triplet_loss(anchors: Tensor, near: Tensor, far: Tensor, *, margin: float = 0.0) -> Tensor:
+    r"""Partial order of similarity, ArcCSE eq. 4: ``near`` shall be closer to its anchor than ``far`` is.
+
+    .. math:: \frac{1}{B}\sum_i \max(0, \cos(h_i, h_i'') - \cos(h_i, h_i') + m)
+
+    Args:
+        anchors: (B, D), of any length: they are normalised here.
+        near: (B, D), :math:`h'`.
+        far: (B, D), :math:`h''`.
+        margin: :math:`m`, a difference of cosines.
+
+    Returns:
+        The mean over triplets, a scalar; 0 for B = 0. The paper's eq. 4 is for one triplet and leaves the reduction open.
+
+    Raises:
+        ValueError: If the three shapes are not one (B, D).
+    """
+    _check_rows(anchors=anchors, near=near, far=far)
+    with torch.autocast(anchors.device.type, enabled=False):
+        anchors, near, far = _unit(anchors), _unit(near), _unit(far)
+        violations = (anchors * (far - near)).sum(dim=1) + margin  # (B,)
+        return F.relu(violations).sum() / max(len(violations), 1)
+
+
+def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
+    r"""Mean distance of positive pairs on the unit sphere: ArcCSE eq. 6, Wang and Isola (2020).
+
+    .. math:: \frac{1}{B}\sum_i \lVert x_i - y_i \rVert_2^\alpha
+
+    Args:
+        x: (B, D), of any length: normalised here.
+        y: (B, D), row i belongs to row i of ``x``.
+        alpha: The exponent.
+
+    Returns:
+        A scalar, lower is better; in [0, 4] for ``alpha=2``.
+
+    Raises:
+        ValueError: If the shapes are not one (B, D) with B of at least 1.
+    """
+    _check_rows(x=x, y=y)
+    if len(x) == 0:
+        raise ValueError("alignment needs at least 1 pair, got 0.")
+    with torch.autocast(x.device.type, enabled=False):
+        return (_unit(x) - _unit(y)).norm(dim=1).pow(alpha).mean()
+
+
+def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
+    r"""Logarithm of the mean Gaussian potential of all pairs on the unit sphere: ArcCSE eq. 7, Wang and Isola (2020).
+
+    .. math:: \log \frac{2}{B(B-1)}\sum_{i<j} e^{-t \lVert x_i - x_j \rVert_2^2}
+
+    Args:
+        x: (B, D), of any length: normalised here.
+        t: Width of the potential.
+
+    Returns:
+        A scalar, lower is more uniform.
+
+    Raises:
+        ValueError: If ``x`` is not (B, D) with B of at least 2.
+    """
+    _check_rows(x=x)
+    if len(x) < 2:
+        raise ValueError(f"uniformity needs at least 2 rows to form a pair, got {len(x)}.")
+    with torch.autocast(x.device.type, enabled=False):
+        squared_distances = torch.pdist(_unit(x)).pow(2)  # (B (B - 1) / 2,), i < j
+        return torch.logsumexp(-t * squared_distances, dim=0) - math.log(len(squared_distances))
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse a temperature that is not a finite number above 0."""
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be above 0, got {temperature}. Papers use 0.01 to 0.1.")
+
+
+def check_margin_degrees(margin_degrees: float) -> None:
+    """Refuse an angular margin outside [0, 180) degrees."""
+    if not 0 <= margin_degrees < 180:
+        raise ValueError(
+            f"margin_degrees must be in [0, 180), got {margin_degrees}. It is an angle in degrees; the paper uses 10."
+        )
+
+
+def _check_rows(**tensors: Tensor) -> None:
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if len(set(shapes.values())) > 1 or len(next(iter(shapes.values()))) != 2:
+        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"{' and '.join(shapes)} must be of one shape (B, D), got {got}.")
+
+
+def _unit(x: Tensor) -> Tensor:
+    return F.normalize(x if x.dtype == torch.float64 else x.float(), dim=-1)
+
+
+def _shift_angle(cosine: Tensor, radians: float) -> Tensor:
+    """Compute cos(arccos(cosine) + radians) without arccos, whose gradient is infinite at 1 and -1."""
+    squared_sine = (1 - cosine) * (1 + cosine)  # below 0 where rounding put the cosine beyond 1
+    regular = squared_sine > 0
+    # The inner where keeps sqrt's infinite gradient at 0 from turning into 0 * inf.
+    sine = torch.where(regular, torch.where(regular, squared_sine, 1.0).sqrt(), 0.0)
+    return cosine * math.cos(radians) - sine * math.sin(radians)

@@ -1,0 +1,216 @@
+"""ArcCSE: angular margin contrastive learning and a partial order of masked sentences."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import embed_columns
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+from sbert_plugins.modules import ProjectionHead, TokenRoles, dropout_off, nested_span_masks, require_dropout
+
+logger = logging.getLogger(__name__)
+
+
+class ArcCSELoss(nn.Module):
+    r"""ArcCSE (Zhang et al., ACL 2022, https://aclanthology.org/2022.acl-long.336): learns from single sentences.
+
+    1. Each sentence passes the encoder twice in one forward; dropout makes the two views a positive pair, the other
+       sentences of the batch are negatives. The additive angular margin asks the positive to win by ``margin_degrees``.
+    2. Long sentences are copied with 20 % and, extending the same spans, 40 % of their tokens masked. Without dropout the
+       sentence must be closer to the first copy than to the second.
+
+    .. math::
+        L = L_{arc} + \lambda L_{tri},\quad
+        L_{arc} = -\log\frac{e^{\cos(\theta_{ii^*} + m)/\tau}}
+        {e^{\cos(\theta_{ii^*} + m)/\tau} + \sum_{j \ne i} e^{\cos(\theta_{ij^*})/\tau}},\quad
+        L_{tri} = \max(0, \cos(\bar h, \bar h'') - \cos(\bar h, \bar h') + m')
+
+    (eq. 3, 4 and 5; means over the batch and over its long sentences: :func:`functional.arccon_loss`,
+    :func:`functional.order_triplet_loss`).
+
+    Inputs:
+        +-----------------------+--------+
+        | Columns               | Labels |
+        +=======================+========+
+        | anchor (one sentence) | unused |
+        +-----------------------+--------+
+
+    Returns from ``forward``: a dict with the scalars ``arccon`` and ``triplet``, weights applied, to be summed.
+    ``diagnostics`` then holds ``long_share`` (share of sentences that reach ``min_words``), ``triplet_active`` (share of
+    their triplets with a non-zero loss: at 0 the triplet term teaches nothing, raise ``triplet_margin``) and
+    ``triplet_gap`` (mean of cos(h, h') - cos(h, h'')).
+
+    Args:
+        model: Any encoder that sentence-transformers loads, with dropout and a mask token.
+        margin_degrees: :math:`m`, angle added to the positive pair, in [0, 180). 0 is SimCSE.
+        temperature: :math:`\tau`, above 0.
+        triplet_weight: :math:`\lambda`. 0 leaves the triplet term and its three passes out.
+        triplet_margin: :math:`m'`, a difference of cosines.
+        near_mask_ratio: Share of tokens masked in :math:`h'`.
+        far_mask_ratio: Share of tokens masked in :math:`h''`; its spans contain those of :math:`h'`.
+        min_words: Sentences with fewer words give no triplet. Words are counted after truncation to the model's
+            ``max_seq_length``; punctuation is not a word.
+        projection_head: Whether a Linear and tanh, in training only, sits on the sentence vector. It belongs to this loss
+            and is not saved with the model: there is nothing to convert afterwards.
+
+    Raises:
+        ValueError: On a value out of range, a model without dropout or without a mask token, more or fewer columns than
+            one, and a first training batch of one sentence. A later batch of one (the rest of an epoch) gives 0.0.
+
+    Relations:
+        - ``margin_degrees=0, triplet_weight=0, projection_head=False`` is sentence-transformers'
+          ``MultipleNegativesRankingLoss`` on (sentence, sentence) pairs with ``scale=1 / temperature``: SimCSE.
+        - ``recipes`` holds the paper's training settings.
+
+    Deviations:
+        There is no official code. Where the paper is silent: spans are drawn on tokens, two a mask; the triplet term is the
+        mean over the long sentences; both terms see the training-only head.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import losses
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> loss = losses.ArcCSELoss(model)
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        margin_degrees: float = 10.0,
+        temperature: float = 0.05,
+        triplet_weight: float = 0.1,
+        triplet_margin: float = 0.0,
+        near_mask_ratio: float = 0.2,
+        far_mask_ratio: float = 0.4,
+        min_words: int = 25,
+        projection_head: bool = True,
+    ) -> None:
+        super().__init__()
+        functional.check_margin_degrees(margin_degrees)
+        functional.check_temperature(temperature)
+        if triplet_weight < 0:
+            raise ValueError(f"triplet_weight must be at least 0, got {triplet_weight}. 0 leaves the triplet term out.")
+        if not 0 < near_mask_ratio < far_mask_ratio < 1:
+            raise ValueError(
+                "mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
+                f"got {near_mask_ratio} and {far_mask_ratio}. The paper uses 0.2 and 0.4."
+            )
+        require_dropout(model, "ArcCSELoss")
+        self.model = model
+        self.margin_degrees = margin_degrees
+        self.temperature = temperature
+        self.triplet_weight = triplet_weight
+        self.triplet_margin = triplet_margin
+        self.near_mask_ratio = near_mask_ratio
+        self.far_mask_ratio = far_mask_ratio
+        self.min_words = min_words
+        self.head = ProjectionHead(model.get_embedding_dimension()) if projection_head else nn.Identity()
+        if triplet_weight:
+            self.tokens = TokenRoles(model.tokenizer)
+            self.mask_token_id = model.tokenizer.mask_token_id
+            if self.mask_token_id is None:
+                raise ValueError(
+                    "the triplet term masks tokens, but this model's tokenizer has no mask token (mask_token is None). "
+                    "Use an encoder pretrained with masks, or pass triplet_weight=0."
+                )
+        self.diagnostics: dict[str, Tensor] = {}
+        self._has_seen_negatives = False
+
+    def forward(
+        self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Compute the weighted terms of one batch of one column."""
+        columns = list(sentence_features)
+        if len(columns) != 1:
+            raise ValueError(
+                f"ArcCSELoss reads one text column (anchor), got {len(columns)}: "
+                "drop the others with dataset.select_columns(['anchor'])."
+            )
+        features = columns[0]
+        # Copies, because the model writes its outputs into the dict that it is given.
+        views = embed_columns(self.model, [dict(features), dict(features)], separate_first=False)
+        anchors, positives = (self.head(view) for view in views)
+        self._check_batch_size(len(anchors))
+        terms = {
+            "arccon": functional.arccon_loss(
+                anchors, positives, margin_degrees=self.margin_degrees, temperature=self.temperature
+            )
+        }
+        if self.triplet_weight:
+            terms["triplet"] = self.triplet_weight * self._triplet_loss(features)
+        return terms
+
+    def _triplet_loss(self, features: dict[str, Tensor]) -> Tensor:
+        """Eq. 4 over the long sentences of the batch, the encoder's dropout off."""
+        content = self.tokens.content(features)
+        words = self.tokens.count_words(features["input_ids"], content)
+        long = (words >= self.min_words).nonzero().squeeze(1)  # the one transfer to the host: how many rows to encode
+        self.diagnostics = {"long_share": torch.tensor(len(long) / len(words))}
+        if len(long) == 0:
+            return torch.zeros((), device=content.device)
+        sentences = {key: value[long] if _is_per_row(value, len(words)) else value for key, value in features.items()}
+        spans = nested_span_masks(content[long], near_ratio=self.near_mask_ratio, far_ratio=self.far_mask_ratio)
+        masked = [
+            {**sentences, "input_ids": sentences["input_ids"].masked_fill(span, self.mask_token_id)} for span in spans
+        ]
+        with dropout_off(self.model):
+            embeddings = embed_columns(self.model, [dict(sentences), *masked], separate_first=False)
+        anchors, near, far = (self.head(embedding) for embedding in embeddings)
+        with torch.no_grad():
+            gap = torch.cosine_similarity(anchors, near) - torch.cosine_similarity(anchors, far)
+            self.diagnostics |= {
+                "triplet_active": (gap < self.triplet_margin).float().mean(),
+                "triplet_gap": gap.mean(),
+            }
+        return functional.order_triplet_loss(anchors, near, far, margin=self.triplet_margin)
+
+    def _check_batch_size(self, size: int) -> None:
+        if size > 1:
+            self._has_seen_negatives = True
+        elif self.model.training and not self._has_seen_negatives:
+            raise ValueError(
+                "ArcCSELoss takes the other sentences of a batch as negatives, got a batch of 1: "
+                "raise per_device_train_batch_size to at least 2."
+            )
+        elif self.model.training:
+            logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows."""
+        return {
+            "margin_degrees": self.margin_degrees,
+            "temperature": self.temperature,
+            "triplet_weight": self.triplet_weight,
+            "triplet_margin": self.triplet_margin,
+            "near_mask_ratio": self.near_mask_ratio,
+            "far_mask_ratio": self.far_mask_ratio,
+            "min_words": self.min_words,
+            "projection_head": isinstance(self.head, ProjectionHead),
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card."""
+        return """
+@inproceedings{zhang-etal-2022-contrastive,
+    title = "A Contrastive Framework for Learning Sentence Representations from Pairwise and Triple-wise Perspective in Angular Space",
+    author = "Zhang, Yuhao and Zhu, Hongji and Wang, Yongliang and Xu, Nan and Li, Xiaobo and Zhao, Binqiang",
+    booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
+    year = "2022",
+    url = "https://aclanthology.org/2022.acl-long.336",
+}
+"""
+
+
+def _is_per_row(value: Any, rows: int) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 1 and len(value) == rows

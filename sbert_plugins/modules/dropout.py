@@ -1,0 +1,48 @@
+"""Dropout of an encoder as the methods need it: is there any, and off for one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+
+def max_dropout(model: nn.Module) -> float:
+    """Return the largest dropout probability that ``model`` applies in training; 0.0 if it has none.
+
+    Some attention layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
+    """
+    rates = [module.p for module in model.modules() if isinstance(module, nn.modules.dropout._DropoutNd)]
+    rates += [
+        rate for module in model.modules() if isinstance(rate := getattr(module, "attention_dropout", None), float)
+    ]
+    return max(rates, default=0.0)
+
+
+def require_dropout(model: nn.Module, needed_by: str) -> None:
+    """Raise ``ValueError`` for an encoder without dropout: its two views of a sentence would be identical."""
+    if max_dropout(model) == 0.0:
+        raise ValueError(
+            f"{needed_by} makes its positive pairs by dropout, but every dropout probability of this model is 0.0, so "
+            "both views would be identical. Load the model with dropout, for BERT-like models "
+            "SentenceTransformer(name, config_kwargs={'hidden_dropout_prob': 0.1, 'attention_probs_dropout_prob': 0.1}), "
+            "for ModernBERT config_kwargs={'embedding_dropout': 0.1, 'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
+        )
+
+
+@contextmanager
+def dropout_off(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off inside the block, gradients stay on; afterwards every module is exactly as before.
+
+    The flag is flipped on all submodules, since attention layers call the functional dropout with their own ``training``;
+    ``model.eval()`` and ``model.train()`` would also lose the state of modules that a user has frozen in eval mode.
+    """
+    before = [(module, module.training) for module in model.modules()]
+    for module, _ in before:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training

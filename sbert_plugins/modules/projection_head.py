@@ -1,0 +1,23 @@
+"""The training-only MLP head of the contrastive methods."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class ProjectionHead(nn.Module):
+    """Linear and tanh on the sentence vector, used in training only (SimCSE section 6.3, ArcCSE section 4.1).
+
+    It belongs to the loss and is never part of the saved model: sentence vectors at test time are those of the encoder.
+
+    Args:
+        dimension: Size D of the sentence vector.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dimension, dimension)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Project (B, D) to (B, D), in the head's own dtype."""
+        return self.linear(embeddings.to(self.linear.weight.dtype)).tanh()

@@ -1,0 +1,123 @@
+"""What tokens are (special, content, the start of a word), looked up on the device; masks drawn over them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+# WordPiece drops white space; these signs nearly always stand inside a word ("state-of-the-art", "Jaber's").
+_WORDPIECE_JOINERS = frozenset("'’-‐‑–")
+
+
+class TokenRoles(nn.Module):
+    """Tables over a vocabulary: which ids are special, which start a word, which hold a letter or digit.
+
+    The tables are non-persistent buffers: they move with the loss and are not part of its state. Works for WordPiece
+    (``##`` continues a word), byte-level BPE (``Ġ`` starts one) and SentencePiece (``▁`` starts one); with none of these
+    markers every token starts a word.
+
+    Args:
+        tokenizer: The encoder's tokenizer.
+
+    Raises:
+        ValueError: If the model has no transformers tokenizer (static embeddings, for instance).
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__()
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            raise ValueError(
+                f"the model's tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
+                "use a model that begins with a Transformer module."
+            )
+        tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        special = torch.zeros(len(tokens), dtype=torch.bool)
+        special[tokenizer.all_special_ids] = True
+        marker = max(("##", "Ġ", "▁"), key=lambda mark: sum(token.startswith(mark) for token in tokens))
+        marked = torch.tensor([token.startswith(marker) for token in tokens])
+        wordpiece = marker == "##" or not marked.any()
+        surfaces = [tokenizer.convert_tokens_to_string([token]).strip() for token in tokens]
+        wordy = torch.tensor([any(character.isalnum() for character in surface) for surface in surfaces])
+        joins = torch.tensor([wordpiece and surface in _WORDPIECE_JOINERS for surface in surfaces])
+        self.register_buffer("special", special, persistent=False)
+        self.register_buffer("wordy", wordy & ~special, persistent=False)
+        self.register_buffer("joins", joins, persistent=False)
+        self.register_buffer("starts_word", (~marked if wordpiece else marked) & ~joins | special, persistent=False)
+
+    def content(self, features: dict[str, Tensor]) -> Tensor:
+        """Return (B, L) bool: the sentence's own tokens, not special, padding or prompt tokens.
+
+        Raises:
+            ValueError: If the batch is flattened for attention without padding.
+        """
+        if "attention_mask" not in features:
+            raise ValueError(
+                "this loss needs padded batches with an attention_mask, got flattened ones: set model[0].unpad_inputs = False."
+            )
+        attended = features["attention_mask"].bool()
+        content = attended & ~self.special[features["input_ids"]]
+        prompt_length = features.get("prompt_length")
+        if prompt_length is not None:
+            # An int, or a tensor of shape (1,) or (B,) that a data loader made of it; counted from the first attended token.
+            prompt_length = torch.as_tensor(prompt_length, device=content.device).reshape(-1, 1)
+            content &= attended.cumsum(dim=1) > prompt_length
+        return content
+
+    def count_words(self, input_ids: Tensor, content: Tensor) -> Tensor:
+        """Count words as a reader does: stretches between white space with a letter or digit in them.
+
+        Args:
+            input_ids: (B, L)
+            content: (B, L) bool, from :meth:`content`.
+
+        Returns:
+            (B,) int64, counted after truncation to the model's maximum length.
+        """
+        starts = self.starts_word[input_ids]
+        starts[:, 1:] &= ~self.joins[input_ids[:, :-1]]
+        word = starts.cumsum(dim=1) + 1  # (B, L), number of the word that a token belongs to
+        # Column 0 collects what is no word.
+        seen = torch.zeros(len(word), word.shape[1] + 2, dtype=torch.bool, device=word.device)
+        seen.scatter_(1, word * (self.wordy[input_ids] & content), True)
+        return seen[:, 1:].sum(dim=1)
+
+
+def nested_span_masks(
+    content: Tensor, *, near_ratio: float = 0.2, far_ratio: float = 0.4, num_segments: int = 2
+) -> tuple[Tensor, Tensor]:
+    """Draw contiguous spans covering a share of the content tokens, and wider spans that extend them (ArcCSE section 3.2).
+
+    The content of a row is cut into ``num_segments`` stretches; each gets one span of the wide mask at a random place and,
+    at a random place inside it, one span of the narrow mask. The paper speaks of "contiguous segments" without a number.
+    Drawn with torch's generator of the tensor's device, so that a resumed run draws the same.
+
+    Args:
+        content: (B, L) bool, the tokens that may be masked.
+        near_ratio: Share of the content tokens in the first mask.
+        far_ratio: Share in the second, at least ``near_ratio``.
+        num_segments: Spans a row.
+
+    Returns:
+        Two (B, L) bool tensors with ``round(near_ratio * n)`` and ``round(far_ratio * n)`` true entries in a row of n
+        content tokens; the first is a subset of the second.
+    """
+    rank = content.cumsum(dim=1) - 1  # (B, L), number of a content token in its row
+    length = content.sum(dim=1, keepdim=True)
+    edges = length * torch.arange(num_segments + 1, device=content.device) // num_segments  # (B, S + 1)
+    far_size, near_size = ((edges * ratio).round().long().diff(dim=1) for ratio in (far_ratio, near_ratio))  # (B, S)
+    near_size = torch.minimum(near_size, far_size)
+    far_start = edges[:, :-1] + _random_below(edges.diff(dim=1) - far_size + 1)
+    near_start = far_start + _random_below(far_size - near_size + 1)
+    segment = (rank.unsqueeze(2) >= edges[:, None, 1:-1]).sum(dim=2)  # (B, L)
+
+    def spans(start: Tensor, size: Tensor) -> Tensor:
+        offset = rank - start.gather(1, segment)
+        return content & (offset >= 0) & (offset < size.gather(1, segment))
+
+    return spans(near_start, near_size), spans(far_start, far_size)
+
+
+def _random_below(limits: Tensor) -> Tensor:
+    """Draw one integer in [0, limit) for each entry."""
+    return (torch.rand(limits.shape, device=limits.device) * limits).long().minimum(limits - 1)

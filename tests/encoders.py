@@ -1,0 +1,109 @@
+"""Tiny encoders of eight architectures with three kinds of tokenizers, and sentences to feed them."""
+
+from __future__ import annotations
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from sbert_plugins import recipes
+
+LONG = (
+    "The old man, who had lived by the sea for forty years, told the visitors that a storm was coming and that nobody "
+    "in the village would sail before Sunday."
+)  # 29 words
+SENTENCES = [
+    "A dog runs across the wet field.",
+    "It is raining again today.",
+    LONG,
+    "Prices fell for the third month in a row.",
+    "She plays the organ in a small church.",
+    "Who invented the telephone?",
+    "Add two spoons of sugar and stir until it has melted.",
+    LONG.replace("old man", "young fisherman").replace("forty", "two"),
+]
+
+_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+# name -> (kind of tokenizer, configuration)
+_SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+ARCHITECTURES = {
+    "bert": ("wordpiece", _SIZE),
+    "electra": ("wordpiece", {**_SIZE, "embedding_size": 16}),
+    "distilbert": ("wordpiece", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}),
+    "mpnet": ("wordpiece", _SIZE),
+    "roberta": ("bpe", _SIZE),
+    "modernbert": (
+        "bpe",
+        {
+            **_SIZE,
+            "embedding_dropout": 0.1,
+            "attention_dropout": 0.1,
+            "mlp_dropout": 0.1,
+            "global_attn_every_n_layers": 1,
+        },
+    ),
+    "xlm-roberta": ("unigram", _SIZE),
+    "deberta-v2": ("unigram", _SIZE),
+}
+
+
+def _project_text() -> list[str]:
+    return recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
+
+
+def _wordpiece() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=_SPECIAL, show_progress=False)
+    tokenizer.train_from_iterator(_project_text(), trainer)
+    return tokenizer
+
+
+def _bpe() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=_SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_project_text(), trainer)
+    return tokenizer
+
+
+def _unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=1500, special_tokens=_SPECIAL, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(_project_text(), trainer)
+    return tokenizer
+
+
+def build_tokenizers() -> dict[str, PreTrainedTokenizerFast]:
+    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer trained on the project's own sentences."""
+    built = {}
+    for name, build in {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}.items():
+        tokenizer = build()
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
+        )
+        names = {
+            "bos": "<s>",
+            "cls": "<s>",
+            "pad": "<pad>",
+            "eos": "</s>",
+            "sep": "</s>",
+            "unk": "<unk>",
+            "mask": "<mask>",
+        }
+        built[name] = PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer,
+            model_max_length=128,
+            model_input_names=["input_ids", "attention_mask"],
+            **{f"{key}_token": token for key, token in names.items()},
+        )
+    return built

@@ -1,0 +1,60 @@
+import pytest
+import torch
+from encoders import ARCHITECTURES, SENTENCES
+from torch import nn
+
+from sbert_plugins.modules import dropout_off, max_dropout, require_dropout
+
+NO_DROPOUT = {
+    "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "modernbert": {"embedding_dropout": 0.0, "attention_dropout": 0.0, "mlp_dropout": 0.0},
+    "distilbert": {"dropout": 0.0, "attention_dropout": 0.0},
+}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_dropout_off_is_exact_and_keeps_gradients(tiny_encoder, architecture):
+    model = tiny_encoder(architecture).train()
+    features = model.preprocess(SENTENCES)
+
+    def embed():
+        return model(dict(features))["sentence_embedding"]
+
+    assert not torch.equal(embed(), embed())
+    with dropout_off(model):
+        first, second = embed(), embed()
+    assert torch.equal(first, second)
+    first.sum().backward()
+    assert any(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
+
+
+def test_dropout_off_restores_every_module(tiny_encoder):
+    model = tiny_encoder().train()
+    model[0].model.encoder.layer[0].eval()  # frozen by the user
+    before = [module.training for module in model.modules()]
+    with pytest.raises(RuntimeError, match="inside"), dropout_off(model):
+        assert not any(module.training for module in model.modules())
+        raise RuntimeError("inside")
+    assert [module.training for module in model.modules()] == before
+    assert True in before
+    assert False in before
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_max_dropout_of_an_encoder(tiny_encoder, architecture):
+    assert max_dropout(tiny_encoder(architecture)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("architecture", NO_DROPOUT)
+def test_an_encoder_without_dropout_is_refused(tiny_encoder, architecture):
+    model = tiny_encoder(architecture, **NO_DROPOUT[architecture])
+    assert max_dropout(model) == 0.0
+    with pytest.raises(ValueError, match="every dropout probability of this model is 0.0"):
+        require_dropout(model, "SomeLoss")
+
+
+def test_dropout_given_as_a_number():
+    class Attention(nn.Module):
+        attention_dropout = 0.25
+
+    assert max_dropout(nn.Sequential(nn.Dropout(0.1), Attention())) == 0.25

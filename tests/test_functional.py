@@ -1,0 +1,255 @@
+import math
+
+import pytest
+import reference
+import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from sbert_plugins import functional
+
+HALF = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def rows(count, dimension=8, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, dimension, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def on_circle(*degrees, dtype=torch.float64):
+    """Unit vectors in the plane at the given angles."""
+    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
+    return torch.stack([angles.cos(), angles.sin()], dim=1).to(dtype)
+
+
+class TestAgainstReference:
+    """Float64, against the loops of reference.py."""
+
+    @pytest.mark.parametrize("temperature", [0.03, 0.05, 1.0])
+    @pytest.mark.parametrize("negatives", [0, 5])
+    def test_info_nce(self, temperature, negatives):
+        a, p, n = rows(6), rows(6, seed=1), rows(negatives, seed=2)
+        value = functional.info_nce(a, p, n if negatives else None, temperature=temperature)
+        expected = reference.info_nce(a.numpy(), p.numpy(), n.numpy(), temperature=temperature)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+
+    @pytest.mark.parametrize("margin_degrees", [0, 2, 10, 45, 120, 179])
+    @pytest.mark.parametrize("negatives", [0, 5])
+    def test_arccon_loss(self, margin_degrees, negatives):
+        a, p, n = rows(6), rows(6) + 0.3 * rows(6, seed=1), rows(negatives, seed=2)
+        value = functional.arccon_loss(a, p, n if negatives else None, margin_degrees=margin_degrees, temperature=0.05)
+        expected = reference.arccon_loss(
+            a.numpy(), p.numpy(), n.numpy(), margin_degrees=margin_degrees, temperature=0.05
+        )
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+
+    @pytest.mark.parametrize("angle", [0.0, 180.0, 175.0, 90.0])
+    def test_arccon_loss_at_the_ends_of_the_circle(self, angle):
+        """Positives at 0 and 180 degrees, and where theta + 10 degrees passes 180."""
+        a, p = on_circle(0, 40), on_circle(angle, 40 + angle)
+        value = functional.arccon_loss(a, p, margin_degrees=10, temperature=0.5)
+        expected = reference.arccon_loss(a.numpy(), p.numpy(), margin_degrees=10, temperature=0.5)
+        # In float64 the angle of two equal vectors is only known to 1e-8: cos is flat there.
+        assert value.item() == pytest.approx(expected, rel=1e-7)
+
+    @pytest.mark.parametrize("margin", [0.0, 0.3])
+    def test_order_triplet_loss(self, margin):
+        a, near, far = rows(7), rows(7, seed=1), rows(7, seed=2)
+        value = functional.order_triplet_loss(a, near, far, margin=margin)
+        expected = reference.order_triplet_loss(a.numpy(), near.numpy(), far.numpy(), margin=margin)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+        assert value > 0
+
+    @pytest.mark.parametrize("alpha", [1.0, 2.0])
+    def test_alignment(self, alpha):
+        x, y = rows(5), rows(5, seed=1)
+        expected = reference.alignment(x.numpy(), y.numpy(), alpha=alpha)
+        assert functional.alignment(x, y, alpha=alpha).item() == pytest.approx(expected, rel=1e-12)
+
+    @pytest.mark.parametrize("t", [0.5, 2.0])
+    def test_uniformity(self, t):
+        x = rows(9)
+        assert functional.uniformity(x, t=t).item() == pytest.approx(reference.uniformity(x.numpy(), t=t), rel=1e-12)
+
+
+class TestByHand:
+    def test_info_nce_of_two_orthogonal_pairs(self):
+        """cos is 1 to the own and 0 to the other positive: log(1 + e^-1)."""
+        x = on_circle(0, 90)
+        assert functional.info_nce(x, x, temperature=1.0).item() == pytest.approx(math.log(1 + math.exp(-1)), rel=1e-12)
+
+    def test_info_nce_of_identical_rows(self):
+        """Nothing tells the positive from the negatives: log of the batch size."""
+        x = on_circle(20, 20, 20, 20)
+        assert functional.info_nce(x, x, temperature=0.05).item() == pytest.approx(math.log(4), rel=1e-12)
+
+    def test_arccon_loss_with_sixty_degrees(self):
+        """theta = 0 becomes cos 60 = 0.5, the other is at 90 with cos 0: log(1 + e^-0.5)."""
+        x = on_circle(0, 90)
+        value = functional.arccon_loss(x, x, margin_degrees=60, temperature=1.0)
+        assert value.item() == pytest.approx(math.log(1 + math.exp(-0.5)), rel=1e-12)
+
+    def test_arccon_loss_past_180_degrees_is_literal(self):
+        """theta = 150, margin 60: cos 210 = -cos 30."""
+        a, p = on_circle(0, 90), on_circle(150, 240)
+        # The other positives stand at 240 from the first anchor (cos -0.5) and at 60 from the second (cos 0.5).
+        own = -math.sqrt(3) / 2
+        expected = (math.log(1 + math.exp(-0.5 - own)) + math.log(1 + math.exp(0.5 - own))) / 2
+        value = functional.arccon_loss(a, p, margin_degrees=60, temperature=1.0)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+
+    def test_order_triplet_loss(self):
+        """near at 60 (cos .5) and far at 30 (cos .866): violated by .366; the second triplet is in order; mean of both."""
+        value = functional.order_triplet_loss(on_circle(0, 0), on_circle(60, 30), on_circle(30, 60))
+        assert value.item() == pytest.approx((math.sqrt(3) / 2 - 0.5) / 2, rel=1e-12)
+
+    def test_alignment_of_a_right_angle(self):
+        assert functional.alignment(on_circle(0), on_circle(90)).item() == pytest.approx(2.0, rel=1e-12)
+
+    def test_uniformity_of_three_points(self):
+        """0, 90 and 180 degrees: squared distances 2, 2 and 4."""
+        expected = math.log((2 * math.exp(-4) + math.exp(-8)) / 3)
+        assert functional.uniformity(on_circle(0, 90, 180)).item() == pytest.approx(expected, rel=1e-12)
+
+
+class TestGradients:
+    """Against finite differences in float64."""
+
+    def test_info_nce(self):
+        inputs = [rows(4, 5, seed).requires_grad_() for seed in range(3)]
+        assert torch.autograd.gradcheck(lambda a, p, n: functional.info_nce(a, p, n, temperature=0.5), inputs)
+
+    @pytest.mark.parametrize("margin_degrees", [10, 170])
+    def test_arccon_loss(self, margin_degrees):
+        inputs = [rows(4, 5, seed).requires_grad_() for seed in range(3)]
+        assert torch.autograd.gradcheck(
+            lambda a, p, n: functional.arccon_loss(a, p, n, margin_degrees=margin_degrees, temperature=0.5), inputs
+        )
+
+    def test_order_triplet_loss(self):
+        inputs = [rows(4, 5, seed).requires_grad_() for seed in range(3)]
+        assert torch.autograd.gradcheck(lambda a, n, f: functional.order_triplet_loss(a, n, f, margin=2.5), inputs)
+
+    def test_alignment(self):
+        inputs = [rows(4, 5, seed).requires_grad_() for seed in range(2)]
+        assert torch.autograd.gradcheck(functional.alignment, inputs)
+
+    def test_uniformity(self):
+        assert torch.autograd.gradcheck(functional.uniformity, [rows(5, 4).requires_grad_()])
+
+
+class TestFinite:
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    @pytest.mark.parametrize("angle", [0, 180, 175, 90], ids=lambda angle: f"positive at {angle} degrees")
+    @pytest.mark.parametrize("dimension", [2, 384])
+    def test_arccon_loss(self, dtype, angle, dimension):
+        """cos = 1, cos = -1 and theta + m > 180 degrees: value and gradients are finite in every dtype."""
+        anchors = torch.zeros(3, dimension)
+        anchors[:, :2] = on_circle(0, 50, 100, dtype=torch.float32)
+        positives = torch.zeros(3, dimension)
+        positives[:, :2] = on_circle(angle, 50 + angle, 100 + angle, dtype=torch.float32)
+        anchors, positives = (x.to(dtype).requires_grad_() for x in (anchors, positives))
+        loss = functional.arccon_loss(anchors, positives, margin_degrees=10, temperature=0.05)
+        loss.backward()
+        assert loss.dtype == torch.float32
+        assert torch.isfinite(loss)
+        assert torch.isfinite(anchors.grad).all()
+        assert torch.isfinite(positives.grad).all()
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    def test_identical_random_rows(self, dtype):
+        """Two views without dropout: cosines of 1 up to rounding, on either side of it."""
+        x = rows(64, 384).to(dtype)
+        anchors, positives = x.clone().requires_grad_(), x.clone().requires_grad_()
+        loss = functional.arccon_loss(anchors, positives)
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert torch.isfinite(anchors.grad).all()
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    @pytest.mark.parametrize("count", [0, 1, 3])
+    def test_order_triplet_loss(self, dtype, count):
+        x = rows(count, dtype=dtype).requires_grad_()
+        loss = functional.order_triplet_loss(x, x * 1, x * -1)
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert torch.isfinite(x.grad).all()
+        assert count or loss == 0
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    def test_alignment_and_uniformity_of_equal_rows(self, dtype):
+        x = rows(1, dtype=dtype).expand(4, -1).clone().requires_grad_()
+        loss = functional.alignment(x, x.detach()) + functional.uniformity(x)
+        loss.backward()
+        assert loss.item() == pytest.approx(0, abs=1e-6)
+        assert torch.isfinite(x.grad).all()
+
+
+class TestRelations:
+    @pytest.mark.parametrize("dtype", [torch.float64, *HALF], ids=str)
+    def test_no_margin_is_info_nce_to_the_last_bit(self, dtype):
+        results = []
+        for function in (lambda a, p: functional.arccon_loss(a, p, margin_degrees=0, temperature=0.05), _info_nce):
+            a, p = rows(16, 32, dtype=dtype).requires_grad_(), rows(16, 32, 1, dtype=dtype).requires_grad_()
+            loss = function(a, p)
+            loss.backward()
+            results.append((loss.detach(), a.grad, p.grad))
+        assert all(torch.equal(x, y) for x, y in zip(*results, strict=True))
+
+    @pytest.mark.parametrize("with_negatives", [False, True])
+    def test_info_nce_is_the_hosts_ranking_loss(self, with_negatives):
+        columns = [rows(16, 32, seed) for seed in range(2 + with_negatives)]
+        host = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=20.0)
+        expected = host.compute_loss_from_embeddings(columns, None)
+        assert functional.info_nce(*columns, temperature=0.05).item() == pytest.approx(expected.item(), rel=1e-12)
+
+    def test_a_margin_raises_the_loss(self):
+        a, p = rows(16, 32), rows(16, 32) + rows(16, 32, 1)
+        losses = [functional.arccon_loss(a, p, margin_degrees=m).item() for m in (0, 5, 10, 20)]
+        assert losses == sorted(losses)
+
+    def test_autocast_changes_nothing(self):
+        a, p = rows(16, 384, dtype=torch.float32), rows(16, 384, 1, dtype=torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = [functional.arccon_loss(a, p), functional.order_triplet_loss(a, p, -p), functional.uniformity(a)]
+        outside = [functional.arccon_loss(a, p), functional.order_triplet_loss(a, p, -p), functional.uniformity(a)]
+        assert all(torch.equal(x, y) and x.dtype == torch.float32 for x, y in zip(inside, outside, strict=True))
+
+    def test_length_of_the_vectors_does_not_count(self):
+        a, p = rows(4), rows(4, seed=1)
+        assert functional.info_nce(3 * a, p / 7, temperature=0.1).item() == pytest.approx(
+            functional.info_nce(a, p, temperature=0.1).item(), rel=1e-12
+        )
+
+
+class TestErrors:
+    @pytest.mark.parametrize("temperature", [0, -0.05, math.nan, math.inf])
+    def test_temperature(self, temperature):
+        with pytest.raises(ValueError, match=rf"temperature must be above 0, got {temperature}"):
+            functional.info_nce(rows(2), rows(2), temperature=temperature)
+
+    @pytest.mark.parametrize("margin_degrees", [-1, 180, 200, math.nan])
+    def test_margin_degrees(self, margin_degrees):
+        with pytest.raises(ValueError, match=rf"margin_degrees must be in \[0, 180\), got {margin_degrees}"):
+            functional.arccon_loss(rows(2), rows(2), margin_degrees=margin_degrees)
+
+    def test_shapes(self):
+        with pytest.raises(
+            ValueError, match=r"anchors and positives must be of one shape \(B, D\), got anchors \(2, 8\)"
+        ):
+            functional.info_nce(rows(2), rows(3), temperature=0.05)
+        with pytest.raises(ValueError, match=r"negatives must be \(N, 8\) like anchors, got \(3, 4\)"):
+            functional.info_nce(rows(2), rows(2), rows(3, 4), temperature=0.05)
+        with pytest.raises(ValueError, match="near"):
+            functional.order_triplet_loss(rows(2), rows(2, 4), rows(2))
+        with pytest.raises(ValueError, match="x must be of one shape"):
+            functional.uniformity(rows(2)[0])
+
+    def test_too_few_rows(self):
+        with pytest.raises(ValueError, match="at least 2 rows to form a pair, got 1"):
+            functional.uniformity(rows(1))
+        with pytest.raises(ValueError, match="at least 1 pair, got 0"):
+            functional.alignment(rows(0), rows(0))
+
+
+def _info_nce(a, p):
+    return functional.info_nce(a, p, temperature=0.05)
