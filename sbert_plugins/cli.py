@@ -63,17 +63,13 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         help="a text file with a sentence a line; parquet, csv or jsonl; .gz too; or a dataset on the Hub "
         f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences)",
     )
-    train.add_argument(
-        "--column", help="column of a table or Hub dataset (default: text, or its only column of strings)"
-    )
+    train.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
     train.add_argument("--limit", type=int, help="use the first LIMIT sentences")
     train.add_argument(
         "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
     )
     train.add_argument("--output", required=True, help="a new or empty directory")
-    train.add_argument(
-        "--offline", action="store_true", help="use no network: encoder and text from installed packages"
-    )
+    train.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
     _add_data(train)
     settings = train.add_argument_group("settings (default: the paper's)")
     settings.add_argument("--epochs", type=float)
@@ -99,9 +95,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         "With --offline and no data directory: on the package's own graded pairs.",
     )
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
-    evaluate.add_argument(
-        "--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set"
-    )
+    evaluate.add_argument("--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set")
     evaluate.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
     evaluate.add_argument("--batch-size", type=int, default=128)
     evaluate.add_argument("--offline", action="store_true", help="use no network")
@@ -169,9 +163,7 @@ def _train(options: argparse.Namespace) -> None:
     rows += [(name, f"{score:.2f}", f"{results['after'][name]:.2f}") for name, score in results["before"].items()]
     _print_table(rows)
     path = Path(options.output) / "model"
-    print(
-        f'\n{results["steps"]} steps in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
-    )
+    print(f'\n{results["steps"]} steps in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)')
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -211,9 +203,7 @@ def _go_offline(options: argparse.Namespace) -> None:
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns: text to the left, numbers to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    is_number = [
-        all(row[i].replace(".", "", 1).replace("-", "", 1).isdigit() for row in rows[1:]) for i in range(len(widths))
-    ]
+    is_number = [all(row[i].replace(".", "", 1).replace("-", "", 1).isdigit() for row in rows[1:]) for i in range(len(widths))]
     for row in rows:
         cells = [
             cell.rjust(width) if right else cell.ljust(width)

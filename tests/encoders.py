@@ -10,7 +10,7 @@ from sbert_plugins import recipes
 LONG = (
     "The old man, who had lived by the sea for forty years, told the visitors that a storm was coming and that nobody "
     "in the village would sail before Sunday."
-)  # 29 words
+)
 SENTENCES = [
     "A dog runs across the wet field.",
     "It is raining again today.",
@@ -47,7 +47,8 @@ ARCHITECTURES = {
 }
 
 
-def _project_text() -> list[str]:
+def project_text() -> list[str]:
+    """The sentences that the package ships."""
     return recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
 
 
@@ -56,7 +57,7 @@ def _wordpiece() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=_SPECIAL, show_progress=False)
-    tokenizer.train_from_iterator(_project_text(), trainer)
+    tokenizer.train_from_iterator(project_text(), trainer)
     return tokenizer
 
 
@@ -70,7 +71,7 @@ def _bpe() -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_project_text(), trainer)
+    tokenizer.train_from_iterator(project_text(), trainer)
     return tokenizer
 
 
@@ -79,7 +80,7 @@ def _unigram() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(vocab_size=1500, special_tokens=_SPECIAL, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(_project_text(), trainer)
+    tokenizer.train_from_iterator(project_text(), trainer)
     return tokenizer
 
 

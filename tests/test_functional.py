@@ -37,9 +37,7 @@ class TestAgainstReference:
     def test_arccon_loss(self, margin_degrees, negatives):
         a, p, n = rows(6), rows(6) + 0.3 * rows(6, seed=1), rows(negatives, seed=2)
         value = functional.arccon_loss(a, p, n if negatives else None, margin_degrees=margin_degrees, temperature=0.05)
-        expected = reference.arccon_loss(
-            a.numpy(), p.numpy(), n.numpy(), margin_degrees=margin_degrees, temperature=0.05
-        )
+        expected = reference.arccon_loss(a.numpy(), p.numpy(), n.numpy(), margin_degrees=margin_degrees, temperature=0.05)
         assert value.item() == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize("angle", [0.0, 180.0, 175.0, 90.0])
@@ -233,9 +231,7 @@ class TestErrors:
             functional.arccon_loss(rows(2), rows(2), margin_degrees=margin_degrees)
 
     def test_shapes(self):
-        with pytest.raises(
-            ValueError, match=r"anchors and positives must be of one shape \(B, D\), got anchors \(2, 8\)"
-        ):
+        with pytest.raises(ValueError, match=r"anchors and positives must be of one shape \(B, D\), got anchors \(2, 8\)"):
             functional.info_nce(rows(2), rows(3), temperature=0.05)
         with pytest.raises(ValueError, match=r"negatives must be \(N, 8\) like anchors, got \(3, 4\)"):
             functional.info_nce(rows(2), rows(2), rows(3, 4), temperature=0.05)

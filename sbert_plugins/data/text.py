@@ -78,9 +78,7 @@ def _lines_of(path: Path) -> Iterator[str]:
 
 def _column_of(table: Dataset, column: str | None, source: str) -> list[str | None]:
     strings = [
-        name
-        for name, feature in table.features.items()
-        if getattr(feature, "dtype", None) in ("string", "large_string")
+        name for name, feature in table.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")
     ]
     if column is None:
         column = "text" if "text" in strings or len(strings) != 1 else strings[0]

@@ -97,8 +97,7 @@ class STSSuiteEvaluator(BaseEvaluator):
         self.average_key = f"avg{len(tasks)}"
         self.primary_metric = self.average_key
         self.pairs = {
-            task: load_sts("SICK-R all" if task == "SICK-R" and sick == "all" else task, data_dir, hub=hub)
-            for task in tasks
+            task: load_sts("SICK-R all" if task == "SICK-R" and sick == "all" else task, data_dir, hub=hub) for task in tasks
         }
 
     def __call__(
@@ -214,9 +213,7 @@ def read_scored_pairs(path: str | Path, *, lowest: float = 0, highest: float = 5
             except ValueError:
                 score = float("nan")
             if not lowest <= score <= highest:
-                raise ValueError(
-                    f"{path}, line {number}: score must be a number in [{lowest}, {highest}], got {fields[1]!r}."
-                )
+                raise ValueError(f"{path}, line {number}: score must be a number in [{lowest}, {highest}], got {fields[1]!r}.")
             pairs.sentences1.append(fields[2])
             pairs.sentences2.append(fields[3])
             pairs.scores.append(score)

@@ -126,9 +126,7 @@ class ArcCSELoss(nn.Module):
         self.diagnostics: dict[str, Tensor] = {}
         self._has_seen_negatives = False
 
-    def forward(
-        self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Compute the weighted terms of one batch of one column."""
         columns = list(sentence_features)
         if len(columns) != 1:
@@ -160,9 +158,7 @@ class ArcCSELoss(nn.Module):
             return torch.zeros((), device=content.device)
         sentences = {key: value[long] if _is_per_row(value, len(words)) else value for key, value in features.items()}
         spans = nested_span_masks(content[long], near_ratio=self.near_mask_ratio, far_ratio=self.far_mask_ratio)
-        masked = [
-            {**sentences, "input_ids": sentences["input_ids"].masked_fill(span, self.mask_token_id)} for span in spans
-        ]
+        masked = [{**sentences, "input_ids": sentences["input_ids"].masked_fill(span, self.mask_token_id)} for span in spans]
         with dropout_off(self.model):
             embeddings = embed_columns(self.model, [dict(sentences), *masked], separate_first=False)
         anchors, near, far = (self.head(embedding) for embedding in embeddings)
@@ -203,7 +199,8 @@ class ArcCSELoss(nn.Module):
         """BibTeX entry for the model card."""
         return """
 @inproceedings{zhang-etal-2022-contrastive,
-    title = "A Contrastive Framework for Learning Sentence Representations from Pairwise and Triple-wise Perspective in Angular Space",
+    title = "A Contrastive Framework for Learning Sentence Representations from Pairwise and Triple-wise
+             Perspective in Angular Space",
     author = "Zhang, Yuhao and Zhu, Hongji and Wang, Yongliang and Xu, Nan and Li, Xiaobo and Zhao, Binqiang",
     booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
     year = "2022",

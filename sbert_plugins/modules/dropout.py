@@ -14,9 +14,7 @@ def max_dropout(model: nn.Module) -> float:
     Some attention layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
     """
     rates = [module.p for module in model.modules() if isinstance(module, nn.modules.dropout._DropoutNd)]
-    rates += [
-        rate for module in model.modules() if isinstance(rate := getattr(module, "attention_dropout", None), float)
-    ]
+    rates += [rate for module in model.modules() if isinstance(rate := getattr(module, "attention_dropout", None), float)]
     return max(rates, default=0.0)
 
 

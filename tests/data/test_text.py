@@ -1,0 +1,99 @@
+import gzip
+import json
+
+import pytest
+from datasets import Dataset
+
+from sbert_plugins.data import read_sentences
+
+LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
+
+
+def texts(dataset):
+    assert dataset.column_names == ["anchor"]
+    return dataset["anchor"][:]
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text", "text.txt.gz", "text.gz"])
+def test_text_files(tmp_path, name):
+    opener = gzip.open if name.endswith(".gz") else open
+    with opener(tmp_path / name, "wt", encoding="utf-8") as file:
+        file.write("\n".join(LINES))
+    assert texts(read_sentences(tmp_path / name)) == LINES
+    assert texts(read_sentences(tmp_path / name, limit=2)) == LINES[:2]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl", "csv.gz", "jsonl.gz"])
+@pytest.mark.parametrize("column", ["text", "sentence"])
+def test_tables(tmp_path, suffix, column):
+    path = tmp_path / f"table.{suffix}"
+    table = Dataset.from_dict({column: LINES, "id": [1, 2, 3]})
+    if suffix == "parquet":
+        table.to_parquet(path)
+    else:
+        opener = gzip.open if suffix.endswith(".gz") else open
+        with opener(path, "wt", encoding="utf-8") as file:
+            if suffix.startswith("csv"):
+                file.write(f"{column},id\n" + "".join(f'"{line}",{i}\n' for i, line in enumerate(LINES)))
+            else:
+                file.writelines(json.dumps({column: line, "id": i}) + "\n" for i, line in enumerate(LINES))
+    assert texts(read_sentences(path, column=column)) == LINES
+    assert texts(read_sentences(path)) == LINES  # text, or the only column of strings
+
+
+def test_blank_lines_are_skipped_and_counted(tmp_path, caplog):
+    path = tmp_path / "text.txt"
+    path.write_text("\n  First.  \r\n\t\nSecond.\n\n", encoding="utf-8")
+    assert texts(read_sentences(path)) == ["First.", "Second."]
+    assert "skipped 3 blank lines" in caplog.text
+
+
+def test_empty_cells_are_skipped_and_counted(tmp_path, caplog):
+    Dataset.from_dict({"text": ["First.", None, " "]}).to_parquet(tmp_path / "table.parquet")
+    assert texts(read_sentences(tmp_path / "table.parquet")) == ["First."]
+    assert "skipped 2 blank lines" in caplog.text
+
+
+def test_byte_order_mark(tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfFirst.\n")
+    assert texts(read_sentences(tmp_path / "text.txt")) == ["First."]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(("content", "blank"), [("", 0), ("\n \n", 2)])
+    def test_no_sentence(self, tmp_path, content, blank):
+        path = tmp_path / "text.txt"
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"text.txt must hold at least one sentence, got {blank} blank lines"):
+            read_sentences(path)
+
+    def test_not_utf8(self, tmp_path):
+        path = tmp_path / "text.txt"
+        path.write_bytes("Erster.\nGröße\n".encode("latin1"))
+        with pytest.raises(ValueError, match=r"text.txt, line 2: text must be UTF-8, got byte 0xf6 at position 2. .*iconv"):
+            read_sentences(path)
+
+    @pytest.mark.parametrize("content", [b"not gzip\n", gzip.compress(b"First.\n" * 1000)[:-20]])
+    def test_broken_gzip(self, tmp_path, content):
+        path = tmp_path / "text.txt.gz"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is not a whole gzip file"):
+            read_sentences(path)
+
+    @pytest.mark.parametrize("column", ["missing", "id", None])
+    def test_column(self, tmp_path, column):
+        Dataset.from_dict({"a": ["x"], "b": ["y"], "id": [1]}).to_parquet(tmp_path / "table.parquet")
+        with pytest.raises(ValueError, match=r"column must name a column of strings in .*, got '\w+'. It has: a, b"):
+            read_sentences(tmp_path / "table.parquet", column=column)
+
+    def test_neither_file_nor_dataset(self):
+        with pytest.raises(FileNotFoundError, match="no/such-dataset is neither a file here nor a dataset within reach"):
+            read_sentences("no/such-dataset")
+
+    def test_directory(self, tmp_path):
+        with pytest.raises(ValueError, match="is a directory: name a file in it"):
+            read_sentences(tmp_path)
+
+    def test_limit(self, tmp_path):
+        with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+            read_sentences(tmp_path, limit=0)

@@ -1,0 +1,184 @@
+import csv
+
+import numpy as np
+import pytest
+import torch
+from encoders import project_text
+from scipy.stats import spearmanr
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+from sbert_plugins.evaluation import TASKS, STSSuiteEvaluator, load_sts, read_scored_pairs
+
+FILES = {
+    "STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15", "STS16": "sts16",
+    "STS-B": "stsb_test", "SICK-R": "sick_test",
+}  # fmt: skip
+
+
+@pytest.fixture
+def small_data(tmp_path):
+    """The layout of the data directory with ten pairs a task; half of the sentences occur in every task."""
+    folder = tmp_path / "data" / "sts"
+    folder.mkdir(parents=True)
+    text = project_text()
+    for number, stem in enumerate([*FILES.values(), "stsb_dev", "sick_train", "sick_trial"], start=1):
+        lines = [f"subset\t{1 + i % 5}\t{text[i]}\t{text[10 * number + i]}\n" for i in range(10)]
+        (folder / f"{stem}.tsv").write_text("".join(lines), encoding="utf-8")
+    return tmp_path / "data"
+
+
+class CountingEncoder:
+    """Wraps a model and keeps what it was asked to encode."""
+
+    def __init__(self, model):
+        self.model = model
+        self.calls = []
+
+    def encode(self, sentences, **keywords):
+        self.calls.append(list(sentences))
+        return self.model.encode(sentences, **keywords)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+
+def test_seven_tasks_one_deduplicated_encode(tiny_encoder, small_data):
+    encoder = CountingEncoder(tiny_encoder())
+    metrics = STSSuiteEvaluator(small_data)(encoder)
+    assert set(metrics) == {*TASKS, "avg7"}
+    assert metrics["avg7"] == pytest.approx(np.mean([metrics[task] for task in TASKS]))
+    (sentences,) = encoder.calls
+    assert len(sentences) == len(set(sentences)) == 10 + 7 * 10
+
+
+def test_each_task_is_the_hosts_spearman(tiny_encoder, small_data):
+    model = tiny_encoder()
+    metrics = STSSuiteEvaluator(small_data)(model)
+    for task in TASKS:
+        pairs = load_sts(task, small_data)
+        host = EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine", write_csv=False)
+        assert metrics[task] == pytest.approx(100 * host(model)["spearman_cosine"], abs=1e-4)
+
+
+def test_subsets_are_concatenated_not_averaged(tiny_encoder, tmp_path):
+    """SentEval "all": one correlation over the rows of all subsets."""
+    (tmp_path / "sts").mkdir()
+    rows = [("a", 1, "one dog", "two cats"), ("a", 2, "a red car", "a blue car"), ("b", 5, "it rains", "rain falls")]
+    rows += [("b", 0, "he sings", "stones are hard"), ("b", 4, "a man runs", "a man is running")]
+    (tmp_path / "sts" / "sts16.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
+    model = tiny_encoder()
+    first, second = (model.encode([row[i] for row in rows], normalize_embeddings=True) for i in (2, 3))
+    expected = 100 * spearmanr((first * second).sum(axis=1), [row[1] for row in rows]).statistic
+    assert STSSuiteEvaluator(tmp_path, tasks=["STS16"])(model) == {
+        "STS16": pytest.approx(expected, abs=1e-4),
+        "avg1": pytest.approx(expected, abs=1e-4),
+    }
+
+
+def test_sick_all_is_the_three_files(small_data):
+    evaluator = STSSuiteEvaluator(small_data, sick="all", tasks=["SICK-R"])
+    assert len(evaluator.pairs["SICK-R"].scores) == 30
+
+
+def test_model_card_csv_and_name(tiny_encoder, small_data, tmp_path):
+    model = tiny_encoder()
+    evaluator = STSSuiteEvaluator(small_data, name="suite")
+    for step in (5, 10):
+        metrics = evaluator(model, output_path=str(tmp_path / "eval"), epoch=0, steps=step)
+    assert evaluator.primary_metric == "suite_avg7"
+    assert set(metrics) == {f"suite_{key}" for key in (*TASKS, "avg7")}
+    with open(tmp_path / "eval" / "suite_sts_suite_results.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["steps"] for row in rows] == ["5", "10"]
+    assert float(rows[1]["avg7"]) == metrics["suite_avg7"]
+    model.save_pretrained(str(tmp_path / "model"))
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    for task in TASKS:
+        assert f"| {task} " in card
+    assert "| **avg7** " in card
+
+
+class TestBadInput:
+    def test_missing_directory_and_file(self, small_data, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"nowhere/sts/sts12.tsv does not exist: SBERT_PLUGINS_DATA or data_dir"):
+            STSSuiteEvaluator(tmp_path / "nowhere")
+        (small_data / "sts" / "sts14.tsv").unlink()
+        with pytest.raises(FileNotFoundError, match="sts14.tsv does not exist"):
+            STSSuiteEvaluator(small_data)
+
+    def test_neither_data_nor_hub(self, monkeypatch):
+        monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+        with pytest.raises(ConnectionError, match="set SBERT_PLUGINS_DATA .* or make mteb/sts12-sts reachable on the Hugging"):
+            STSSuiteEvaluator()
+
+    def test_environment_variable(self, monkeypatch, small_data):
+        monkeypatch.setenv("SBERT_PLUGINS_DATA", str(small_data))
+        assert len(STSSuiteEvaluator().pairs) == 7
+
+    def test_the_hub_has_no_test_set_of_sick(self):
+        with pytest.raises(ValueError, match="pass sick='all'"):
+            load_sts("SICK-R", hub=True)
+
+    @pytest.mark.parametrize(
+        ("keywords", "message"),
+        [
+            ({"tasks": ["STS17"]}, r"tasks must be a selection of STS12, .* got \['STS17'\]"),
+            ({"tasks": []}, r"tasks must be a selection"),
+            ({"sick": "train"}, "sick must be 'test' .* got 'train'"),
+        ],
+    )
+    def test_values(self, small_data, keywords, message):
+        with pytest.raises(ValueError, match=message):
+            STSSuiteEvaluator(small_data, **keywords)
+        with pytest.raises(ValueError, match="task must be one of STS12, .* got 'STS17'"):
+            load_sts("STS17", small_data)
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("a\t3.0\tonly one", "line 2: expected 4 tab-separated fields .* got 3"),
+            ("a\t5.2\tx\ty", r"line 2: score must be a number in \[0, 5\], got '5.2'"),
+            ("a\t-0.1\tx\ty", r"line 2: score must be a number in \[0, 5\], got '-0.1'"),
+            ("a\thigh\tx\ty", r"line 2: score must be a number in \[0, 5\], got 'high'"),
+            ("a\tnan\tx\ty", r"line 2: score must be a number in \[0, 5\], got 'nan'"),
+        ],
+    )
+    def test_rows(self, tmp_path, line, message):
+        path = tmp_path / "pairs.tsv"
+        path.write_text(f"a\t1\tx\ty\n{line}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=f"pairs.tsv, {message}"):
+            read_scored_pairs(path)
+
+    def test_a_model_that_has_diverged(self, tiny_encoder, small_data):
+        model = tiny_encoder()
+        with torch.no_grad():
+            model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
+        with pytest.raises(ValueError, match="embeddings must be finite, got NaN or infinity for 80 of 80 sentences"):
+            STSSuiteEvaluator(small_data)(model)
+
+
+def test_rows_keep_odd_characters(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text('a\t1\tHe said "no"\twith\u2028a line separator\r\n', encoding="utf-8", newline="")
+    assert read_scored_pairs(path).sentences1 == ['He said "no"']
+    assert read_scored_pairs(path).sentences2 == ["with\u2028a line separator"]
+
+
+@pytest.fixture(scope="module")
+def suite(minilm, data_dir):
+    return STSSuiteEvaluator(data_dir, tasks=["STS13", "STS16", "STS-B"])(minilm)
+
+
+class TestCheckNumbers:
+    """Public numbers of all-MiniLM-L6-v2; all seven tasks in ``benchmarks/sts_check.py``."""
+
+    @pytest.mark.parametrize(("task", "score"), [("STS13", 80.60), ("STS16", 78.99), ("STS-B", 82.03)])
+    def test_seven_task_protocol(self, suite, task, score):
+        assert suite[task] == pytest.approx(score, abs=0.02)
+
+    def test_sick_test_and_all(self, minilm, data_dir):
+        """The test pairs are the last 4,927 of the 9,927: one encode gives both protocols."""
+        everything = STSSuiteEvaluator(data_dir, tasks=["SICK-R"], sick="all")
+        assert len(everything.pairs["SICK-R"].scores) == 9927
+        assert everything(minilm)["SICK-R"] == pytest.approx(77.58, abs=0.02)
+        assert len(load_sts("SICK-R", data_dir).scores) == 4927

@@ -1,0 +1,160 @@
+import subprocess
+import sys
+
+import pytest
+from encoders import project_text
+
+from sbert_plugins import __version__, cli
+
+QUICK = ["--max-steps", "2", "--batch-size", "8"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(project_text()[:30]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def encoder(tiny_encoder, tmp_path):
+    tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
+    return str(tmp_path / "encoder")
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+
+
+def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
+    output = tmp_path / "run"
+    assert cli.main(["train", "arccse", str(text), "--model", encoder, "--output", str(output), *QUICK]) == 0
+    printed = capsys.readouterr().out
+    assert "Training ArcCSE on 30 sentences, seed 42." in printed
+    assert "skipped 29 blank lines" in caplog.text
+    assert "before  after" in printed
+    assert "graded pairs" in printed
+    assert f"Model: {output / 'model'}" in printed
+    assert "arccon" in printed
+
+    assert cli.main(["evaluate", str(output / "model"), encoder, "--offline"]) == 0
+    printed = capsys.readouterr().out.strip().splitlines()
+    assert printed[0].split() == ["model", "graded", "pairs"]
+    assert len(printed) == 3
+
+
+def test_offline_first_command(tmp_path, capsys):
+    """README's first command, two steps of it: encoder and text come from installed packages."""
+    output = tmp_path / "demo"
+    assert cli.main(["train", "arccse", "--offline", "--output", str(output), "--max-steps", "2", "--limit", "128"]) == 0
+    printed = capsys.readouterr().out
+    assert "Training ArcCSE on 128 sentences" in printed
+    (row,) = [line for line in printed.splitlines() if line.startswith("graded pairs")]
+    before, after = (float(value) for value in row.split()[2:])
+    assert before == pytest.approx(61.37, abs=0.1)
+    assert after != before
+
+
+def test_data_dir_adds_sts_b_dev(text, encoder, data_dir_with_dev, tmp_path, capsys):
+    arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
+    assert cli.main([*arguments, "--eval-steps", "1", "--data-dir", str(data_dir_with_dev)]) == 0
+    printed = capsys.readouterr().out
+    assert "STS-B dev" in printed
+    assert "eval_stsb-dev_spearman_cosine" in printed
+
+
+@pytest.fixture
+def data_dir_with_dev(tmp_path):
+    folder = tmp_path / "data" / "sts"
+    folder.mkdir(parents=True)
+    text = project_text()
+    names = [f"sts{year}" for year in range(12, 17)] + ["stsb_dev", "stsb_test", "sick_test"]
+    for name in names:
+        rows = [f"subset\t{1 + i % 4}\t{text[i]}\t{text[50 + i]}\n" for i in range(20)]
+        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    return tmp_path / "data"
+
+
+def test_evaluate_seven_tasks(encoder, data_dir_with_dev, capsys):
+    assert cli.main(["evaluate", encoder, "--data-dir", str(data_dir_with_dev)]) == 0
+    header, row = capsys.readouterr().out.strip().splitlines()
+    assert header.split() == ["model", *["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "average"]]
+    assert len(row.split()) == 9
+
+
+def test_methods(capsys):
+    assert cli.main(["methods"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("arccse", "ArcCSELoss", "anchor", "Zhang et al., ACL 2022", "https://aclanthology.org/2022.acl-long.336"):
+        assert word in printed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--temperature-typo"], None),
+        (["--batch-size", "1"], "batch_size must be at least 2, got 1"),
+        (["--column", "x", "--limit", "0"], "limit must be at least 1, got 0"),
+        (["--limit", "1"], "training needs at least 2 sentences, got 1"),
+    ],
+)
+def test_mistakes_are_one_line(text, encoder, tmp_path, capsys, change, message):
+    output = tmp_path / "run"
+    arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(output), *change]
+    if message is None:
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(arguments)
+    else:
+        assert cli.main(arguments) == 2
+        assert f"sbert-plugins: error: {message}" in capsys.readouterr().err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", b"", "must hold at least one sentence, got 0 blank lines"),
+        ("latin.txt", "Größe\n".encode("latin1"), "line 1: text must be UTF-8"),
+        ("table.csv", b"a,b\nx,y\n", "column must name a column of strings"),
+    ],
+)
+def test_bad_text(tmp_path, encoder, capsys, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    output = tmp_path / "run"
+    assert cli.main(["train", "arccse", str(tmp_path / name), "--model", encoder, "--output", str(output)]) == 2
+    assert message in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_output_is_checked_first(tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("mine")
+    assert cli.main(["train", "arccse", "no-such-text", "--output", str(tmp_path)]) == 2
+    assert "output must be a new or an empty directory" in capsys.readouterr().err
+
+
+def test_neither_data_nor_hub(encoder, capsys):
+    assert cli.main(["evaluate", encoder]) == 2
+    error = capsys.readouterr().err
+    assert "SBERT_PLUGINS_DATA" in error
+    assert "Hugging Face Hub" in error
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        cli.main(["--debug", "train", "arccse", "no/such", "--output", str(tmp_path / "run")])
+
+
+def test_help_and_version_load_no_torch(capsys):
+    """What keeps ``--help`` quick, checked without a clock."""
+    script = (
+        "import sys\nfrom sbert_plugins import cli\n"
+        "for arguments in (['--help'], ['train', '--help'], ['--version']):\n"
+        "    try:\n        cli.main(arguments)\n    except SystemExit as end:\n        assert end.code == 0\n"
+        "cli.main(['methods'])\n"
+        "heavy = {'torch', 'transformers', 'sentence_transformers', 'datasets', 'numpy', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert f"sbert-plugins {__version__}" in result.stdout

@@ -1,0 +1,171 @@
+import json
+
+import pytest
+from datasets import Dataset
+from encoders import project_text
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import evaluation, recipes
+
+QUICK = {"max_steps": 4, "batch_size": 8, "eval_steps": 2}
+
+
+def anchors(count):
+    return Dataset.from_dict({"anchor": project_text()[:count]})
+
+
+def quick(**changes):
+    return recipes.with_changes(recipes.ARCCSE.offline, **(QUICK | changes))
+
+
+@pytest.fixture
+def dev():
+    pairs = recipes.graded_pairs()
+    return evaluation.ScoredPairs(*(values[::12] for values in pairs))
+
+
+@pytest.mark.parametrize("method", recipes.RECIPES)
+class TestTrain:
+    def test_leaves_a_model_its_checkpoint_and_results(self, method, tiny_encoder, tmp_path, dev):
+        model = tiny_encoder()
+        before = model.encode("A dog runs.")
+        results = recipes.train(
+            method, anchors(40), model, output=tmp_path / "run", settings=quick(), dev=dev, probes={"probe": dev}
+        )
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints", "model", "results.json"]
+        assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8")) == json.loads(json.dumps(results))
+        assert set(results["before"]) == set(results["after"]) == {"probe", "STS-B dev"}
+        assert results["before"]["probe"] == results["before"]["STS-B dev"]
+        assert results["steps"] == 4
+        saved = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+        assert (saved.encode("A dog runs.") == model.encode("A dog runs.")).all()
+        assert not (before == model.encode("A dog runs.")).all()
+
+    def test_every_term_is_logged(self, method, tiny_encoder, tmp_path):
+        results = recipes.train(method, anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
+        logged = set().union(*results["log"])
+        terms = {"arccse": {"arccon", "triplet"}}[method]
+        assert terms <= logged
+
+    def test_the_same_seed_gives_the_same_model(self, method, tiny_encoder, tmp_path):
+        vectors = []
+        for run, seed in enumerate((1, 1, 2)):
+            model = tiny_encoder()
+            recipes.train(method, anchors(40), model, output=tmp_path / str(run), settings=quick(), seed=seed)
+            vectors.append(model.encode("A dog runs."))
+        assert (vectors[0] == vectors[1]).all()
+        assert not (vectors[0] == vectors[2]).all()
+
+    def test_dev_selects_the_checkpoint(self, method, tiny_encoder, tmp_path, dev):
+        """The model that is saved is the best of the evaluated ones, not the last."""
+        results = recipes.train(
+            method,
+            anchors(80),
+            tiny_encoder(),
+            output=tmp_path / "run",
+            settings=quick(max_steps=8, learning_rate=1e-2),
+            dev=dev,
+        )
+        scores = [
+            entry["eval_stsb-dev_spearman_cosine"] for entry in results["log"] if "eval_stsb-dev_spearman_cosine" in entry
+        ]
+        assert len(scores) == 4
+        assert results["after"]["STS-B dev"] == pytest.approx(100 * max(scores), abs=1e-6)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("changes", "count", "message"),
+        [
+            ({"batch_size": 1}, 40, "batch_size must be at least 2, got 1"),
+            ({}, 1, "training needs at least 2 sentences, got 1"),
+        ],
+    )
+    def test_nothing_is_written(self, tiny_encoder, tmp_path, changes, count, message):
+        with pytest.raises(ValueError, match=message):
+            recipes.train("arccse", anchors(count), tiny_encoder(), output=tmp_path / "run", settings=quick(**changes))
+        assert not (tmp_path / "run").exists()
+
+    def test_unknown_method(self, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match="method must be one of arccse.*, got 'simcse'"):
+            recipes.train("simcse", anchors(4), tiny_encoder(), output=tmp_path / "run")
+
+    @pytest.mark.parametrize("kind", ["file", "full directory"])
+    def test_output_exists(self, tiny_encoder, tmp_path, kind):
+        output = tmp_path / "run"
+        if kind == "file":
+            output.write_text("mine")
+        else:
+            output.mkdir()
+            (output / "mine.txt").write_text("mine")
+        with pytest.raises(FileExistsError, match="output must be a new or an empty directory, got .*run, which exists"):
+            recipes.train("arccse", anchors(4), tiny_encoder(), output=output)
+        assert (output if kind == "file" else output / "mine.txt").read_text() == "mine"
+
+    def test_an_empty_output_directory_is_fine(self, tmp_path):
+        assert recipes.check_output(tmp_path) == tmp_path
+
+    def test_layers_of_the_offline_encoder(self):
+        for layers in (0, 7):
+            with pytest.raises(ValueError, match=f"num_layers must be 1 to 6, the layers of MiniLM, got {layers}"):
+                recipes.offline_encoder(num_layers=layers)
+
+    def test_the_offline_package_is_missing(self, monkeypatch):
+        monkeypatch.setattr(recipes.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(ModuleNotFoundError, match=r'pip install "sbert-plugins\[offline\]"'):
+            recipes.offline_encoder()
+
+
+class TestEncoders:
+    def test_the_offline_encoder_is_cut_and_remembers_it(self, tmp_path):
+        model = recipes.offline_encoder(num_layers=2, device="cpu")
+        assert len(model[0].model.encoder.layer) == 2
+        model.save_pretrained(str(tmp_path))
+        again = SentenceTransformer(str(tmp_path), device="cpu")
+        assert (again.encode("A dog runs.") == model.encode("A dog runs.")).all()
+        assert "site-packages" not in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    def test_a_plain_transformer_gets_the_pooling(self, tiny_encoder, tmp_path, pooling):
+        tiny_encoder()[0].model.save_pretrained(tmp_path)
+        tiny_encoder().tokenizer.save_pretrained(tmp_path)
+        model = recipes.build_encoder(str(tmp_path), pooling=pooling, max_seq_length=16, device="cpu")
+        assert model[1].pooling_mode == pooling
+        assert model.max_seq_length == 16
+
+    def test_a_sentence_transformer_keeps_its_own(self, tiny_encoder, tmp_path):
+        tiny_encoder("bert", "mean").save_pretrained(str(tmp_path))
+        assert recipes.build_encoder(str(tmp_path), pooling="cls", device="cpu")[1].pooling_mode == "mean"
+
+
+class TestProjectsText:
+    def test_graded_pairs(self):
+        pairs = recipes.graded_pairs()
+        assert [pairs.scores.count(score) for score in range(6)] == [60] * 6
+        sentences = [*pairs.sentences1, *pairs.sentences2]
+        assert len(set(sentences)) == len(sentences) == 720
+        assert not set(sentences) & set(project_text())
+
+    def test_word_overlap_does_not_give_the_score_away(self):
+        pairs = recipes.graded_pairs()
+        overlap = []
+        for first, second in zip(pairs.sentences1, pairs.sentences2, strict=True):
+            a, b = set(first.lower().split()), set(second.lower().split())
+            overlap.append(len(a & b) / len(a | b))
+        assert abs(spearmanr(overlap, pairs.scores).statistic) < 0.2
+
+    def test_an_embedder_agrees_with_the_grades(self, minilm):
+        """The whole of MiniLM 68.5, its first four layers 61.4."""
+        assert recipes.score(minilm, recipes.graded_pairs()) == pytest.approx(68.5, abs=0.1)
+
+    def test_sentences(self):
+        sentences = project_text()
+        assert len(set(sentences)) == len(sentences) == 1281
+        assert sum(len(sentence.split()) >= 25 for sentence in sentences) >= 150
+
+
+def test_arccse_settings_are_the_papers():
+    settings = recipes.ARCCSE.settings
+    assert (settings.learning_rate, settings.epochs, settings.pooling, settings.eval_steps) == (3e-5, 1, "cls", 125)
+    assert settings.batch_size * settings.gradient_accumulation_steps == 64

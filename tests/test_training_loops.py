@@ -1,0 +1,104 @@
+"""Every method in the three ways people train: the trainer, the legacy ``fit`` loop, a loop of their own."""
+
+import pytest
+import torch
+from methods import METHODS
+from sentence_transformers import InputExample, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from torch.utils.data import DataLoader
+
+
+@pytest.fixture(params=METHODS)
+def method(request, tiny_encoder):
+    build, dataset = METHODS[request.param]
+    torch.manual_seed(0)
+    model = tiny_encoder()
+    return model, build(model), dataset(20)
+
+
+def snapshot(module):
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+def assert_trained(loss, before):
+    """Encoder and loss-owned weights have moved and are finite."""
+    moved = {name for name, parameter in loss.named_parameters() if not torch.equal(parameter, before[name])}
+    assert all(torch.isfinite(parameter).all() for parameter in loss.parameters())
+    assert any(name.startswith("model.") for name in moved)
+    own = {name for name in before if not name.startswith("model.")}
+    assert own <= moved
+
+
+def test_trainer(method, tmp_path):
+    model, loss, dataset = method
+    before = snapshot(loss)
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=8,
+        num_train_epochs=2,
+        learning_rate=1e-3,
+        logging_steps=1,
+        eval_strategy="epoch",
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, eval_dataset=dataset, loss=loss)
+    trainer.train()
+    assert_trained(loss, before)
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    terms = set(loss([model.preprocess(dataset[:4][column]) for column in dataset.column_names]))
+    assert len(logs) == 6  # batches of 8, 8 and 4
+    for entry in logs:
+        assert terms <= set(entry)
+        assert entry["loss"] == pytest.approx(sum(entry[term] for term in terms), abs=2e-4)
+    assert {f"eval_{term}" for term in terms} <= set().union(*trainer.state.log_history)
+
+
+def test_legacy_fit(method, tmp_path):
+    model, loss, dataset = method
+    before = snapshot(loss)
+    examples = [InputExample(texts=list(row.values())) for row in dataset]
+    model.fit(
+        [(DataLoader(examples, batch_size=8, shuffle=True), loss)],
+        epochs=1,
+        optimizer_params={"lr": 1e-3},
+        warmup_steps=0,
+        show_progress_bar=False,
+        checkpoint_path=str(tmp_path),
+    )
+    assert_trained(loss, before)
+
+
+def test_own_loop(method):
+    model, loss, dataset = method
+    before = snapshot(loss)
+    optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3)
+    model.train()
+    for start in range(0, 16, 8):
+        rows = dataset[start : start + 8]
+        terms = loss([model.preprocess(rows[column]) for column in dataset.column_names])
+        sum(terms.values()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert_trained(loss, before)
+
+
+def test_model_card_shows_citation_and_settings(method, tmp_path):
+    model, loss, dataset = method
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=1,
+        per_device_train_batch_size=8,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+    )
+    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
+    model.save_pretrained(str(tmp_path / "model"))
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"loss:{type(loss).__name__}" in card
+    assert loss.citation.strip().splitlines()[0] in card
+    for setting in loss.get_config_dict():
+        assert f'"{setting}"' in card
+    assert len(card) < 60_000
