@@ -260,6 +260,7 @@ def train(
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps,
+        use_cpu=model.device.type == "cpu",
         bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
         seed=seed,
         logging_steps=max(1, settings.eval_steps // 5),

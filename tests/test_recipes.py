@@ -169,3 +169,8 @@ def test_arccse_settings_are_the_papers():
     settings = recipes.ARCCSE.settings
     assert (settings.learning_rate, settings.epochs, settings.pooling, settings.eval_steps) == (3e-5, 1, "cls", 125)
     assert settings.batch_size * settings.gradient_accumulation_steps == 64
+
+
+def test_bf16_on_a_cpu(tiny_encoder, tmp_path):
+    results = recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), bf16=True)
+    assert results["bf16"] is True
