@@ -29,17 +29,13 @@ def tokenizers():
 
 
 @pytest.fixture(scope="session")
-def _tiny_models() -> dict[str, SentenceTransformer]:
-    return {}
-
-
-@pytest.fixture
-def tiny_encoder(tokenizers, _tiny_models, tmp_path_factory):
-    """Build ``tiny_encoder(architecture="bert", pooling="cls", **config)``: a fresh random encoder, the same every time."""
+def tiny_encoder(tokenizers, tmp_path_factory):
+    """Build ``tiny_encoder(architecture="bert", pooling="cls", **config)``: a random encoder, the same every time."""
+    built: dict[str, SentenceTransformer] = {}
 
     def build(architecture: str = "bert", pooling: str = "cls", **config) -> SentenceTransformer:
         key = f"{architecture} {pooling} {sorted(config.items())}"
-        if key not in _tiny_models:
+        if key not in built:
             kind, size = ARCHITECTURES[architecture]
             tokenizer = tokenizers[kind]
             with torch.random.fork_rng():
@@ -58,12 +54,19 @@ def tiny_encoder(tokenizers, _tiny_models, tmp_path_factory):
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             transformer = Transformer(str(folder))
-            _tiny_models[key] = SentenceTransformer(
-                modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)], device="cpu"
-            )
-        return copy.deepcopy(_tiny_models[key])
+            pooled = Pooling(transformer.get_embedding_dimension(), pooling)
+            built[key] = SentenceTransformer(modules=[transformer, pooled], device="cpu")
+        return copy.deepcopy(built[key])
 
     return build
+
+
+@pytest.fixture(scope="session")
+def encoder_path(tiny_encoder, tmp_path_factory) -> str:
+    """A tiny encoder on disk, for processes of their own."""
+    folder = tmp_path_factory.mktemp("encoder")
+    tiny_encoder().save_pretrained(str(folder))
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

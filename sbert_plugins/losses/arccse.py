@@ -12,7 +12,15 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import ProjectionHead, TokenRoles, dropout_off, nested_span_masks, require_dropout
+from sbert_plugins.modules import (
+    ProjectionHead,
+    TokenRoles,
+    dropout_off,
+    nested_span_masks,
+    require_dropout,
+    rows_of_other_ranks,
+    warn_unless_kept,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +66,7 @@ class ArcCSELoss(nn.Module):
             ``max_seq_length``; punctuation is not a word.
         projection_head: Whether a Linear and tanh, in training only, sits on the sentence vector. It belongs to this loss
             and is not saved with the model: there is nothing to convert afterwards.
+        gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
         ValueError: On a value out of range, a model without dropout or without a mask token, more or fewer columns than
@@ -94,6 +103,7 @@ class ArcCSELoss(nn.Module):
         far_mask_ratio: float = 0.4,
         min_words: int = 25,
         projection_head: bool = True,
+        gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
         functional.check_margin_degrees(margin_degrees)
@@ -114,6 +124,7 @@ class ArcCSELoss(nn.Module):
         self.near_mask_ratio = near_mask_ratio
         self.far_mask_ratio = far_mask_ratio
         self.min_words = min_words
+        self.gather_across_devices = gather_across_devices
         self.head = ProjectionHead(model.get_embedding_dimension()) if projection_head else nn.Identity()
         if triplet_weight:
             self.tokens = TokenRoles(model.tokenizer)
@@ -124,6 +135,7 @@ class ArcCSELoss(nn.Module):
                     "Use an encoder pretrained with masks, or pass triplet_weight=0."
                 )
         self.diagnostics: dict[str, Tensor] = {}
+        self.state_is_kept = not projection_head
         self._has_seen_negatives = False
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
@@ -134,14 +146,17 @@ class ArcCSELoss(nn.Module):
                 f"ArcCSELoss reads one text column (anchor), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
+        if self.model.training:
+            warn_unless_kept(self)
         features = columns[0]
         # Copies, because the model writes its outputs into the dict that it is given.
         views = embed_columns(self.model, [dict(features), dict(features)], separate_first=False)
         anchors, positives = (self.head(view) for view in views)
-        self._check_batch_size(len(anchors))
+        negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
+        self._check_batch_size(len(anchors) + (0 if negatives is None else len(negatives)))
         terms = {
             "arccon": functional.arccon_loss(
-                anchors, positives, margin_degrees=self.margin_degrees, temperature=self.temperature
+                anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
             )
         }
         if self.triplet_weight:
@@ -192,6 +207,7 @@ class ArcCSELoss(nn.Module):
             "far_mask_ratio": self.far_mask_ratio,
             "min_words": self.min_words,
             "projection_head": isinstance(self.head, ProjectionHead),
+            "gather_across_devices": self.gather_across_devices,
         }
 
     @property

@@ -1,14 +1,21 @@
 """Parts of the losses that hold parameters, tables or state. None of them is saved with the model."""
 
+from .distributed import rows_of_other_ranks
 from .dropout import dropout_off, max_dropout, require_dropout
+from .ema import after_optimizer_step, ema_update
 from .projection_head import ProjectionHead
+from .state import warn_unless_kept
 from .tokens import TokenRoles, nested_span_masks
 
 __all__ = [
     "ProjectionHead",
     "TokenRoles",
+    "after_optimizer_step",
     "dropout_off",
+    "ema_update",
     "max_dropout",
     "nested_span_masks",
     "require_dropout",
+    "rows_of_other_ranks",
+    "warn_unless_kept",
 ]

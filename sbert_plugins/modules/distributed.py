@@ -1,0 +1,30 @@
+"""Rows of other processes, as negatives."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from sentence_transformers.util import all_gather, all_gather_with_grad, get_rank, get_world_size
+from torch import Tensor
+
+
+def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
+    """Gather the rows of all other processes, with gradients; None in a single process.
+
+    Batches may differ in size from rank to rank (the last ones of an epoch do): the sizes are gathered first, the rows
+    padded to the largest and cut again. Every rank has to call this in the same step.
+
+    Args:
+        rows: (B, D), B of this rank.
+
+    Returns:
+        (N, D), in the order of the ranks.
+    """
+    if get_world_size() == 1:
+        return None
+    sizes = all_gather(torch.tensor([len(rows)], device=rows.device)).tolist()
+    padded = all_gather_with_grad(F.pad(rows, (0, 0, 0, max(sizes) - len(rows))))
+    blocks = padded.split(max(sizes))
+    return torch.cat(
+        [block[:size] for rank, (block, size) in enumerate(zip(blocks, sizes, strict=True)) if rank != get_rank()]
+    )

@@ -1,0 +1,17 @@
+"""Training with losses that own something. Generic: knows the host's trainer and no method."""
+
+from .checkpoints import newest_complete_checkpoint
+from .collator import AugmentingCollator, EpochCallback, LengthGroupedBatchSampler
+from .loss_state import LossStateCallback, load_loss_state, save_loss_state
+from .trainer import SentenceTransformerTrainer
+
+__all__ = [
+    "AugmentingCollator",
+    "EpochCallback",
+    "LengthGroupedBatchSampler",
+    "LossStateCallback",
+    "SentenceTransformerTrainer",
+    "load_loss_state",
+    "newest_complete_checkpoint",
+    "save_loss_state",
+]

@@ -1,0 +1,199 @@
+"""What a loss owns (heads, decoders, queues, momentum copies), in files beside a checkpoint's encoder.
+
+Works for any loss, also for those of sentence-transformers. Tensors are stored as safetensors, names as json, nothing as
+pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from .checkpoints import mark_complete
+
+WEIGHTS_FILE = "loss_state.safetensors"
+INDEX_FILE = "loss_state.json"
+
+Losses = nn.Module | Mapping[str, nn.Module]
+
+
+def named_losses(loss: Losses) -> dict[str, nn.Module]:
+    """Return the losses by the name of their dataset; a single loss has the name ``""``."""
+    return dict(loss) if isinstance(loss, Mapping) else {"": loss}
+
+
+def own_state(loss: nn.Module, model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and persistent buffers that ``loss`` holds and ``model`` does not.
+
+    Tensors are told apart by identity, so that weights tied to the encoder (an output layer that shares its embeddings) are
+    left out, and weights tied within the loss appear once, under their first name. The tensors are the loss's own.
+    """
+    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    state = {}
+    for name, tensor in loss.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"{type(loss).__name__} keeps {name} of type {type(tensor).__name__} in its state, which cannot be stored "
+                "without pickle: hold it in a buffer."
+            )
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            state[name] = tensor
+    return state
+
+
+def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
+    """Return ``loss`` and all its submodules that are not part of ``model``."""
+    encoder = {id(module) for module in model.modules()}
+    return [module for module in loss.modules() if id(module) not in encoder]
+
+
+def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
+    """Write the state of a loss, or of a dict of losses, into ``folder``."""
+    index: dict[str, Any] = {"format": 1, "losses": {}}
+    tensors = {}
+    for name, member in named_losses(loss).items():
+        state = own_state(member, model)
+        index["losses"][name] = {"class": type(member).__name__, "tensors": _describe(state)}
+        # Copies: safetensors takes no views into shared storage.
+        tensors |= {_stored(name, key): tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
+    save_file(tensors, Path(folder) / WEIGHTS_FILE)
+    (Path(folder) / INDEX_FILE).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def check_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
+    """Raise ``ValueError`` with the file and the mismatch unless ``folder`` holds the state of exactly this loss."""
+    losses = named_losses(loss)
+    states = {name: own_state(member, model) for name, member in losses.items()}
+    index_file, weights_file = Path(folder) / INDEX_FILE, Path(folder) / WEIGHTS_FILE
+    if not index_file.is_file():
+        if any(states.values()):
+            owners = ", ".join(type(losses[name]).__name__ for name, state in states.items() if state)
+            raise ValueError(
+                f"{index_file} does not exist, but {owners} owns weights: this checkpoint was written without them. "
+                "Resuming would continue with fresh ones. Train anew, or resume with sentence-transformers' own trainer."
+            )
+        return
+    try:
+        saved = json.loads(index_file.read_text(encoding="utf-8"))["losses"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{index_file} is damaged ({error!r}): resume from another checkpoint.") from None
+    if set(saved) != set(losses):
+        raise ValueError(f"{index_file} holds the losses {_names(saved)}, got {_names(losses)}.")
+    for name, member in losses.items():
+        if saved[name]["class"] != type(member).__name__:
+            raise ValueError(f"{index_file} holds the state of {saved[name]['class']}, got {type(member).__name__}.")
+        _check_tensors(saved[name]["tensors"], _describe(states[name]), index_file)
+    try:
+        with safe_open(weights_file, framework="pt") as file:
+            missing = {_stored(name, key) for name, state in states.items() for key in state} - set(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{weights_file} is damaged or cut off ({error}): resume from another checkpoint.") from None
+    if missing:
+        raise ValueError(f"{weights_file} lacks {', '.join(sorted(missing))}: resume from another checkpoint.")
+
+
+@torch.no_grad()
+def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
+    """Copy the state in ``folder`` into the loss.
+
+    Raises:
+        ValueError: As :func:`check_loss_state`; nothing has been changed then.
+    """
+    check_loss_state(loss, model, folder)
+    states = {name: own_state(member, model) for name, member in named_losses(loss).items()}
+    if not any(states.values()):
+        return
+    with safe_open(Path(folder) / WEIGHTS_FILE, framework="pt") as file:
+        for name, state in states.items():
+            for key, tensor in state.items():
+                tensor.copy_(file.get_tensor(_stored(name, key)))
+
+
+def mark_state_kept(loss: Losses) -> None:
+    """Tell a loss, and the losses inside it, that somebody saves their state, so that they need not warn."""
+    for member in named_losses(loss).values():
+        for module in member.modules():
+            if hasattr(module, "state_is_kept"):
+                module.state_is_kept = True
+
+
+class LossStateCallback(TrainerCallback):
+    """Saves and restores a loss's state with sentence-transformers' own trainer.
+
+    Writes into each checkpoint after the trainer has, and restores when training resumes. Unlike
+    :class:`~sbert_plugins.training.SentenceTransformerTrainer` it does not average gradients over ranks, does not clip the
+    loss's weights, and does not look for a torn checkpoint before it resumes.
+
+    Args:
+        loss: The loss, or dict of losses, that the trainer got.
+        resume_from_checkpoint: The path given to ``trainer.train``; by default the checkpoint of the resumed step in the
+            trainer's output directory.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformerTrainer
+        >>> from sbert_plugins.training import LossStateCallback
+        >>> trainer = SentenceTransformerTrainer(
+        ...     model=model, args=args, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
+        ... )  # doctest: +SKIP
+    """
+
+    def __init__(self, loss: Losses, *, resume_from_checkpoint: str | Path | None = None) -> None:
+        self.loss = loss
+        self.resume_from_checkpoint = resume_from_checkpoint
+        mark_state_kept(loss)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **_: Any
+    ) -> None:
+        """Restore, where the trainer continues."""
+        if state.global_step > 0:
+            load_loss_state(self.loss, model, self.resume_from_checkpoint or self._folder(args, state))
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **_: Any
+    ) -> None:
+        """Add the loss's files to the checkpoint that was just written."""
+        if args.should_save:
+            save_loss_state(self.loss, model, self._folder(args, state))
+            mark_complete(self._folder(args, state), state.global_step)
+
+    @staticmethod
+    def _folder(args: TrainingArguments, state: TrainerState) -> str:
+        return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+
+
+def _stored(name: str, key: str) -> str:
+    return f"{name}/{key}" if name else key
+
+
+def _describe(state: Mapping[str, Tensor]) -> dict[str, list]:
+    return {key: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for key, tensor in state.items()}
+
+
+def _check_tensors(saved: Mapping[str, list], expected: Mapping[str, list], file: Path) -> None:
+    if missing := sorted(set(expected) - set(saved)):
+        raise ValueError(f"{file} lacks {', '.join(missing)}: it was written for a loss with other parts.")
+    if extra := sorted(set(saved) - set(expected)):
+        raise ValueError(f"{file} also holds {', '.join(extra)}: it was written for a loss with other parts.")
+    for key, want in expected.items():
+        if saved[key] != want:
+            raise ValueError(f"{file} holds {key} as {_shape(saved[key])}, the loss has {_shape(want)}: its settings differ.")
+
+
+def _shape(description: list) -> str:
+    dtype, shape = description
+    return f"{dtype} {tuple(shape)}"
+
+
+def _names(losses: Mapping[str, Any]) -> str:
+    return ", ".join(repr(name) for name in losses)

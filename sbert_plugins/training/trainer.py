@@ -1,0 +1,237 @@
+"""sentence-transformers' trainer, for losses that own something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sentence_transformers
+import torch
+import torch.distributed as dist
+from sentence_transformers.util import get_world_size
+from torch import Tensor, nn
+from transformers.trainer_utils import TrainOutput
+
+from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
+from .collator import EpochCallback
+from .loss_state import (
+    INDEX_FILE,
+    WEIGHTS_FILE,
+    check_loss_state,
+    load_loss_state,
+    mark_state_kept,
+    named_losses,
+    own_modules,
+    own_state,
+    save_loss_state,
+)
+from .sam import SharpnessAwareStep
+
+
+class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTrainer):
+    """A drop-in ``SentenceTransformerTrainer`` under which what the loss owns is trained like the encoder.
+
+    For any loss, or dict of losses, also those of sentence-transformers:
+
+    - **Checkpoints** hold the loss's own weights and buffers (``loss_state.safetensors``, ``loss_state.json``), and a list of
+      their files with sizes, written last (``checkpoint_complete.json``). A resumed training equals an uninterrupted one;
+      ``resume_from_checkpoint=True`` takes the newest complete checkpoint, and ``load_best_model_at_end`` restores the
+      loss with the encoder.
+    - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks.
+    - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
+    - **Modes**: the loss's modules follow the model's train and eval mode.
+    - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms.
+
+    Args:
+        *args: As in sentence-transformers.
+        sam_rho: Radius of Sharpness-Aware Minimization (Foret et al., 2021), whose default is 0.05; None leaves it out. Each
+            update then costs two forward and backward passes of all its micro-batches.
+        **kwargs: As in sentence-transformers.
+
+    Raises:
+        ValueError: From ``train``, before anything is loaded or written: a checkpoint that is incomplete or holds the state
+            of another loss (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP,
+            DeepSpeed, and what cannot be right with ``sam_rho``.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+        >>> from sbert_plugins import losses, training
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> trainer = training.SentenceTransformerTrainer(
+        ...     model=model, args=arguments, train_dataset=dataset, loss=losses.ArcCSELoss(model)
+        ... )  # doctest: +SKIP
+        >>> trainer.train(resume_from_checkpoint=True)  # doctest: +SKIP
+    """
+
+    def __init__(self, *args: Any, sam_rho: float | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
+        self._synced_mode: bool | None = None
+        # kind -> name -> (sum, number of values) since the last log
+        self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
+        if hasattr(self.data_collator, "set_epoch"):
+            self.add_callback(EpochCallback(self.data_collator))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """Train, or continue from a path, or with ``True`` from the newest complete checkpoint in ``output_dir``."""
+        self._refuse_what_is_untested()
+        checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+        mark_state_kept(self.loss)
+        if checkpoint is not None:
+            load_loss_state(self.loss, self.model, checkpoint)
+        self._broadcast_own_state()
+        output = super().train(checkpoint, *args, **kwargs)
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint and not self.args.save_only_model:
+            load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
+        return output
+
+    def _refuse_what_is_untested(self) -> None:
+        if self.args.n_gpu > 1:
+            raise ValueError(
+                f"one process sees {self.args.n_gpu} GPUs and would use DataParallel, which replicates the encoder but not "
+                f"the loss: start {self.args.n_gpu} processes with torchrun --nproc_per_node {self.args.n_gpu}, or set "
+                "CUDA_VISIBLE_DEVICES to one GPU."
+            )
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise ValueError(
+                f"{'FSDP' if self.is_fsdp_enabled else 'DeepSpeed'} shards the encoder's parameters and knows nothing of the "
+                "loss's; saving, clipping and averaging them is not tested under it. Use torchrun (DDP)."
+            )
+        if self._sharpness is not None:
+            self._sharpness.check()
+
+    # --- Checkpoints -------------------------------------------------------------------------------------------------------
+
+    def _checkpoint_to_resume(self, requested: str | bool | None) -> str | None:
+        """Resolve and check ``resume_from_checkpoint`` before the host loads anything from it."""
+        if not requested:
+            return None
+        if self.model_init is not None:
+            raise ValueError("model_init builds a new loss inside train, which cannot be resumed: pass model and loss.")
+        if requested is True:
+            checkpoint = newest_complete_checkpoint(self.args.output_dir)
+            if checkpoint is None:
+                raise ValueError(
+                    f"resume_from_checkpoint=True needs a complete checkpoint (one with {COMPLETE_FILE}) in "
+                    f"{self.args.output_dir}, got none: pass a path, or train without it."
+                )
+        else:
+            checkpoint = Path(requested)
+            # A checkpoint of the host's own trainer has neither file, and will do for a loss that owns nothing.
+            is_ours = (checkpoint / INDEX_FILE).exists() or (checkpoint / COMPLETE_FILE).exists()
+            if is_ours and (reason := why_incomplete(checkpoint)):
+                raise ValueError(f"{checkpoint} is not a complete checkpoint: {reason}. Resume from another one.")
+        check_loss_state(self.loss, self.model, checkpoint)
+        return str(checkpoint)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Add the loss's state and the list of files; the host calls this after weights and optimizer are written."""
+        super()._save_rng_state(output_dir)
+        if self.args.should_save:
+            save_loss_state(self.loss, self.model, output_dir)
+        self.accelerator.wait_for_everyone()  # each rank has written its random state
+        if self.args.should_save:
+            mark_complete(output_dir, self.state.global_step)
+
+    def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
+        return super()._checkpoint_push_skip_names(checkpoint_folder) | {WEIGHTS_FILE, INDEX_FILE, COMPLETE_FILE}
+
+    # --- Several processes -------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _broadcast_own_state(self) -> None:
+        if get_world_size() > 1:
+            for member in named_losses(self.loss).values():
+                for tensor in own_state(member, self.model).values():
+                    dist.broadcast(tensor.data, src=0)
+
+    def _own_parameters(self) -> Iterator[nn.Parameter]:
+        for member in named_losses(self.loss).values():
+            for tensor in own_state(member, self.model).values():
+                if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
+                    yield tensor
+
+    @torch.no_grad()
+    def average_own_gradients(self) -> None:
+        """Average the gradients of loss-owned weights over ranks, as DDP does the encoder's.
+
+        A weight without a gradient on some ranks counts as zero there; one without a gradient on every rank keeps none.
+        """
+        parameters = list(self._own_parameters())
+        if get_world_size() == 1 or not parameters:
+            return
+        device = parameters[0].device
+        present = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32, device=device)
+        dist.all_reduce(present, op=dist.ReduceOp.MAX)
+        used = [parameter for parameter, anywhere in zip(parameters, present.tolist(), strict=True) if anywhere]
+        if not used:
+            return
+        for parameter in used:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        # One message for all of them: heads and decoders have many small tensors.
+        flat = torch.cat([parameter.grad.flatten().float() for parameter in used])
+        dist.all_reduce(flat)
+        for parameter, mean in zip(used, (flat / get_world_size()).split([p.numel() for p in used]), strict=True):
+            parameter.grad.copy_(mean.view_as(parameter))
+
+    # --- Steps -------------------------------------------------------------------------------------------------------------
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        """Run one micro-batch; after the last one of an update finish the gradients of the loss's own weights."""
+        step = super().training_step
+        if self._sharpness is not None:
+            return self._sharpness.training_step(step, model, inputs, num_items_in_batch)
+        loss = step(model, inputs, num_items_in_batch)
+        if self.accelerator.sync_gradients:
+            self.average_own_gradients()
+        return loss
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Compute the loss in the model's mode and keep its diagnostics."""
+        member = self.loss.get(inputs.get("dataset_name")) if isinstance(self.loss, dict) else self.loss
+        self._sync_mode()
+        result = super().compute_loss(model, inputs, *args, **kwargs)
+        if not self._is_replaying():
+            sums = self._diagnostics["train" if self.model.training else "eval"]
+            for name, value in getattr(member, "diagnostics", {}).items():
+                total, count = sums.get(name, (0, 0))
+                sums[name] = (total + value.detach(), count + 1)
+        return result
+
+    def _is_replaying(self) -> bool:
+        return self._sharpness is not None and self._sharpness.is_replaying
+
+    def _sync_mode(self) -> None:
+        if self._synced_mode != self.model.training:
+            for member in named_losses(self.loss).values():
+                for module in own_modules(member, self.model):
+                    module.training = self.model.training
+            self._synced_mode = self.model.training
+
+    def track_loss_components(self, loss: dict[str, Tensor]) -> None:
+        """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
+        if not self._is_replaying():
+            super().track_loss_components(loss)
+
+    def _joint(self, model: nn.Module) -> nn.ModuleList:
+        return nn.ModuleList([model, *named_losses(self.loss).values()])
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        return super()._clip_grad_norm(self._joint(model))
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
+        return super()._get_grad_norm(self._joint(model), grad_norm)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log, with the mean of each diagnostic since the last time (of this process, where there are several)."""
+        kind = "train" if "loss" in logs else "eval" if "eval_loss" in logs else None
+        if kind is not None:
+            prefix = "eval_" if kind == "eval" else ""
+            means = {
+                prefix + name: round((total / count).item(), 4) for name, (total, count) in self._diagnostics[kind].items()
+            }
+            self._diagnostics[kind] = {}
+            logs = {**logs, **means}
+        super().log(logs, *args, **kwargs)

@@ -1,0 +1,105 @@
+"""One training run that can be a function call or a process of its own: ``python runs.py OUTPUT '{"method": ...}'``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import torch
+import transformers
+from methods import METHODS
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from transformers import TrainerCallback
+
+from sbert_plugins import training
+
+
+class Kill(TrainerCallback):
+    """SIGKILL: no handler, no clean-up, right after a checkpoint was written."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_save(self, args, state, control, **_):
+        if state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run(
+    output: str,
+    *,
+    encoder: str,
+    method: str = "arccse",
+    accumulation: int = 1,
+    workers: int = 0,
+    steps: int = 6,
+    save_steps: int = 2,
+    sam_rho: float | None = None,
+    kill_at: int | None = None,
+    resume: bool = False,
+    trainer_class=training.SentenceTransformerTrainer,
+    callbacks=None,
+    **settings,
+):
+    """Train on a CPU in one thread, from a fixed seed; return the trainer."""
+    torch.set_num_threads(1)
+    build, dataset = METHODS[method]
+    model = SentenceTransformer(encoder, device="cpu")
+    torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights
+    loss = build(model)
+    options = {} if sam_rho is None else {"sam_rho": sam_rho}
+    trainer = trainer_class(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=output,
+            max_steps=steps,
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=accumulation,
+            dataloader_num_workers=workers,
+            save_steps=save_steps,
+            logging_steps=1,
+            learning_rate=1e-3,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            **settings,
+        ),
+        train_dataset=dataset(18),
+        loss=loss,
+        callbacks=[*(callbacks(loss) if callbacks else []), *([Kill(kill_at)] if kill_at else [])],
+        **options,
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def state_of(trainer) -> dict[str, np.ndarray]:
+    """Everything that training changes: encoder, what the loss owns, the optimizer's moments."""
+    tensors = {name: tensor.detach().numpy().copy() for name, tensor in trainer.loss.state_dict().items()}
+    for i, moments in enumerate(trainer.optimizer.state_dict()["state"].values()):
+        tensors |= {f"optimizer.{i}.{name}": value.numpy().copy() for name, value in moments.items()}
+    return tensors
+
+
+def log_of(trainer) -> list[dict]:
+    """The logged numbers without the clock's."""
+    return [
+        {key: value for key, value in entry.items() if "runtime" not in key and "per_second" not in key}
+        for entry in trainer.state.log_history
+        if "loss" in entry
+    ]
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    arguments = json.loads(sys.argv[2])
+    finished = run(sys.argv[1], **arguments)
+    np.savez(Path(sys.argv[1]) / "state.npz", **state_of(finished))
+    (Path(sys.argv[1]) / "log.json").write_text(json.dumps(log_of(finished)))

@@ -1,0 +1,124 @@
+import random
+
+import pytest
+from datasets import Dataset
+from encoders import SENTENCES, project_text
+from sentence_transformers import SentenceTransformerTrainingArguments
+
+from sbert_plugins import losses, training
+
+
+def shuffle(row, rng):
+    words = row["anchor"].split()
+    rng.shuffle(words)
+    return {"anchor": " ".join(words)}
+
+
+class TestAugmentingCollator:
+    def collator(self, model, seen, seed=0):
+        def preprocess(texts, **keywords):
+            seen.append(tuple(texts))
+            return model.preprocess(texts, **keywords)
+
+        return training.AugmentingCollator(preprocess, augment=shuffle, seed=seed)
+
+    def test_depends_on_seed_epoch_and_text_only(self, tiny_encoder):
+        rows = [{"anchor": sentence} for sentence in SENTENCES]
+        seen = []
+        for seed, epoch, batch in [(0, 0, rows), (0, 0, rows[::-1]), (0, 1, rows), (1, 0, rows)]:
+            collator = self.collator(tiny_encoder(), seen, seed)
+            collator.set_epoch(epoch)
+            random.seed(len(seen))  # the global generator has no say
+            collator(batch)
+        assert seen[0] == seen[1][::-1]
+        assert seen[0] != seen[2]
+        assert seen[0] != seen[3]
+        assert sorted(seen[0][0].split()) == sorted(SENTENCES[0].split())
+
+    def test_rows_of_the_dataset_stay_as_they_are(self, tiny_encoder):
+        row = {"anchor": SENTENCES[0]}
+        self.collator(tiny_encoder(), [])([row, row])
+        assert row == {"anchor": SENTENCES[0]}
+
+    @pytest.mark.parametrize("accumulation", [1, 2])
+    def test_a_resumed_run_sees_what_the_whole_one_saw(self, tiny_encoder, tmp_path, accumulation):
+        def run(resume):
+            seen = []
+            model = tiny_encoder()
+            trainer = training.SentenceTransformerTrainer(
+                model=model,
+                args=SentenceTransformerTrainingArguments(
+                    str(tmp_path),
+                    num_train_epochs=3,
+                    per_device_train_batch_size=4,
+                    gradient_accumulation_steps=accumulation,
+                    save_steps=3,
+                    report_to="none",
+                    disable_tqdm=True,
+                    use_cpu=True,
+                ),
+                train_dataset=Dataset.from_dict({"anchor": project_text()[:16]}),
+                loss=losses.ArcCSELoss(model),
+                data_collator=self.collator(model, seen),
+            )
+            trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3") if resume else None)
+            return seen
+
+        whole, resumed = run(False), run(True)
+        left = 12 - 3 * accumulation
+        assert len(whole) == 12
+        assert resumed[-left:] == whole[-left:]
+        assert len(set(whole)) == 12  # each epoch another order of words
+
+
+class TestLengthGroupedBatchSampler:
+    def sampler(self, **changes):
+        dataset = Dataset.from_dict({"anchor": project_text(), "id": list(range(1281))})
+        options = {"batch_size": 32, "drop_last": False, "seed": 5}
+        return training.LengthGroupedBatchSampler(dataset, **(options | changes))
+
+    def test_each_row_once(self):
+        batches = list(self.sampler())
+        assert sorted(i for batch in batches for i in batch) == list(range(1281))
+        assert [len(batch) for batch in batches] == [32] * 40 + [1]
+        assert [len(batch) for batch in self.sampler(drop_last=True)] == [32] * 40
+        assert len(self.sampler()) == 41
+
+    def test_batches_are_of_similar_length_and_in_random_order(self):
+        lengths = [len(sentence) for sentence in project_text()]
+        longest = [max(lengths[i] for i in batch) for batch in self.sampler()]
+        padded = sum(max(lengths[i] for i in batch) * len(batch) for batch in self.sampler())
+        assert padded / sum(lengths) < 1.2  # 2.0 in random batches of 32
+        assert longest != sorted(longest, reverse=True)
+
+    def test_epochs_differ_and_repeat(self):
+        sampler = self.sampler()
+        first = list(sampler)
+        sampler.set_epoch(1)
+        assert list(sampler) != first
+        sampler.set_epoch(0)
+        assert list(sampler) == first
+
+    def test_in_the_trainer(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        trainer = training.SentenceTransformerTrainer(
+            model=model,
+            args=SentenceTransformerTrainingArguments(
+                str(tmp_path),
+                max_steps=3,
+                per_device_train_batch_size=8,
+                batch_sampler=training.LengthGroupedBatchSampler,
+                save_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                use_cpu=True,
+            ),
+            train_dataset=Dataset.from_dict({"anchor": project_text()[:100]}),
+            loss=losses.ArcCSELoss(model),
+        )
+        trainer.train()
+        assert isinstance(trainer.get_train_dataloader().batch_sampler, training.LengthGroupedBatchSampler)
+
+    def test_nothing_to_measure(self):
+        with pytest.raises(ValueError, match="dataset must have a column of strings to measure, got id"):
+            training.LengthGroupedBatchSampler(Dataset.from_dict({"id": [1, 2]}), 2, False)

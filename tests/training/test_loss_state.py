@@ -1,0 +1,272 @@
+import json
+import shutil
+import warnings
+
+import pytest
+import runs
+import torch
+from encoders import SENTENCES
+from methods import METHODS
+from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers.sentence_transformer.losses import (
+    DenoisingAutoEncoderLoss,
+    MultipleNegativesRankingLoss,
+    SoftmaxLoss,
+)
+from torch import nn
+
+from sbert_plugins import losses, training
+from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE, own_state
+
+
+class Counter(nn.Module):
+    def get_extra_state(self):
+        return {"count": 3}
+
+
+@pytest.fixture
+def model(tiny_encoder):
+    return tiny_encoder()
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    torch.manual_seed(1)
+    loss = losses.ArcCSELoss(model)
+    training.save_loss_state(loss, model, tmp_path)
+    return loss, tmp_path
+
+
+class TestOwnState:
+    def test_nothing_of_the_encoder(self, model):
+        assert set(own_state(losses.ArcCSELoss(model), model)) == {"head.linear.weight", "head.linear.bias"}
+        assert own_state(MultipleNegativesRankingLoss(model), model) == {}
+        assert set(own_state(SoftmaxLoss(model, 32, 3), model)) == {"classifier.weight", "classifier.bias"}
+
+    def test_tied_to_the_encoder(self, model):
+        """An output layer that shares the encoder's embeddings is the encoder's."""
+        loss = losses.ArcCSELoss(model)
+        loss.output = nn.Linear(32, len(model.tokenizer))
+        loss.output.weight = model[0].model.embeddings.word_embeddings.weight
+        assert set(own_state(loss, model)) == {"head.linear.weight", "head.linear.bias", "output.bias"}
+
+    def test_tied_within_the_loss(self, model, tmp_path):
+        loss = losses.ArcCSELoss(model)
+        loss.twin = nn.Linear(32, 32)
+        loss.twin.weight = loss.head.linear.weight
+        assert "twin.weight" not in own_state(loss, model)
+        before = loss.twin.weight.detach().clone()
+        training.save_loss_state(loss, model, tmp_path)
+        with torch.no_grad():
+            loss.twin.weight.zero_()
+        training.load_loss_state(loss, model, tmp_path)
+        assert torch.equal(loss.head.linear.weight, before)
+        assert loss.twin.weight is loss.head.linear.weight
+
+    def test_persistent_buffers_only(self, model):
+        loss = losses.ArcCSELoss(model)
+        loss.register_buffer("queue", torch.zeros(3))
+        loss.register_buffer("table", torch.zeros(3), persistent=False)
+        assert "queue" in own_state(loss, model)
+        assert "table" not in own_state(loss, model)
+
+    def test_through_a_wrapper_round_the_model(self, model):
+        """The trainer swaps a wrapped model into the loss; names and contents stay."""
+
+        class Wrapper(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+        loss = losses.ArcCSELoss(model)
+        loss.model = Wrapper(model)
+        assert set(own_state(loss, model)) == {"head.linear.weight", "head.linear.bias"}
+
+    def test_what_is_no_tensor_is_refused(self, model):
+        loss = losses.ArcCSELoss(model)
+        loss.counter = Counter()
+        with pytest.raises(TypeError, match=r"ArcCSELoss keeps counter._extra_state of type dict .* hold it in a buffer"):
+            own_state(loss, model)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+    def test_round_trip(self, model, tmp_path, dtype):
+        torch.manual_seed(1)
+        first, second = losses.ArcCSELoss(model), losses.ArcCSELoss(model)
+        for loss in (first, second):
+            loss.register_buffer("queue", (torch.randn(5, 4) * 100).to(dtype).t())  # not contiguous
+        training.save_loss_state(first, model, tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [INDEX_FILE, WEIGHTS_FILE]
+        assert not torch.equal(first.queue, second.queue)
+        training.load_loss_state(second, model, tmp_path)
+        for name, tensor in own_state(first, model).items():
+            assert torch.equal(tensor, own_state(second, model)[name])
+
+    def test_a_dict_of_losses(self, model, tmp_path):
+        torch.manual_seed(1)
+        first = {"a": losses.ArcCSELoss(model), "b/c": SoftmaxLoss(model, 32, 3), "d": MultipleNegativesRankingLoss(model)}
+        training.save_loss_state(first, model, tmp_path)
+        second = {"a": losses.ArcCSELoss(model), "b/c": SoftmaxLoss(model, 32, 3), "d": MultipleNegativesRankingLoss(model)}
+        training.load_loss_state(second, model, tmp_path)
+        assert torch.equal(first["a"].head.linear.weight, second["a"].head.linear.weight)
+        assert torch.equal(first["b/c"].classifier.weight, second["b/c"].classifier.weight)
+        with pytest.raises(ValueError, match="loss_state.json holds the losses 'a', 'b/c', 'd', got 'a'"):
+            training.load_loss_state({"a": second["a"]}, model, tmp_path)
+
+    def test_a_loss_without_state(self, model, tmp_path):
+        loss = MultipleNegativesRankingLoss(model)
+        training.load_loss_state(loss, model, tmp_path)  # a checkpoint of the host's trainer will do
+        training.save_loss_state(loss, model, tmp_path)
+        training.load_loss_state(loss, model, tmp_path)
+
+
+class TestMismatch:
+    """Each error names the file and the mismatch, and leaves the loss as it was."""
+
+    def expect(self, loss, model, folder, message):
+        before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+        with pytest.raises(ValueError, match=message):
+            training.load_loss_state(loss, model, folder)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in loss.state_dict().items())
+
+    def test_no_loss_state(self, model, tmp_path):
+        self.expect(losses.ArcCSELoss(model), model, tmp_path, "loss_state.json does not exist, but ArcCSELoss owns weights")
+
+    def test_another_loss(self, model, saved):
+        loss = SoftmaxLoss(model, 32, 3)
+        self.expect(loss, model, saved[1], "loss_state.json holds the state of ArcCSELoss, got SoftmaxLoss")
+
+    def test_other_parts(self, model, saved):
+        loss = losses.ArcCSELoss(model)
+        loss.register_buffer("queue", torch.zeros(3))
+        self.expect(loss, model, saved[1], "loss_state.json lacks queue")
+        self.expect(losses.ArcCSELoss(model, projection_head=False), model, saved[1], "also holds head.linear.bias, head")
+
+    def test_another_size(self, saved, tiny_encoder):
+        other = tiny_encoder("distilbert", dim=64, hidden_dim=64)
+        message = r"holds head.linear.\w+ as float32 \(32.*\), the loss has float32 \(64"
+        self.expect(losses.ArcCSELoss(other), other, saved[1], message)
+
+    @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+    def test_cut_off(self, saved, model, share):
+        _, folder = saved
+        content = (folder / WEIGHTS_FILE).read_bytes()
+        (folder / WEIGHTS_FILE).write_bytes(content[: int(share * len(content))])
+        self.expect(losses.ArcCSELoss(model), model, folder, "loss_state.safetensors is damaged or cut off")
+
+    def test_gone(self, saved, model):
+        (saved[1] / WEIGHTS_FILE).unlink()
+        self.expect(losses.ArcCSELoss(model), model, saved[1], "loss_state.safetensors is damaged or cut off")
+
+    @pytest.mark.parametrize("content", ["", '{"losses": {"', "[]", "{}"])
+    def test_damaged_index(self, saved, model, content):
+        (saved[1] / INDEX_FILE).write_text(content)
+        self.expect(losses.ArcCSELoss(model), model, saved[1], "loss_state.json is damaged")
+
+
+class TestCallback:
+    """The host's own trainer with the callback."""
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_resumes_exactly(self, method, encoder_path, tmp_path):
+        def train(**changes):
+            return runs.run(
+                str(tmp_path),
+                encoder=encoder_path,
+                method=method,
+                trainer_class=SentenceTransformerTrainer,
+                callbacks=lambda loss: [training.LossStateCallback(loss)],
+                **changes,
+            )
+
+        state = runs.state_of(train())
+        for step in (4, 6):
+            shutil.rmtree(tmp_path / f"checkpoint-{step}")
+        resumed = runs.state_of(train(resume=True))
+        assert all((state[name] == resumed[name]).all() for name in state)
+
+    def test_from_another_folder(self, encoder_path, tmp_path):
+        arguments = {"encoder": encoder_path, "trainer_class": SentenceTransformerTrainer}
+        runs.run(str(tmp_path / "a"), callbacks=lambda loss: [training.LossStateCallback(loss)], **arguments)
+        checkpoint = str(tmp_path / "a" / "checkpoint-4")
+        with pytest.raises(ValueError, match="checkpoint-4/loss_state.json does not exist"):
+            runs.run(
+                str(tmp_path / "b"), resume=checkpoint, callbacks=lambda loss: [training.LossStateCallback(loss)], **arguments
+            )
+        trainer = runs.run(
+            str(tmp_path / "b"),
+            resume=checkpoint,
+            callbacks=lambda loss: [training.LossStateCallback(loss, resume_from_checkpoint=checkpoint)],
+            **arguments,
+        )
+        assert trainer.state.global_step == 6
+
+    def test_its_checkpoints_are_whole_for_our_trainer(self, encoder_path, tmp_path):
+        runs.run(
+            str(tmp_path),
+            encoder=encoder_path,
+            trainer_class=SentenceTransformerTrainer,
+            callbacks=lambda loss: [training.LossStateCallback(loss)],
+        )
+        assert training.newest_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-6"
+        assert json.loads((tmp_path / "checkpoint-6" / INDEX_FILE).read_text())["losses"][""]["class"] == "ArcCSELoss"
+
+
+class TestWarning:
+    def test_once_where_nobody_saves(self, model):
+        loss = losses.ArcCSELoss(model.train())
+        with pytest.warns(UserWarning, match="ArcCSELoss owns weights .*SentenceTransformerTrainer.*LossStateCallback"):
+            loss([model.preprocess(SENTENCES)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loss([model.preprocess(SENTENCES)])
+
+    def test_not_where_somebody_does(self, model):
+        quiet = [losses.ArcCSELoss(model), losses.ArcCSELoss(model, projection_head=False), losses.ArcCSELoss(model)]
+        training.LossStateCallback(quiet[0])
+        quiet[2].state_is_kept = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for loss in quiet:
+                loss([model.train().preprocess(SENTENCES)])
+            losses.ArcCSELoss(model)([model.eval().preprocess(SENTENCES)])
+
+
+def test_tsdae_resumes_exactly_and_does_not_with_the_hosts_trainer(tiny_encoder, tmp_path):
+    """A loss of the host's with a whole decoder of its own."""
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+
+    folder = str(tmp_path / "transformer")
+    tiny_encoder()[0].model.save_pretrained(folder)
+    tiny_encoder().tokenizer.save_pretrained(folder)
+    tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
+    dataset = Dataset.from_dict({"damaged": [s.rsplit(" ", 2)[0] for s in SENTENCES], "original": SENTENCES})
+
+    def train(trainer_class, output, seed, resume=False):
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        model = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+        loss = DenoisingAutoEncoderLoss(model, decoder_name_or_path=folder, tie_encoder_decoder=False)
+        assert len(own_state(loss, model)) > 10
+        arguments = SentenceTransformerTrainingArguments(
+            str(output),
+            max_steps=4,
+            per_device_train_batch_size=4,
+            save_steps=2,
+            learning_rate=1e-3,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        trainer = trainer_class(model=model, args=arguments, train_dataset=dataset, loss=loss)
+        trainer.train(resume_from_checkpoint=str(output / "checkpoint-2") if resume else None)
+        return {name: tensor.detach().clone() for name, tensor in loss.state_dict().items()}
+
+    def difference(trainer_class, output):
+        whole, resumed = train(trainer_class, output, seed=0), train(trainer_class, output, seed=1, resume=True)
+        return max((whole[name].float() - resumed[name].float()).abs().max().item() for name in whole)
+
+    assert difference(training.SentenceTransformerTrainer, tmp_path / "ours") == 0.0
+    assert difference(SentenceTransformerTrainer, tmp_path / "host") > 1e-3

@@ -1,0 +1,300 @@
+import inspect
+import json
+import shutil
+
+import pytest
+import runs
+import sentence_transformers
+import torch
+import transformers
+from datasets import Dataset, DatasetDict
+from encoders import SENTENCES
+from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from torch import nn
+
+from sbert_plugins import evaluation, losses, recipes, training
+from sbert_plugins.training.checkpoints import COMPLETE_FILE, STATE_FILE, why_incomplete
+
+
+@pytest.fixture
+def model(tiny_encoder):
+    return tiny_encoder()
+
+
+def arguments(folder, **changes):
+    defaults = {
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "logging_steps": 1,
+        "learning_rate": 1e-3,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return SentenceTransformerTrainingArguments(str(folder), **(defaults | changes))
+
+
+def trainer_of(model, loss, folder, dataset=None, trainer_class=training.SentenceTransformerTrainer, **changes):
+    options = {key: changes.pop(key) for key in ("sam_rho", "eval_dataset", "evaluator", "callbacks") if key in changes}
+    return trainer_class(
+        model=model,
+        args=arguments(folder, **changes),
+        train_dataset=dataset or Dataset.from_dict({"anchor": SENTENCES * 2}),
+        loss=loss,
+        **options,
+    )
+
+
+class Probe(nn.Module):
+    """A loss with a part of its own that remembers gradients, modes and diagnostics."""
+
+    def __init__(self, model, scale=1.0):
+        super().__init__()
+        self.model = model
+        self.head = nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.1)).eval()
+        self.scale = scale
+        self.calls = 0
+        self.modes = []
+        self.diagnostics = {}
+
+    def forward(self, features, labels=None):
+        self.calls += 1
+        self.modes.append((self.model.training, self.training, self.head[1].training))
+        self.diagnostics = {"calls": torch.tensor(float(self.calls))} if self.calls % 2 else {}
+        embeddings = self.model(dict(features[0]))["sentence_embedding"]
+        return {"probe": self.scale * self.head(embeddings).pow(2).mean()}
+
+
+class GradientsBeforeStep(transformers.TrainerCallback):
+    def __init__(self, loss):
+        self.loss = loss
+        self.norms = []
+
+    def on_pre_optimizer_step(self, args, state, control, **_):
+        gradients = [p.grad.norm() for p in self.loss.parameters() if p.grad is not None]
+        self.norms.append(torch.stack(gradients).norm().item())
+
+
+class TestClipping:
+    @pytest.mark.parametrize(
+        "trainer_class", [training.SentenceTransformerTrainer, sentence_transformers.SentenceTransformerTrainer]
+    )
+    def test_joint_norm(self, model, tmp_path, trainer_class):
+        """Ours clips encoder and loss together to 1.0; the host leaves the loss out."""
+        loss = Probe(model, scale=100.0)
+        watch = GradientsBeforeStep(loss)
+        trainer_of(model, loss, tmp_path, trainer_class=trainer_class, callbacks=[watch], max_grad_norm=1.0).train()
+        joint = all(norm == pytest.approx(1.0, rel=1e-4) for norm in watch.norms)
+        assert joint == (trainer_class is training.SentenceTransformerTrainer)
+
+    @pytest.mark.parametrize("max_grad_norm", [0.0, 1e9])
+    def test_logged_norm_is_the_joint_one(self, model, tmp_path, max_grad_norm):
+        loss = Probe(model)
+        watch = GradientsBeforeStep(loss)
+        trainer = trainer_of(model, loss, tmp_path, callbacks=[watch], max_grad_norm=max_grad_norm)
+        trainer.train()
+        logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+        assert logged == pytest.approx(watch.norms, rel=1e-5)
+
+
+def test_modes_follow_the_model(model, tmp_path):
+    """The head arrives in eval mode, as a decoder from_pretrained does."""
+    loss = Probe(model)
+    dataset = Dataset.from_dict({"anchor": SENTENCES})
+    trainer = trainer_of(model, loss, tmp_path, eval_dataset=dataset, eval_strategy="steps", eval_steps=2)
+    trainer.train()
+    assert set(loss.modes) == {(True, True, True), (False, False, False)}
+
+
+def test_a_momentum_copy_is_not_the_model(model, tmp_path):
+    """What is no part of the model follows it too, whatever it is called."""
+    loss = Probe(model)
+    loss.momentum_encoder = nn.Sequential(nn.Dropout(0.5)).eval()
+    trainer_of(model, loss, tmp_path, max_steps=1).train()
+    assert loss.momentum_encoder[0].training
+
+
+def test_diagnostics_stand_beside_the_terms(model, tmp_path):
+    """Averaged over the steps that had them, not summed into the loss."""
+    trainer = trainer_of(model, Probe(model), tmp_path, max_steps=6, logging_steps=3)
+    trainer.train()
+    first, second = (entry for entry in trainer.state.log_history if "loss" in entry)
+    assert (first["calls"], second["calls"]) == (2.0, 5.0)  # calls 1, 3 and call 5
+    assert first["loss"] == pytest.approx(first["probe"], abs=1e-4)
+
+
+def test_diagnostics_of_evaluation(model, tmp_path):
+    dataset = Dataset.from_dict({"anchor": SENTENCES})
+    trainer = trainer_of(model, Probe(model), tmp_path, eval_dataset=dataset, eval_strategy="steps", eval_steps=4)
+    trainer.train()
+    assert any("eval_calls" in entry for entry in trainer.state.log_history)
+
+
+def test_a_dict_of_losses(model, tmp_path):
+    both = DatasetDict({name: Dataset.from_dict({"anchor": SENTENCES}) for name in ("a", "b")})
+    loss = {"a": losses.ArcCSELoss(model, triplet_margin=0.5), "b": Probe(model)}
+    trainer = trainer_of(model, loss, tmp_path, dataset=both, save_strategy="steps", save_steps=4)
+    trainer.train()
+    logged = set().union(*trainer.state.log_history)
+    assert {"arccon", "probe", "triplet_gap", "calls"} <= logged
+    saved = json.loads((tmp_path / "checkpoint-4" / "loss_state.json").read_text())["losses"]
+    assert {name: entry["class"] for name, entry in saved.items()} == {"a": "ArcCSELoss", "b": "Probe"}
+    before = {name: member.head.state_dict() for name, member in loss.items()}
+    with torch.no_grad():
+        for member in loss.values():
+            for parameter in member.head.parameters():
+                parameter.zero_()
+    training.load_loss_state(loss, model, tmp_path / "checkpoint-4")
+    assert all(torch.equal(v, before[name][k]) for name, member in loss.items() for k, v in member.head.state_dict().items())
+
+
+def test_the_best_checkpoint_brings_its_loss_state(model, tmp_path):
+    loss = losses.ArcCSELoss(model)
+    pairs = evaluation.ScoredPairs(*(values[::12] for values in recipes.graded_pairs()))
+    evaluator = EmbeddingSimilarityEvaluator(*pairs, name="dev")
+    trainer = trainer_of(
+        model,
+        loss,
+        tmp_path,
+        evaluator=evaluator,
+        max_steps=8,
+        learning_rate=1e-2,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_strategy="steps",
+        save_steps=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_dev_spearman_cosine",
+    )
+    trainer.train()
+    best = trainer.state.best_model_checkpoint
+    assert best != str(tmp_path / "checkpoint-8")  # lr 1e-2 does harm: an earlier one is best
+    current = loss.head.linear.weight.detach().clone()
+    training.load_loss_state(loss, model, best)
+    assert torch.equal(current, loss.head.linear.weight)
+    training.load_loss_state(loss, model, tmp_path / "checkpoint-8")
+    assert not torch.equal(current, loss.head.linear.weight)
+
+
+class TestResume:
+    @pytest.fixture
+    def run(self, encoder_path, tmp_path):
+        arguments = {"encoder": encoder_path}
+        runs.run(str(tmp_path), **arguments)
+        return tmp_path, arguments
+
+    def test_takes_the_newest_complete_one(self, run, caplog):
+        folder, arguments = run
+        (folder / "checkpoint-6" / COMPLETE_FILE).unlink()
+        (folder / "checkpoint-4" / "optimizer.pt").write_bytes(b"cut")
+        with caplog.at_level("WARNING"):
+            trainer = runs.run(str(folder), resume=True, **arguments)
+        assert "checkpoint-6 is passed over" in caplog.text
+        assert "checkpoint-4 is passed over: optimizer.pt has 3 bytes" in caplog.text
+        assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5, 6]
+        assert why_incomplete(folder / "checkpoint-6") is None  # written again
+
+    def test_none_is_complete(self, run):
+        folder, arguments = run
+        for step in (2, 4, 6):
+            (folder / f"checkpoint-{step}" / COMPLETE_FILE).unlink()
+        with pytest.raises(ValueError, match="needs a complete checkpoint .* got none"):
+            runs.run(str(folder), resume=True, **arguments)
+
+    @pytest.mark.parametrize("name", [COMPLETE_FILE, STATE_FILE, "optimizer.pt", "loss_state.safetensors"])
+    def test_a_torn_one_by_path(self, run, name):
+        folder, arguments = run
+        checkpoint = folder / "checkpoint-4"
+        (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:-7])
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        with pytest.raises(ValueError, match=f"checkpoint-4 is not a complete checkpoint: {name}"):
+            runs.run(str(folder), resume=str(checkpoint), **arguments)
+        assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def test_one_of_the_hosts_trainer(self, encoder_path, tmp_path):
+        runs.run(str(tmp_path), encoder=encoder_path, trainer_class=sentence_transformers.SentenceTransformerTrainer)
+        with pytest.raises(ValueError, match=r"loss_state.json does not exist, but ArcCSELoss owns weights"):
+            runs.run(str(tmp_path), encoder=encoder_path, resume=str(tmp_path / "checkpoint-4"))
+
+    def test_the_error_comes_before_anything_is_loaded(self, run, model):
+        """The encoder in memory is still the one that was given."""
+        folder, _ = run
+        shutil.copy(folder / "checkpoint-4" / "loss_state.json", folder / "checkpoint-4" / "backup.json")
+        loss = losses.ArcCSELoss(model, projection_head=False)
+        before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+        with pytest.raises(ValueError, match=r"also holds head.linear"):
+            trainer_of(model, loss, folder).train(resume_from_checkpoint=str(folder / "checkpoint-4"))
+        assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+    def test_older_checkpoints_go_after_the_new_one_is_whole(self, encoder_path, tmp_path, monkeypatch):
+        """With save_total_limit=1 a kill at any moment leaves a whole checkpoint."""
+        states = []
+        rotate = transformers.trainer.rotate_checkpoints
+
+        def watch(output_dir, **keywords):
+            states.append({path.name: why_incomplete(path) for path in tmp_path.glob("checkpoint-*")})
+            return rotate(output_dir=output_dir, **keywords)
+
+        monkeypatch.setattr(transformers.trainer, "rotate_checkpoints", watch)
+        runs.run(str(tmp_path), encoder=encoder_path, save_total_limit=1)
+        assert [set(state) for state in states] == [
+            {"checkpoint-2"}, {"checkpoint-2", "checkpoint-4"}, {"checkpoint-4", "checkpoint-6"},
+        ]  # fmt: skip
+        assert all(reason is None for state in states for reason in state.values())
+
+    def test_model_init(self, run, tiny_encoder):
+        folder, _ = run
+        trainer = training.SentenceTransformerTrainer(
+            model_init=lambda: tiny_encoder(),
+            args=arguments(folder),
+            train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
+            loss=losses.ArcCSELoss,
+        )
+        with pytest.raises(ValueError, match="model_init builds a new loss inside train"):
+            trainer.train(resume_from_checkpoint=True)
+
+
+class TestRefusals:
+    def test_data_parallel(self, model, tmp_path):
+        trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path)
+        trainer.args._n_gpu = 2
+        with pytest.raises(ValueError, match="one process sees 2 GPUs .* start 2 processes with torchrun --nproc_per_node 2"):
+            trainer.train()
+
+    @pytest.mark.parametrize(("flag", "name"), [("is_fsdp_enabled", "FSDP"), ("is_deepspeed_enabled", "DeepSpeed")])
+    def test_sharding(self, model, tmp_path, flag, name):
+        trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path)
+        setattr(trainer, flag, True)
+        with pytest.raises(ValueError, match=f"{name} shards the encoder's parameters .* Use torchrun"):
+            trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_save_rng_state", ["self", "output_dir"]),
+        ("_checkpoint_push_skip_names", ["self", "checkpoint_folder"]),
+        ("_clip_grad_norm", ["self", "model"]),
+        ("_get_grad_norm", ["self", "model", "grad_norm"]),
+    ],
+)
+def test_private_methods_of_the_host_are_where_they_were(name, parameters):
+    """They are overridden; all else that the trainer uses is public."""
+    host = sentence_transformers.SentenceTransformerTrainer
+    hint = (
+        f"sentence-transformers {sentence_transformers.__version__} with transformers {transformers.__version__} moved or "
+        f"changed the trainer's {name}({', '.join(parameters)}): see training/trainer.py, which overrides it."
+    )
+    assert hasattr(host, name), hint
+    assert list(inspect.signature(getattr(host, name)).parameters) == parameters, hint
+    assert name in vars(training.SentenceTransformerTrainer), f"{name} is no longer overridden: take it off this list."
+
+
+def test_no_other_private_method_is_overridden():
+    host = sentence_transformers.SentenceTransformerTrainer
+    ours = {name for name, value in vars(training.SentenceTransformerTrainer).items() if inspect.isfunction(value)}
+    assert {name for name in ours if name.startswith("_") and not name.startswith("__") and hasattr(host, name)} == {
+        "_save_rng_state", "_checkpoint_push_skip_names", "_clip_grad_norm", "_get_grad_norm",
+    }  # fmt: skip
