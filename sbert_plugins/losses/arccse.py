@@ -20,6 +20,7 @@ from sbert_plugins.modules import (
     require_dropout,
     rows_of_other_ranks,
     warn_unless_kept,
+    without_ddp,
 )
 
 logger = logging.getLogger(__name__)
@@ -174,8 +175,9 @@ class ArcCSELoss(nn.Module):
         sentences = {key: value[long] if _is_per_row(value, len(words)) else value for key, value in features.items()}
         spans = nested_span_masks(content[long], near_ratio=self.near_mask_ratio, far_ratio=self.far_mask_ratio)
         masked = [{**sentences, "input_ids": sentences["input_ids"].masked_fill(span, self.mask_token_id)} for span in spans]
-        with dropout_off(self.model):
-            embeddings = embed_columns(self.model, [dict(sentences), *masked], separate_first=False)
+        encoder = without_ddp(self.model)  # a rank without a long sentence does not come here
+        with dropout_off(encoder):
+            embeddings = embed_columns(encoder, [dict(sentences), *masked], separate_first=False)
         anchors, near, far = (self.head(embedding) for embedding in embeddings)
         with torch.no_grad():
             gap = torch.cosine_similarity(anchors, near) - torch.cosine_similarity(anchors, far)

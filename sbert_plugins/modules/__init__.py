@@ -1,6 +1,6 @@
 """Parts of the losses that hold parameters, tables or state. None of them is saved with the model."""
 
-from .distributed import rows_of_other_ranks
+from .distributed import rows_of_other_ranks, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
 from .projection_head import ProjectionHead
@@ -18,4 +18,5 @@ __all__ = [
     "require_dropout",
     "rows_of_other_ranks",
     "warn_unless_kept",
+    "without_ddp",
 ]

@@ -1,11 +1,12 @@
-"""Rows of other processes, as negatives."""
+"""Several processes: rows of the others as negatives, passes that not every process runs."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 from sentence_transformers.util import all_gather, all_gather_with_grad, get_rank, get_world_size
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 
 def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
@@ -28,3 +29,12 @@ def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
     return torch.cat(
         [block[:size] for rank, (block, size) in enumerate(zip(blocks, sizes, strict=True)) if rank != get_rank()]
     )
+
+
+def without_ddp(model: nn.Module) -> nn.Module:
+    """Return the module inside a DistributedDataParallel wrapper, for a pass that not every rank runs.
+
+    A wrapper's forward may talk to the other ranks and would wait for those that skip the pass. Gradients are averaged all
+    the same, as long as every rank also runs one pass through the wrapper in the same step.
+    """
+    return model.module if isinstance(model, DistributedDataParallel) else model

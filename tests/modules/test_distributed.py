@@ -2,8 +2,13 @@
 
 import torch
 
-from sbert_plugins.modules import rows_of_other_ranks
+from sbert_plugins.modules import rows_of_other_ranks, without_ddp
 
 
 def test_a_single_process_has_no_others():
     assert rows_of_other_ranks(torch.randn(3, 4)) is None
+
+
+def test_a_model_without_a_wrapper_is_itself():
+    model = torch.nn.Linear(2, 2)
+    assert without_ddp(model) is model

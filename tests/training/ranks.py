@@ -1,0 +1,138 @@
+"""What two ranks do together: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER``. Rank 0 writes ``report.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import transformers
+from datasets import Dataset
+from encoders import LONG, SENTENCES, project_text
+from methods import METHODS
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from sbert_plugins import losses, training
+from sbert_plugins.modules import rows_of_other_ranks
+from sbert_plugins.training.loss_state import own_state
+
+
+def arguments(folder, **changes):
+    defaults = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
+    if "WORLD_SIZE" in os.environ:
+        defaults["ddp_backend"] = "gloo"
+    return SentenceTransformerTrainingArguments(str(folder), **(defaults | changes))
+
+
+def spread(tensors) -> float:
+    """The largest difference of any tensor between the ranks."""
+    largest = 0.0
+    for tensor in tensors:
+        copies = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+        dist.all_gather(copies, tensor.detach().contiguous())
+        largest = max(largest, max((copy.float() - copies[0].float()).abs().max().item() for copy in copies if copy.numel()))
+    return largest
+
+
+def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
+    """Eight steps from different fresh weights on each rank."""
+    build, dataset = METHODS[method]
+    model = SentenceTransformer(encoder, device="cpu")
+    torch.manual_seed(100 + dist.get_rank())
+    loss = build(model)
+    fresh = spread(own_state(loss, model).values())
+    settings = {"max_steps": 8, "per_device_train_batch_size": 4, "learning_rate": 1e-3, **changes}
+    sam_rho = settings.pop("sam_rho", None)
+    trainer = training.SentenceTransformerTrainer(
+        model=model, args=arguments(folder, **settings), train_dataset=dataset(40), loss=loss, sam_rho=sam_rho
+    )
+    trainer.train()
+    return {
+        "fresh": fresh,
+        "own": spread(own_state(loss, model).values()),
+        "encoder": spread(model.parameters()),
+        "steps": trainer.state.global_step,
+    }
+
+
+def arccon_run(encoder: str, folder: Path, batch_size: int):
+    """Four steps of ArcCon with gathered negatives on the same 64 sentences, dropout off, plain gradient descent."""
+    model = SentenceTransformer(encoder, device="cpu")
+    torch.manual_seed(0)
+    loss = losses.ArcCSELoss(model, triplet_weight=0, gather_across_devices=True)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    trainer = training.SentenceTransformerTrainer(
+        model=model,
+        args=arguments(
+            folder,
+            max_steps=4,
+            per_device_train_batch_size=batch_size,
+            learning_rate=0.05,
+            optim="sgd",
+            lr_scheduler_type="constant",
+        ),
+        train_dataset=Dataset.from_dict({"anchor": project_text()[:64]}),
+        loss=loss,
+    )
+    trainer.train()
+    logged = [entry["arccon"] for entry in trainer.state.log_history if "arccon" in entry]
+    return {name.replace("module.", ""): tensor.detach().numpy() for name, tensor in loss.state_dict().items()}, logged
+
+
+def unequal_batches(encoder: str) -> dict:
+    """Rank 0 has five sentences with a long one, rank 1 three short ones; both finish, with each other's rows."""
+    rank = dist.get_rank()
+    rows = torch.arange(10.0 if rank == 0 else 6.0).reshape(-1, 2).requires_grad_()  # 5 and 3 rows
+    others = rows_of_other_ranks(rows)
+    others.sum().backward()
+    expected = torch.arange(6.0 if rank == 0 else 10.0).reshape(-1, 2)
+    model = SentenceTransformer(encoder, device="cpu").train()
+    loss = losses.ArcCSELoss(model, gather_across_devices=True, triplet_margin=0.5)
+    sentences = [LONG, *SENTENCES[:4]] if rank == 0 else SENTENCES[:2] + SENTENCES[3:4]
+    loss.model = DistributedDataParallel(model, find_unused_parameters=True)
+    terms = loss([model.preprocess(sentences)])
+    sum(terms.values()).backward()
+    gradient = model[0].model.embeddings.word_embeddings.weight.grad
+    return {
+        "rows": bool(torch.equal(others, expected)),
+        "row_gradients": rows.grad.unique().tolist(),
+        "triplet": float(terms["triplet"]),
+        "encoder_gradients": spread([gradient]),
+        "finite": bool(torch.isfinite(gradient).all()),
+    }
+
+
+def main() -> None:
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    encoder, folder = sys.argv[1], Path(sys.argv[2])
+    report = {}
+    arguments(folder)  # starts the process group
+    for method in METHODS:
+        report[method] = train_method(encoder, folder / method, method)
+        report[f"{method} accumulated"] = train_method(encoder, folder / method, method, gradient_accumulation_steps=2)
+    report["sam"] = train_method(encoder, folder / "sam", "arccse", sam_rho=0.05)
+    state, logged = arccon_run(encoder, folder / "arccon", batch_size=8)
+    report["arccon"] = {"logged": logged}
+    by_rank = [None] * dist.get_world_size()
+    dist.all_gather_object(by_rank, unequal_batches(encoder))
+    report["unequal"] = by_rank
+    if dist.get_rank() == 0:
+        np.savez(folder / "arccon.npz", **state)
+        (folder / "report.json").write_text(json.dumps(report))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

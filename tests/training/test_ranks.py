@@ -1,0 +1,49 @@
+"""Two ranks (torchrun, gloo, loopback), one launch for all questions."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import ranks
+import torch
+from methods import METHODS
+
+
+@pytest.fixture(scope="module")
+def report(encoder_path, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", ranks.__file__]
+    result = subprocess.run([*command, encoder_path, str(folder)], capture_output=True, text=True, check=False, timeout=300)
+    assert result.returncode == 0, result.stderr[-5000:]
+    return json.loads((folder / "report.json").read_text()) | {"folder": folder}
+
+
+@pytest.mark.parametrize("name", [*METHODS, *(f"{method} accumulated" for method in METHODS), "sam"])
+def test_ranks_stay_equal(report, name):
+    """Loss-owned tensors start as rank 0's and differ by 0.0 after eight steps, like the encoder's."""
+    assert report[name]["fresh"] > 0.01
+    assert report[name] | {"fresh": None} == {"fresh": None, "own": 0.0, "encoder": 0.0, "steps": 8}
+
+
+def test_two_ranks_of_8_are_one_of_16(report, encoder_path, tmp_path):
+    torch.set_num_threads(1)
+    state, logged = ranks.arccon_run(encoder_path, tmp_path, batch_size=16)
+    two = np.load(report["folder"] / "arccon.npz")
+    assert set(two.files) == set(state)
+    assert max(np.abs(two[name] - state[name]).max() for name in state) < 1e-5
+    # Without dropout both views are one vector, where the margin's sine magnifies the last bit of the cosine to 1e-3.
+    assert report["arccon"]["logged"] == pytest.approx(logged, abs=2e-3)
+    assert logged[-1] < logged[0]
+
+
+def test_unequal_last_batches_and_a_rank_without_a_long_sentence(report):
+    with_long, without = report["unequal"]
+    for rank in (with_long, without):
+        assert rank["rows"]
+        assert rank["row_gradients"] == [1.0]
+        assert rank["encoder_gradients"] == 0.0
+        assert rank["finite"]
+    assert with_long["triplet"] > 0
+    assert without["triplet"] == 0
