@@ -69,6 +69,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
     )
     train.add_argument("--output", required=True, help="a new or empty directory")
+    train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
     train.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
     _add_data(train)
     settings = train.add_argument_group("settings (default: the paper's)")
@@ -79,6 +80,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     settings.add_argument("--learning-rate", type=float)
     settings.add_argument("--max-seq-length", type=int)
     settings.add_argument("--eval-steps", type=int)
+    settings.add_argument("--sam-rho", type=float, help="radius of Sharpness-Aware Minimization, 0 for none")
     settings.add_argument("--pooling", choices=["cls", "mean"], help="for a plain transformer")
     settings.add_argument("--seed", type=int, default=42)
     settings.add_argument(
@@ -121,7 +123,7 @@ def _methods(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    recipes.check_output(options.output)
+    recipes.check_output(options.output, resume=options.resume)
     _go_offline(options)
     from sbert_plugins import data, evaluation
 
@@ -139,6 +141,7 @@ def _train(options: argparse.Namespace) -> None:
         max_seq_length=options.max_seq_length,
         eval_steps=options.eval_steps,
         pooling=options.pooling,
+        sam_rho=options.sam_rho,
     )
     if is_demo:
         model = recipes.offline_encoder(max_seq_length=settings.max_seq_length)
@@ -156,6 +159,7 @@ def _train(options: argparse.Namespace) -> None:
         bf16=options.bf16,
         dev=evaluation.load_sts("STS-B dev", options.data_dir) if options.data_dir else None,
         probes={"graded pairs": recipes.graded_pairs()},
+        resume=options.resume,
         report=print,
     )
     print()

@@ -6,7 +6,7 @@ from encoders import project_text
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import evaluation, recipes
+from sbert_plugins import evaluation, recipes, training
 
 QUICK = {"max_steps": 4, "batch_size": 8, "eval_steps": 2}
 
@@ -72,6 +72,36 @@ class TestTrain:
         ]
         assert len(scores) == 4
         assert results["after"]["STS-B dev"] == pytest.approx(100 * max(scores), abs=1e-6)
+
+
+class TestResume:
+    def test_an_interrupted_training_ends_as_if_it_had_not_been(self, tiny_encoder, tmp_path, dev, monkeypatch):
+        def run(model, output, **changes):
+            return recipes.train("arccse", anchors(40), model, output=output, settings=quick(), dev=dev, **changes)
+
+        whole, resumed = tiny_encoder(), tiny_encoder()
+        expected = run(whole, tmp_path / "whole")
+        plain_step = training.SentenceTransformerTrainer.training_step
+
+        def interrupted_step(trainer, *arguments):
+            if trainer.state.global_step == 3:
+                raise KeyboardInterrupt
+            return plain_step(trainer, *arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted_step)
+            run(tiny_encoder(), tmp_path / "run")
+        results = run(resumed, tmp_path / "run", resume=True)
+        assert results["steps"] == 4
+        assert results["after"] == expected["after"]
+        assert (resumed.encode("A dog runs.") == whole.encode("A dog runs.")).all()
+
+    def test_nothing_to_resume(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="holds no training to resume"):
+            recipes.check_output(tmp_path, resume=True)
+        (tmp_path / "results.json").write_text("{}")
+        with pytest.raises(FileExistsError, match="holds a finished training"):
+            recipes.check_output(tmp_path, resume=True)
 
 
 class TestBadInput:
@@ -169,6 +199,7 @@ def test_arccse_settings_are_the_papers():
     settings = recipes.ARCCSE.settings
     assert (settings.learning_rate, settings.epochs, settings.pooling, settings.eval_steps) == (3e-5, 1, "cls", 125)
     assert settings.batch_size * settings.gradient_accumulation_steps == 64
+    assert settings.sam_rho == 0.05
 
 
 def test_bf16_on_a_cpu(tiny_encoder, tmp_path):
