@@ -1,0 +1,37 @@
+"""The README says what the result files say, and its code runs."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import report
+
+
+def test_tables_are_generated():
+    """Otherwise run ``python benchmarks/report.py``."""
+    assert report.filled(README) == README
+    assert "| average |" in README
+
+
+def test_the_eight_lines_run(tiny_encoder, tmp_path, monkeypatch):
+    """With a tiny encoder in place of BERT and a few sentences in place of the Hub."""
+    import datasets
+    import sentence_transformers
+    from methods import METHODS
+
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", lambda name: tiny_encoder())
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: METHODS["arccse"][1](16))
+    exec(code, {})
+    assert (tmp_path / "my-model" / "modules.json").exists()
+
+
+def test_links_lead_somewhere():
+    for link in re.findall(r"\]\(([^)]+)\)", README):
+        assert link.startswith("https://") or (ROOT / link).exists(), link
