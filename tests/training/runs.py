@@ -32,6 +32,29 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kill_while_writing(moment: str) -> None:
+    """Arrange a SIGKILL inside the write of the second checkpoint: in the middle of a file, or between two of them."""
+
+    def after(module, name, half_of=None):
+        original, calls = getattr(module, name), []
+
+        def wrapper(*arguments, **keywords):
+            original(*arguments, **keywords)
+            calls.append(arguments)
+            if len(calls) == 2:
+                if half_of:
+                    file = Path(arguments[-1]) / half_of
+                    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(module, name, wrapper)
+
+    if moment == "half a file":
+        after(training.trainer, "save_loss_state", half_of="loss_state.safetensors")
+    else:
+        after(training.trainer, "mark_complete")
+
+
 def run(
     output: str,
     *,
@@ -43,6 +66,7 @@ def run(
     save_steps: int = 2,
     sam_rho: float | None = None,
     kill_at: int | None = None,
+    kill_while: str | None = None,
     resume: bool = False,
     trainer_class=training.SentenceTransformerTrainer,
     callbacks=None,
@@ -50,6 +74,8 @@ def run(
 ):
     """Train on a CPU in one thread, from a fixed seed; return the trainer."""
     torch.set_num_threads(1)
+    if kill_while:
+        kill_while_writing(kill_while)
     build, dataset = METHODS[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights

@@ -11,6 +11,9 @@ import pytest
 import runs
 from methods import METHODS
 
+from sbert_plugins import training
+from sbert_plugins.training.checkpoints import why_incomplete
+
 # The grid for one loss, one cell for each other loss.
 CELLS = [("arccse", accumulation, workers) for accumulation in (1, 2) for workers in (0, 2)]
 CELLS += [(method, 1, 0) for method in METHODS if method != "arccse"]
@@ -54,3 +57,23 @@ def test_resumed_in_process(method, settings, encoder_path, tmp_path):
     resumed = runs.state_of(again)
     assert all(np.array_equal(state[name], resumed[name]) for name in state)
     assert runs.log_of(again) == log
+
+
+@pytest.mark.parametrize(
+    ("moment", "reason"),
+    [
+        ("half a file", "checkpoint_complete.json is missing"),
+        ("before the trainer's state", "trainer_state.json is missing or cut off"),
+    ],
+)
+def test_killed_while_a_checkpoint_is_written(moment, reason, encoder_path, tmp_path):
+    """The torn one is passed over for the whole one before it; ``benchmarks/kill_runs.py`` does it at random moments."""
+    arguments = {"encoder": encoder_path}
+    killed = in_process(tmp_path / "killed", arguments | {"kill_while": moment})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (tmp_path / "killed" / "checkpoint-4").is_dir()
+    assert reason in why_incomplete(tmp_path / "killed" / "checkpoint-4")
+    assert training.newest_complete_checkpoint(tmp_path / "killed").name == "checkpoint-2"
+    resumed = in_process(tmp_path / "killed", arguments | {"resume": True})
+    assert resumed.returncode == 0, resumed.stderr
+    assert_equal(runs.run(str(tmp_path / "whole"), **arguments), tmp_path / "killed")
