@@ -137,6 +137,7 @@ class ArcCSELoss(nn.Module):
                 )
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not projection_head
+        self.to(model.device)  # for loops that do not move the loss themselves
         self._has_seen_negatives = False
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +66,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def __init__(self, *args: Any, sam_rho: float | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
+        self._own_parameters: list[nn.Parameter] = []
         self._synced_mode: bool | None = None
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
@@ -80,7 +80,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         mark_state_kept(self.loss)
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
-        self._broadcast_own_state()
+        self._own_parameters = self._broadcast_own_state()
         output = super().train(checkpoint, *args, **kwargs)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint and not self.args.save_only_model:
             load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
@@ -140,17 +140,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     # --- Several processes -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _broadcast_own_state(self) -> None:
+    def _broadcast_own_state(self) -> list[nn.Parameter]:
+        """Give every rank rank 0's loss-owned tensors; return those that are trained."""
+        own = [tensor for member in named_losses(self.loss).values() for tensor in own_state(member, self.model).values()]
         if get_world_size() > 1:
-            for member in named_losses(self.loss).values():
-                for tensor in own_state(member, self.model).values():
-                    dist.broadcast(tensor.data, src=0)
-
-    def _own_parameters(self) -> Iterator[nn.Parameter]:
-        for member in named_losses(self.loss).values():
-            for tensor in own_state(member, self.model).values():
-                if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-                    yield tensor
+            for tensor in own:
+                dist.broadcast(tensor.data, src=0)
+        return [tensor for tensor in own if isinstance(tensor, nn.Parameter) and tensor.requires_grad]
 
     @torch.no_grad()
     def average_own_gradients(self) -> None:
@@ -158,7 +154,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
         A weight without a gradient on some ranks counts as zero there; one without a gradient on every rank keeps none.
         """
-        parameters = list(self._own_parameters())
+        parameters = self._own_parameters
         if get_world_size() == 1 or not parameters:
             return
         device = parameters[0].device

@@ -1,0 +1,171 @@
+"""A training step of each method as a multiple of the SimCSE floor, in one process, in turns.
+
+    python benchmarks/speed.py
+
+Floor: one merged forward of 2 x 64 sequences of length 32, InfoNCE, backward, fused AdamW; encoder 6 x 384, float32, one
+CPU thread. A third of the sentences have 25 words or more. A method's own floor is the work its definition cannot
+avoid, as a minimal step. Each round runs every step once, in turns, so that a machine that slows down slows all of them; the
+numbers are medians over rounds, the ratios medians of the rounds' ratios. Writes ``benchmarks/results/speed.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from provenance import ROOT, provenance
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from tqdm import trange
+
+from sbert_plugins import functional, losses, recipes
+from sbert_plugins.modules import dropout_off
+
+BATCH, LENGTH, LONG = 64, 32, 21
+TARGETS = {"ArcCSE": 1.70, "ArcCSE with SAM": 3.40}
+
+
+def batch(model: SentenceTransformer) -> dict[str, Tensor]:
+    """64 full rows of 32 tokens: 21 of 30 words, 43 whose tokens are mostly continuations."""
+    tokens = model.tokenizer.convert_ids_to_tokens(list(range(len(model.tokenizer))))
+    words = [i for i, token in enumerate(tokens) if token.isalpha() and len(token) > 3]
+    pieces = [i for i, token in enumerate(tokens) if token.startswith("##") and token[2:].isalpha()]
+    generator = torch.Generator().manual_seed(0)
+
+    def pick(ids: list[int], *shape: int) -> Tensor:
+        return torch.tensor(ids)[torch.randint(len(ids), shape, generator=generator)]
+
+    content = pick(words, BATCH, LENGTH - 2)
+    content[LONG:, 1::2] = pick(pieces, BATCH - LONG, (LENGTH - 2) // 2)
+    edge = torch.full((BATCH, 1), model.tokenizer.cls_token_id)
+    ids = torch.cat([edge, content, torch.full_like(edge, model.tokenizer.sep_token_id)], dim=1)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+
+
+def stacked(features: dict[str, Tensor], times: int, rows: int | None = None) -> dict[str, Tensor]:
+    return {key: value[:rows].repeat(times, 1) for key, value in features.items()}
+
+
+def stepper(parameters: list[Tensor], loss: Callable[[], Tensor]) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
+
+    def step() -> None:
+        loss().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def simcse_floor(model: SentenceTransformer, features: dict[str, Tensor]) -> Callable[[], Tensor]:
+    def loss() -> Tensor:
+        first, second = model(stacked(features, 2))["sentence_embedding"].chunk(2)
+        return functional.info_nce(first, second, temperature=0.05)
+
+    return loss
+
+
+def arccse_floor(model: SentenceTransformer, features: dict[str, Tensor]) -> Callable[[], Tensor]:
+    """SimCSE's floor and three passes of the long sentences without dropout."""
+    base = simcse_floor(model, features)
+
+    def loss() -> Tensor:
+        total = base()
+        with dropout_off(model):
+            anchors, near, far = model(stacked(features, 3, LONG))["sentence_embedding"].chunk(3)
+        return total + functional.order_triplet_loss(anchors, near, far)
+
+    return loss
+
+
+def sam(parameters: list[Tensor], loss: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Two passes, the arithmetic of the perturbation included."""
+
+    def perturbed() -> Tensor:
+        loss().backward()
+        with torch.no_grad():
+            trained = [parameter for parameter in parameters if parameter.grad is not None]
+            saved = [parameter.clone() for parameter in trained]
+            norm = torch.stack(torch._foreach_norm([parameter.grad for parameter in trained])).norm()
+            torch._foreach_add_(trained, torch._foreach_mul([parameter.grad for parameter in trained], 0.05 / norm))
+        for parameter in trained:
+            parameter.grad = None
+        value = loss()
+        value.backward()
+        with torch.no_grad():
+            torch._foreach_copy_(trained, saved)
+        return torch.zeros((), requires_grad=True)  # its gradients are in place
+
+    return perturbed
+
+
+def arccse(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    loss = losses.ArcCSELoss(model)
+    loss.state_is_kept = True
+    return list(loss.parameters()), lambda: sum(loss([dict(features)]).values())
+
+
+def with_sam(build: Callable) -> Callable:
+    def built(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+        parameters, loss = build(model, features)
+        return parameters, sam(parameters, loss)
+
+    return built
+
+
+def plain(build: Callable) -> Callable:
+    return lambda model, features: (list(model.parameters()), build(model, features))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    steps = {}
+
+    def add(name: str, build: Callable[[SentenceTransformer, dict], tuple[list[Tensor], Callable[[], Tensor]]]) -> None:
+        model = recipes.offline_encoder(num_layers=6, max_seq_length=LENGTH, device="cpu").train()
+        steps[name] = stepper(*build(model, batch(model)))
+
+    add("SimCSE floor", plain(simcse_floor))
+    add("ArcCSE floor", plain(arccse_floor))
+    add("ArcCSE", arccse)
+    add("ArcCSE with SAM", with_sam(arccse))
+
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step()  # warm-up
+    for _ in trange(options.rounds, desc="rounds"):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - start)
+
+    def ratio(name: str, floor: str) -> float:
+        return statistics.median(a / b for a, b in zip(times[name], times[floor], strict=True))
+
+    record = {
+        "rounds": options.rounds,
+        "median_seconds": {name: statistics.median(values) for name, values in times.items()},
+        "multiple_of_simcse_floor": {name: ratio(name, "SimCSE floor") for name in steps},
+        "multiple_of_own_floor": {"ArcCSE": ratio("ArcCSE", "ArcCSE floor")},
+        "target": TARGETS,
+        **provenance(),
+    }
+    path = ROOT / "benchmarks" / "results" / "speed.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for name in steps:
+        target = f"  target {TARGETS[name]:.2f}" if name in TARGETS else ""
+        multiple = record["multiple_of_simcse_floor"][name]
+        print(f"{name:16}  {record['median_seconds'][name]:.3f} s  {multiple:.2f} x SimCSE floor{target}")
+    print(f"ArcCSE: {record['multiple_of_own_floor']['ArcCSE']:.2f} x its own floor; {path}")
+
+
+if __name__ == "__main__":
+    main()
