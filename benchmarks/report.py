@@ -24,7 +24,7 @@ def main() -> None:
 
 def filled(text: str) -> str:
     """Return the page with every table between its marks made anew."""
-    for name, render in {"demo": demo, "real runs": real_runs, "sts check": sts_check}.items():
+    for name, render in {"demo": demo, "real runs": real_runs, "sts check": sts_check, "speed": speed, "kills": kills}.items():
         pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         table = render()
         text = pattern.sub(lambda match, table=table: match[1] + table + match[2], text)
@@ -73,6 +73,29 @@ def sts_check() -> str:
         f"\nThe seven tasks took {record['seven_tasks_seconds']:.0f} s on {record['hardware']}, {record['threads']} threads.\n"
     )
     return _table(heading, rows) + seconds
+
+
+def speed() -> str:
+    record = _load("speed.json")
+    rows = [
+        [name, f"{multiple:.2f}", f"{record['target'][name]:.2f}" if name in record["target"] else ""]
+        for name, multiple in record["multiple_of_simcse_floor"].items()
+        if "floor" not in name
+    ]
+    return (
+        _table(["training step", "multiple of SimCSE's", "aim"], rows)
+        + f"\nMedians over {record['rounds']} rounds in turns; batch 64, length 32, 6 x 384, a third of the sentences long; "
+        f"{record['hardware']}, {record['threads']} thread.\n"
+    )
+
+
+def kills() -> str:
+    record = _load("kill_runs.json")
+    return (
+        f"A training that was killed at {record['kills']} random moments, {record['kills_that_left_a_torn_checkpoint']} of them "
+        "inside the write of a checkpoint, always resumed from a whole one and ended "
+        f"{record['difference_to_an_uninterrupted_run']} away from an uninterrupted one.\n"
+    )
 
 
 def _load(name: str) -> dict:
