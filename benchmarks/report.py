@@ -91,8 +91,9 @@ def speed() -> str:
 
 def kills() -> str:
     record = _load("kill_runs.json")
+    torn = record["kills_that_left_a_torn_checkpoint"]
     return (
-        f"A training that was killed at {record['kills']} random moments, {record['kills_that_left_a_torn_checkpoint']} of them "
+        f"A training that was killed at {record['kills']} random moments, {torn} of them "
         "inside the write of a checkpoint, always resumed from a whole one and ended "
         f"{record['difference_to_an_uninterrupted_run']} away from an uninterrupted one.\n"
     )
