@@ -63,7 +63,7 @@ def arccon_loss(
         temperature: :math:`\tau`, above 0.
 
     Returns:
-        The mean over anchors, a scalar with finite gradients for every finite input.
+        The mean over anchors, a scalar with finite gradients at every angle, 0 and 180 degrees included.
 
     Raises:
         ValueError: On shapes other than these, a margin or a temperature out of range.

@@ -1,6 +1,6 @@
 """The papers' training settings, and one function that trains a plain sentence-transformers model with them.
 
-Each constant stands beside the paper's sentence. Importing this module loads no torch, so that the command line can print
+Each constant stands beside the sentence of the paper. Importing this module loads no torch, so that the command line can print
 its tables at once.
 """
 
@@ -97,6 +97,7 @@ ARCCSE = Recipe(
 )
 
 RECIPES = {recipe.method: recipe for recipe in (ARCCSE,)}
+RUN_FILE = "run.json"
 DEFAULT_MODEL = "bert-base-uncased"
 DEFAULT_TEXT = "sentence-transformers/wiki1m-for-simcse"
 
@@ -194,8 +195,11 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
     if resume:
         if (output / "results.json").exists():
             raise FileExistsError(f"{output} holds a finished training, with results.json: there is nothing to resume.")
-        if not (output / "checkpoints").is_dir():
-            raise FileNotFoundError(f"{output} holds no training to resume: it has no folder checkpoints. Train without it.")
+        if not any(output.glob("checkpoints/checkpoint-*/checkpoint_complete.json")):
+            raise FileNotFoundError(
+                f"{output} holds no checkpoint to resume (the first is written after eval_steps updates): "
+                "delete the directory and train again without resume."
+            )
     elif output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FileExistsError(f"output must be a new or an empty directory, got {output}, which exists: name another one.")
     return output
@@ -218,8 +222,8 @@ def train(
 ) -> dict[str, Any]:
     """Train ``model`` in place with a method's recipe and save it as a plain sentence-transformers model.
 
-    ``output`` then holds ``model/`` (loads in ``SentenceTransformer`` without this package), ``checkpoints/`` and
-    ``results.json``.
+    ``output`` then holds ``model/`` (loads in ``SentenceTransformer`` without this package), ``checkpoints/``, ``run.json``
+    and ``results.json``.
 
     Args:
         method: A key of :data:`RECIPES`.
@@ -260,6 +264,9 @@ def train(
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     output = check_output(output, resume=resume)
+    run = {"method": method, "settings": asdict(settings), "seed": seed, "sentences": len(sentences)}
+    if resume:
+        _check_same_run(output, run)
     set_seed(seed)
     loss = build_loss(method, model, **(loss_keywords or {}))
 
@@ -279,7 +286,7 @@ def train(
         max_steps=settings.max_steps,
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
         use_cpu=model.device.type == "cpu",
-        bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
+        bf16=model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
         seed=seed,
         logging_steps=max(1, settings.eval_steps // 5),
         logging_first_step=True,
@@ -300,11 +307,16 @@ def train(
         evaluator=None if dev is None else evaluator("stsb-dev", dev),
         sam_rho=settings.sam_rho or None,
     )
-    report(f"Training {RECIPES[method].name} on {len(sentences):,} sentences, seed {seed}.")
+    is_main = trainer.is_world_process_zero()
+    if is_main:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / RUN_FILE).write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+        report(f"Training {RECIPES[method].name} on {len(sentences):,} sentences, seed {seed}.")
     start = time.perf_counter()
     trainer.train(resume_from_checkpoint=resume)
     seconds = time.perf_counter() - start
-    model.save_pretrained(str(output / "model"))
+    if is_main:
+        model.save_pretrained(str(output / "model"))
     results = {
         "method": method,
         "before": before,
@@ -324,8 +336,18 @@ def train(
         },
         "log": trainer.state.log_history,
     }
-    (output / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if is_main:
+        (output / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return results
+
+
+def _check_same_run(output: Path, run: dict[str, Any]) -> None:
+    """Refuse to resume with other settings than the interrupted training had."""
+    before = json.loads((output / RUN_FILE).read_text(encoding="utf-8"))
+    flat, flat_before = ({**values, **values["settings"]} for values in (run, before))
+    changed = [f"{key} {flat_before.get(key)} (now {value})" for key, value in flat.items() if flat_before.get(key) != value]
+    if changed := [text for text in changed if not text.startswith("settings ")]:
+        raise ValueError(f"{output} was begun with {', '.join(changed)}: resume with the same, or begin in another directory.")
 
 
 def score(model: SentenceTransformer, pairs: ScoredPairs) -> float:

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModel
 from sbert_plugins import recipes
 
 transformers.logging.set_verbosity_error()
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 
 
 @pytest.fixture(scope="session")

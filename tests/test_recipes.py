@@ -33,7 +33,12 @@ class TestTrain:
         results = recipes.train(
             method, anchors(40), model, output=tmp_path / "run", settings=quick(), dev=dev, probes={"probe": dev}
         )
-        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints", "model", "results.json"]
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+            "checkpoints",
+            "model",
+            "results.json",
+            "run.json",
+        ]
         assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8")) == json.loads(json.dumps(results))
         assert set(results["before"]) == set(results["after"]) == {"probe", "STS-B dev"}
         assert results["before"]["probe"] == results["before"]["STS-B dev"]
@@ -91,13 +96,15 @@ class TestResume:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted_step)
             run(tiny_encoder(), tmp_path / "run")
+        with pytest.raises(ValueError, match=r"was begun with seed 42 \(now 7\): resume with the same"):
+            run(tiny_encoder(), tmp_path / "run", resume=True, seed=7)
         results = run(resumed, tmp_path / "run", resume=True)
         assert results["steps"] == 4
         assert results["after"] == expected["after"]
         assert (resumed.encode("A dog runs.") == whole.encode("A dog runs.")).all()
 
     def test_nothing_to_resume(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="holds no training to resume"):
+        with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume .*: delete the directory"):
             recipes.check_output(tmp_path, resume=True)
         (tmp_path / "results.json").write_text("{}")
         with pytest.raises(FileExistsError, match="holds a finished training"):

@@ -41,8 +41,7 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
     if not path.is_file():
         texts = _column_of(_load_from_hub(str(source)), column, str(source))
     elif suffix in _TABULAR:
-        table = load_dataset(_TABULAR[suffix], data_files=str(path), split="train")
-        texts = _column_of(table, column, str(path))
+        texts = _column_of(_load_table(path, _TABULAR[suffix]), column, str(path))
     else:
         texts = _lines_of(path)
     sentences, blank = [], 0
@@ -74,6 +73,18 @@ def _lines_of(path: Path) -> Iterator[str]:
             ) from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path} ends in .gz but is not a whole gzip file ({error}).") from None
+
+
+def _load_table(path: Path, kind: str) -> Dataset:
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} must hold at least one sentence, got an empty file.")
+    try:
+        return load_dataset(kind, data_files=str(path), split="train")
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise ValueError(
+            f"{path} must be a {kind} table in UTF-8, and could not be read as one ({type(cause).__name__}: {cause})."
+        ) from error
 
 
 def _column_of(table: Dataset, column: str | None, source: str) -> list[str | None]:

@@ -22,8 +22,8 @@ class AugmentingCollator(SentenceTransformerDataCollator):
 
     Python's and torch's global generators are prefetched by loader workers, so that augmentation drawn from them differs
     after a resume. Here a row gets the same change in the same epoch whatever the batch, worker or process, and another one
-    in the next epoch. ``training.SentenceTransformerTrainer`` tells it the epoch; with another trainer add
-    ``callbacks=[training.EpochCallback(collator)]``.
+    in the next epoch, rows of an evaluation dataset too. ``training.SentenceTransformerTrainer`` tells it the epoch and the
+    prompts of its arguments; with another trainer add ``callbacks=[training.EpochCallback(collator)]``.
 
     Args:
         preprocess_fn: ``model.preprocess``.
@@ -62,10 +62,16 @@ class EpochCallback(TrainerCallback):
 
     def __init__(self, collator: AugmentingCollator) -> None:
         self.collator = collator
+        self._next_epoch = 0
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start from the epoch that is resumed."""
+        self._next_epoch = int(state.epoch or 0)
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Pass the epoch on."""
-        self.collator.set_epoch(int(state.epoch or 0))
+        """Pass the epoch on; counted here, because of a dataset of unknown length the trainer's own count is a guess."""
+        self.collator.set_epoch(self._next_epoch)
+        self._next_epoch += 1
 
 
 class LengthGroupedBatchSampler(DefaultBatchSampler):
@@ -77,10 +83,14 @@ class LengthGroupedBatchSampler(DefaultBatchSampler):
 
     def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, *args: Any, **kwargs: Any) -> None:
         super().__init__(dataset, batch_size, drop_last, *args, **kwargs)
-        columns = [name for name, feature in dataset.features.items() if getattr(feature, "dtype", None) == "string"]
+        columns = [
+            name for name, feature in dataset.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")
+        ]
         if not columns:
             raise ValueError(f"dataset must have a column of strings to measure, got {', '.join(dataset.column_names)}.")
-        self.lengths = [max(map(len, texts)) for texts in zip(*(dataset[name][:] for name in columns), strict=True)]
+        self.lengths = [
+            max(len(text or "") for text in texts) for texts in zip(*(dataset[name][:] for name in columns), strict=True)
+        ]
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield lists of row numbers, another order in each epoch."""
@@ -90,7 +100,7 @@ class LengthGroupedBatchSampler(DefaultBatchSampler):
         if self.drop_last and len(batches[-1]) < self.batch_size:
             batches.pop()
         # The host sorts batches by length, longest first; the rest of an epoch stays last.
-        rest = [batches.pop()] if len(batches[-1]) < self.batch_size else []
+        rest = [batches.pop()] if batches and len(batches[-1]) < self.batch_size else []
         for i in torch.randperm(len(batches), generator=generator).tolist():
             yield batches[i]
         yield from rest

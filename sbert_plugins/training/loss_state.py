@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from sentence_transformers.base.model import BaseModel
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .checkpoints import mark_complete
+from .checkpoints import COMPLETE_FILE, mark_complete
 
 WEIGHTS_FILE = "loss_state.safetensors"
 INDEX_FILE = "loss_state.json"
@@ -52,9 +53,10 @@ def own_state(loss: nn.Module, model: nn.Module) -> dict[str, Tensor]:
 
 
 def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
-    """Return ``loss`` and all its submodules that are not part of ``model``."""
-    encoder = {id(module) for module in model.modules()}
-    return [module for module in loss.modules() if id(module) not in encoder]
+    """Return ``loss`` and its submodules, without those of ``model`` and of other encoders (guides, momentum copies)."""
+    encoders = [model, *(module for module in loss.modules() if isinstance(module, BaseModel))]
+    theirs = {id(module) for encoder in encoders for module in encoder.modules()}
+    return [module for module in loss.modules() if id(module) not in theirs]
 
 
 def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
@@ -132,7 +134,8 @@ class LossStateCallback(TrainerCallback):
 
     Writes into each checkpoint after the trainer has, and restores when training resumes. Unlike
     :class:`~sbert_plugins.training.SentenceTransformerTrainer` it does not average gradients over ranks, does not clip the
-    loss's weights, and does not look for a torn checkpoint before it resumes.
+    loss's weights, does not look for a torn checkpoint before it resumes, and leaves the loss's last weights where
+    ``load_best_model_at_end`` restores the encoder. ``model.fit`` takes no callbacks.
 
     Args:
         loss: The loss, or dict of losses, that the trainer got.
@@ -158,6 +161,10 @@ class LossStateCallback(TrainerCallback):
         """Restore, where the trainer continues."""
         if state.global_step > 0:
             load_loss_state(self.loss, model, self.resume_from_checkpoint or self._folder(args, state))
+        # Checkpoints of an earlier run that this one will write again may not count as whole while it does.
+        for path in Path(args.output_dir).glob(f"checkpoint-*/{COMPLETE_FILE}"):
+            if args.should_save and int(path.parent.name.removeprefix("checkpoint-")) > state.global_step:
+                path.unlink()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **_: Any

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,13 +39,17 @@ class SharpnessAwareStep:
         self.trainer = trainer
         self.rho = rho
         self.is_replaying = False
-        self._batches: list[tuple[dict[str, Any], Any, dict[str, Tensor]]] = []
-        self._has_checked_state = False
+        self._batches: list[tuple[dict[str, Any], Any, tuple]] = []
 
     def check(self) -> None:
         """Refuse what cannot be right, before the first step."""
         if self.trainer.args.fp16:
             raise ValueError("sam_rho cannot be used with fp16: its gradient scaler would be asked twice. Use bf16.")
+        if self.trainer.args.device.type not in ("cpu", "cuda"):
+            raise ValueError(
+                f"sam_rho replays random states, which is tested on cpu and cuda, got {self.trainer.args.device.type}: "
+                "train without it."
+            )
         self._batches.clear()
 
     def training_step(
@@ -51,12 +57,11 @@ class SharpnessAwareStep:
     ) -> Tensor:
         """Run a micro-batch; after the last one of an update perturb, replay, restore."""
         random_state = _random_state(model)
-        before = self._versions() if not self._has_checked_state else None
+        before = self._versions()
         # A copy, because the trainer takes keys out of the batch.
         self._batches.append((dict(inputs), num_items_in_batch, random_state))
         loss = step(model, inputs, num_items_in_batch)
-        if before is not None:
-            self._check_state(before)
+        self._check_state(before)
         if self.trainer.accelerator.sync_gradients:
             self.trainer.average_own_gradients()
             self._replay(step, model)
@@ -101,7 +106,6 @@ class SharpnessAwareStep:
 
     def _check_state(self, before: dict[str, tuple[int, int]]) -> None:
         """A queue or counter that a forward moves would move twice an update."""
-        self._has_checked_state = True
         if moved := [name for name, version in self._versions().items() if before.get(name) != version]:
             raise ValueError(
                 f"sam_rho runs each batch twice, but {', '.join(moved)} changes in every forward and would change twice: "
@@ -109,15 +113,16 @@ class SharpnessAwareStep:
             )
 
 
-def _random_state(model: nn.Module) -> dict[str, Tensor]:
-    state = {"cpu": torch.get_rng_state()}
+def _random_state(model: nn.Module) -> tuple:
     device = next(model.parameters()).device
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
+    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), on_device  # noqa: NPY002  as others draw
 
 
-def _restore_random_state(model: nn.Module, state: dict[str, Tensor]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], next(model.parameters()).device)
+def _restore_random_state(model: nn.Module, state: tuple) -> None:
+    of_python, of_numpy, of_torch, on_device = state
+    random.setstate(of_python)
+    np.random.set_state(of_numpy)  # noqa: NPY002
+    torch.set_rng_state(of_torch)
+    if on_device is not None:
+        torch.cuda.set_rng_state(on_device, next(model.parameters()).device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from transformers.trainer_utils import TrainOutput
 
 from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
-from .collator import EpochCallback
+from .collator import AugmentingCollator, EpochCallback
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -27,6 +28,8 @@ from .loss_state import (
 )
 from .sam import SharpnessAwareStep
 
+logger = logging.getLogger(__name__)
+
 
 class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTrainer):
     """A drop-in ``SentenceTransformerTrainer`` under which what the loss owns is trained like the encoder.
@@ -39,7 +42,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
       loss with the encoder.
     - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks.
     - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
-    - **Modes**: the loss's modules follow the model's train and eval mode.
+    - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
+      momentum copy): whether those use dropout is for the loss to say.
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms.
 
     Args:
@@ -70,7 +74,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._synced_mode: bool | None = None
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
-        if hasattr(self.data_collator, "set_epoch"):
+        if isinstance(self.data_collator, AugmentingCollator):
+            self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
             self.add_callback(EpochCallback(self.data_collator))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
@@ -82,8 +87,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
         output = super().train(checkpoint, *args, **kwargs)
-        if self.args.load_best_model_at_end and self.state.best_model_checkpoint and not self.args.save_only_model:
-            load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
+            try:
+                load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
+            except ValueError as error:  # the host does not lose a finished training over this either
+                logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         return output
 
     def _refuse_what_is_untested(self) -> None:
@@ -125,11 +133,18 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         check_loss_state(self.loss, self.model, checkpoint)
         return str(checkpoint)
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Add the loss's state and the list of files; the host calls this after weights and optimizer are written."""
-        super()._save_rng_state(output_dir)
-        if self.args.should_save:
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model; into a checkpoint also the state of the loss."""
+        if _internal_call and self.args.should_save:
+            # A folder that is written again is torn from now on.
+            (Path(output_dir) / COMPLETE_FILE).unlink(missing_ok=True)
+        super().save_model(output_dir, _internal_call)
+        if _internal_call and self.args.should_save:
             save_loss_state(self.loss, self.model, output_dir)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Add the list of files; the host calls this after weights and optimizer are written."""
+        super()._save_rng_state(output_dir)
         self.accelerator.wait_for_everyone()  # each rank has written its random state
         if self.args.should_save:
             mark_complete(output_dir, self.state.global_step)
@@ -222,7 +237,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log, with the mean of each diagnostic since the last time (of this process, where there are several)."""
-        kind = "train" if "loss" in logs else "eval" if "eval_loss" in logs else None
+        is_evaluation = any(key.startswith("eval_") and key.endswith("loss") for key in logs)
+        kind = "train" if "loss" in logs else "eval" if is_evaluation else None
         if kind is not None:
             prefix = "eval_" if kind == "eval" else ""
             means = {

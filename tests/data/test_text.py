@@ -80,6 +80,22 @@ class TestBadInput:
         with pytest.raises(ValueError, match="is not a whole gzip file"):
             read_sentences(path)
 
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("table.csv", b"", "must hold at least one sentence, got an empty file"),
+            ("table.jsonl", b"", "must hold at least one sentence, got an empty file"),
+            ("table.parquet", b"", "must hold at least one sentence, got an empty file"),
+            ("table.csv", "text\nGröße\n".encode("latin1"), "must be a csv table in UTF-8"),
+            ("table.jsonl", b'{"text": "x"}\n{"text": \n', "must be a json table in UTF-8"),
+            ("table.parquet", b"PAR1 is not all", "must be a parquet table"),
+        ],
+    )
+    def test_broken_tables(self, tmp_path, name, content, message):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name} {message}"):
+            read_sentences(tmp_path / name)
+
     @pytest.mark.parametrize("column", ["missing", "id", None])
     def test_column(self, tmp_path, column):
         Dataset.from_dict({"a": ["x"], "b": ["y"], "id": [1]}).to_parquet(tmp_path / "table.parquet")

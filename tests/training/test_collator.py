@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Value
 from encoders import SENTENCES, project_text
 from sentence_transformers import SentenceTransformerTrainingArguments
 
@@ -39,6 +39,20 @@ class TestAugmentingCollator:
         row = {"anchor": SENTENCES[0]}
         self.collator(tiny_encoder(), [])([row, row])
         assert row == {"anchor": SENTENCES[0]}
+
+    def test_prompts_of_the_arguments_are_kept(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        collator = self.collator(model, [])
+        training.SentenceTransformerTrainer(
+            model=model,
+            args=SentenceTransformerTrainingArguments(
+                str(tmp_path), prompts={"anchor": "query: "}, report_to="none", use_cpu=True
+            ),
+            train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
+            loss=losses.ArcCSELoss(model),
+            data_collator=collator,
+        )
+        assert collator.prompts == {"anchor": "query: "}
 
     @pytest.mark.parametrize("accumulation", [1, 2])
     def test_a_resumed_run_sees_what_the_whole_one_saw(self, tiny_encoder, tmp_path, accumulation):
@@ -118,6 +132,15 @@ class TestLengthGroupedBatchSampler:
         )
         trainer.train()
         assert isinstance(trainer.get_train_dataloader().batch_sampler, training.LengthGroupedBatchSampler)
+
+    def test_fewer_rows_than_a_batch(self):
+        dataset = Dataset.from_dict({"anchor": ["one", None, "three"]})
+        assert list(training.LengthGroupedBatchSampler(dataset, 8, True)) == []
+        assert [sorted(batch) for batch in training.LengthGroupedBatchSampler(dataset, 8, False)] == [[0, 1, 2]]
+
+    def test_large_strings(self):
+        dataset = Dataset.from_dict({"anchor": SENTENCES}).cast_column("anchor", Value("large_string"))
+        assert len(list(training.LengthGroupedBatchSampler(dataset, 4, False))) == 2
 
     def test_nothing_to_measure(self):
         with pytest.raises(ValueError, match="dataset must have a column of strings to measure, got id"):

@@ -212,6 +212,15 @@ class TestCallback:
         assert training.newest_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-6"
         assert json.loads((tmp_path / "checkpoint-6" / INDEX_FILE).read_text())["losses"][""]["class"] == "ArcCSELoss"
 
+    def test_stale_checkpoints_do_not_count_as_whole(self, encoder_path, tmp_path):
+        def run(**changes):
+            keep = {"callbacks": lambda loss: [training.LossStateCallback(loss)]}
+            runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, **keep, **changes)
+
+        run()
+        run(steps=2)  # writes the first again; those of steps 4 and 6 are of the earlier run
+        assert training.newest_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+
 
 class TestWarning:
     def test_once_where_nobody_saves(self, model):

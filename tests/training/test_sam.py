@@ -10,7 +10,6 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 from torch import nn
 
 from sbert_plugins import losses, training
-from sbert_plugins.modules import dropout_off
 
 
 def trainer_of(model, loss, folder, *, sam_rho, accumulation=1, max_steps=1, **changes):
@@ -179,11 +178,3 @@ class TestRefusals:
         loss.register_buffer("queue", torch.zeros(3))
         with pytest.raises(ValueError, match=r"Queue.queue changes in every forward and would change twice"):
             trainer_of(model, loss, tmp_path, sam_rho=0.05).train()
-
-
-def test_dropout_off_and_sam_do_not_meet(tiny_encoder):
-    """The triplet passes restore every mode, so that the replay runs in the same modes."""
-    model = tiny_encoder().train()
-    with dropout_off(model):
-        pass
-    assert all(module.training for module in model.modules())

@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict
 from encoders import SENTENCES
 from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 from torch import nn
 
 from sbert_plugins import evaluation, losses, recipes, training
@@ -116,6 +117,17 @@ def test_a_momentum_copy_is_not_the_model(model, tmp_path):
     assert loss.momentum_encoder[0].training
 
 
+def test_a_guide_keeps_its_own_mode(model, tiny_encoder, tmp_path):
+    """A frozen teacher inside the loss is not made to drop out."""
+    guide = tiny_encoder()
+    loss = GISTEmbedLoss(model, guide.eval())
+    pairs = Dataset.from_dict({"anchor": SENTENCES, "positive": SENTENCES})
+    trainer_of(model, loss, tmp_path, dataset=pairs, max_steps=1).train()
+    assert loss.guide is guide
+    assert not any(module.training for module in guide.modules())
+    assert model.training
+
+
 def test_diagnostics_stand_beside_the_terms(model, tmp_path):
     """Averaged over the steps that had them, not summed into the loss."""
     trainer = trainer_of(model, Probe(model), tmp_path, max_steps=6, logging_steps=3)
@@ -178,7 +190,44 @@ def test_the_best_checkpoint_brings_its_loss_state(model, tmp_path):
     assert not torch.equal(current, loss.head.linear.weight)
 
 
+def test_a_lost_best_loss_state_does_not_lose_the_training(model, tmp_path, caplog):
+    class Lose(transformers.TrainerCallback):
+        def on_save(self, args, state, control, **_):
+            (tmp_path / f"checkpoint-{state.global_step}" / "loss_state.json").unlink()
+
+    dataset = Dataset.from_dict({"anchor": SENTENCES})
+    trainer = trainer_of(
+        model,
+        losses.ArcCSELoss(model),
+        tmp_path,
+        eval_dataset=dataset,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_strategy="steps",
+        save_steps=2,
+        load_best_model_at_end=True,
+        callbacks=[Lose()],
+    )
+    with caplog.at_level("ERROR"):
+        trainer.train()
+    assert "the loss's own weights are the last ones" in caplog.text
+
+
 class TestResume:
+    def test_a_checkpoint_that_is_written_again_is_torn_meanwhile(self, encoder_path, tmp_path, monkeypatch):
+        """Its files have the sizes of the old list, but not its step."""
+        runs.run(str(tmp_path), encoder=encoder_path)
+        checkpoint = tmp_path / "checkpoint-2"
+        assert why_incomplete(checkpoint) is None
+
+        def die(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(training.SentenceTransformerTrainer, "_save_optimizer_and_scheduler", die)
+        with pytest.raises(KeyboardInterrupt):
+            runs.run(str(tmp_path), encoder=encoder_path)
+        assert f"{COMPLETE_FILE} is missing" in why_incomplete(checkpoint)
+
     @pytest.fixture
     def run(self, encoder_path, tmp_path):
         arguments = {"encoder": encoder_path}
