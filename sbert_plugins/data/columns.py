@@ -1,0 +1,151 @@
+"""Text columns that the methods learn from, made from plain sentences."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, config
+from datasets.fingerprint import Hasher
+
+from .noise import delete_words, swap_words
+from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
+from .synonyms import SynonymReplacer
+
+
+def paser_columns(
+    sentences: Dataset | Sequence[str],
+    *,
+    mask_token: str,
+    top_k: int = 3,
+    extractor: str | Extractor = "rake",
+    synonyms: Callable[..., str] | float | None = 0.5,
+    deletion: float = 0.0,
+    swap: float = 0.0,
+    keep_without_phrase: bool = False,
+    seed: int = 42,
+    num_proc: int | None = None,
+) -> Dataset:
+    """Make the columns of :class:`losses.PaSeRLoss`: one row for each sentence and phrase.
+
+    For each of the ``top_k`` best phrases the sentence is copied with the phrase hidden, one mask token a word; then both
+    copies are augmented, independently of each other. The phrase is what stood in the sentence, letter for letter.
+
+    Args:
+        sentences: Sentences, or a dataset with the column ``anchor``. Further columns are carried along: with (``anchor``,
+            ``positive``, ``negative``) the phrase's columns are the fourth and fifth.
+        mask_token: The tokenizer's (``model.tokenizer.mask_token``).
+        top_k: Phrases a sentence, at most. In the paper's Table 5 the gains end at 3.
+        extractor: As in :func:`rank_phrases`.
+        synonyms: Share of words replaced by :class:`SynonymReplacer`, which is what matters (Table 4: STS-B 79.3 with, 74.5
+            without); a callable ``(sentence, rng, keep=mask_token)`` in its place; None for none.
+        deletion: Probability that a word is left out.
+        swap: Share of words that change places.
+        keep_without_phrase: Whether a sentence without a phrase gives one row with ``masked`` equal to ``anchor`` and an
+            empty ``phrase``, for a further loss on the same rows; PaSeR scores nothing there. By default it gives none.
+        seed: Of the augmentation; a row's draws follow from the seed and its place, so the number of processes is no matter.
+        num_proc: Processes.
+
+    Returns:
+        The columns of ``sentences``, then ``masked`` and ``phrase``. It lies in the cache of ``datasets`` and is read from
+        there, here and in later calls with the same arguments.
+
+    Raises:
+        ValueError: On a value out of range, missing or clashing columns, and if no sentence holds a phrase.
+        FileNotFoundError: If the synonyms or the chunks find no data.
+
+    Example:
+        >>> rows = paser_columns(["The old harbour master counts the boats."], mask_token="[MASK]", synonyms=None)
+        >>> rows[0]["masked"]
+        'The [MASK] [MASK] [MASK] [MASK] the boats.'
+    """
+    for name, value in (("deletion", deletion), ("swap", swap)):
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must be in [0, 1), got {value}. It is a share of words; 0 leaves it out.")
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}. It is the number of phrases taken from a sentence.")
+    if not isinstance(mask_token, str) or not mask_token:
+        raise ValueError(f"mask_token must be the tokenizer's mask token, got {mask_token!r}.")
+    if not isinstance(sentences, Dataset):
+        sentences = Dataset.from_dict({"anchor": list(sentences)})
+    columns = sentences.column_names
+    if "anchor" not in columns or {"masked", "phrase"} & set(columns):
+        raise ValueError(f"sentences must have a column anchor, and none named masked or phrase; got {', '.join(columns)}.")
+    arguments = {
+        "mask_token": mask_token,
+        "top_k": top_k,
+        "extractor": resolve_extractor(extractor),
+        "synonyms": SynonymReplacer(synonyms) if isinstance(synonyms, (int, float)) else synonyms,
+        "deletion": deletion,
+        "swap": swap,
+        "keep_without_phrase": keep_without_phrase,
+        "seed": seed,
+    }
+    rows = sentences.map(
+        _rows_of_batch,
+        batched=True,
+        with_indices=True,
+        fn_kwargs=arguments,
+        num_proc=num_proc,
+        remove_columns=columns,
+        cache_file_name=None if sentences.cache_files else _cache_file(sentences, arguments),
+        desc="Phrases",
+    )
+    if len(rows) == 0:
+        raise ValueError(
+            f"sentences must hold phrases, got {len(sentences)} without any. For text that is not English pass "
+            "extractor=data.Rake(stop_words=...) with the language's stop words."
+        )
+    return rows
+
+
+def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], **arguments: Any) -> dict[str, list[Any]]:
+    rows: dict[str, list[Any]] = {name: [] for name in (*batch, "masked", "phrase")}
+    for place, index in enumerate(indices):
+        others = {name: values[place] for name, values in batch.items()}
+        for anchor, masked, phrase in _rows_of_sentence(batch["anchor"][place], index, **arguments):
+            for name, value in (others | {"anchor": anchor, "masked": masked, "phrase": phrase}).items():
+                rows[name].append(value)
+    return rows
+
+
+def _rows_of_sentence(
+    sentence: str,
+    index: int,
+    *,
+    mask_token: str,
+    top_k: int,
+    extractor: Extractor,
+    keep_without_phrase: bool,
+    seed: int,
+    **noise: Any,
+) -> list[tuple[str, str, str]]:
+    phrases = locate_phrases(sentence, extractor=extractor)[:top_k]
+    copies = [(sentence, hide_phrase(sentence, phrase, mask_token=mask_token), phrase.text) for phrase in phrases]
+    if not copies and keep_without_phrase:
+        copies = [(sentence, sentence, "")]
+    rng = random.Random(f"{seed} {index}")
+    return [(*(_augment(copy, rng, mask_token, **noise) for copy in pair), phrase) for *pair, phrase in copies]
+
+
+def _augment(
+    sentence: str, rng: random.Random, keep: str, *, synonyms: Callable[..., str] | None, deletion: float, swap: float
+) -> str:
+    if synonyms is not None:
+        sentence = synonyms(sentence, rng, keep=keep)
+    if deletion:
+        sentence = delete_words(sentence, deletion, rng, keep=keep)
+    if swap:
+        sentence = swap_words(sentence, swap, rng, keep=keep)
+    return sentence
+
+
+def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> str:
+    """Name a file for rows made from a dataset in memory, which ``datasets`` alone would keep in memory."""
+    name = hashlib.sha256(Hasher.hash([sentences._fingerprint, sorted(arguments.items())]).encode()).hexdigest()[:24]
+    folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder / f"paser-{name}.arrow")

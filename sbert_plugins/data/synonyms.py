@@ -1,0 +1,117 @@
+"""Synonyms from WordNet in the place of words (EDA, Wei and Zou 2019, as PaSeR section 3.1.3 uses it)."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from .phrases import ENGLISH_STOP_WORDS, WORD
+
+
+class SynonymReplacer:
+    """Replace a share of a sentence's words by synonyms, drawn from all senses of the word in WordNet.
+
+    WordNet is read through NLTK, whose parts of speech and morphology find the entry of an inflected word; the synonym is
+    put in its dictionary form, a compound with spaces. Stop words stay, capitals are kept ("Dog", "DOG").
+
+    Args:
+        ratio: Share of the sentence's words to replace, at least one. 0.5 is what the authors' released data were made with.
+        stop_words: Words that are never replaced.
+
+    Raises:
+        ValueError: If ``ratio`` is not in (0, 1].
+        FileNotFoundError: If NLTK finds no WordNet.
+
+    Example:
+        >>> replace = SynonymReplacer()  # doctest: +SKIP
+        >>> replace("The car stops near a big house.", random.Random(0))  # doctest: +SKIP
+        'The automobile halt near a large house.'
+    """
+
+    def __init__(self, ratio: float = 0.5, *, stop_words: Iterable[str] = ENGLISH_STOP_WORDS) -> None:
+        if not 0 < ratio <= 1:
+            raise ValueError(f"ratio must be in (0, 1], got {ratio}. It is the share of words to replace; the default is 0.5.")
+        self.ratio = ratio
+        self.stop_words = frozenset(stop_words)
+        self._reader: Any = None
+        self._process = 0
+        self._synonyms: dict[str, tuple[str, ...]] = {}
+        _find_wordnet()
+
+    def __call__(self, sentence: str, rng: random.Random, *, keep: str = "") -> str:
+        """Return a copy of ``sentence`` with words replaced; ``keep`` is a token (the mask) that is not a word."""
+        matches = find_words(sentence, keep)
+        candidates = [match for match in matches if match[0] != keep and self.synonyms(match[0])]
+        count = min(max(1, int(self.ratio * len(matches))), len(candidates))
+        if not count:
+            return sentence
+        pieces, place = [], 0
+        for match in sorted(rng.sample(candidates, count), key=re.Match.start):
+            pieces += [sentence[place : match.start()], _with_capitals(match[0], rng.choice(self.synonyms(match[0])))]
+            place = match.end()
+        return "".join([*pieces, sentence[place:]])
+
+    def synonyms(self, word: str) -> tuple[str, ...]:
+        """Return all synonyms of a word in a fixed order; none for a stop word and a word that WordNet does not know."""
+        word = word.lower()
+        if word not in self._synonyms:
+            self._synonyms[word] = () if word in self.stop_words or len(word) < 2 else self._look_up(word)
+        return self._synonyms[word]
+
+    def _look_up(self, word: str) -> tuple[str, ...]:
+        if self._process != os.getpid():
+            # Its open files may not be shared with a forked process: both would move the same reading position.
+            self._reader, self._process = _open_wordnet(), os.getpid()
+        names, forms = set(), {word}
+        for synset in self._reader.synsets(word):
+            forms.add(self._reader.morphy(word, synset.pos()) or word)
+            names.update(synset.lemma_names())
+        return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Sorted, so that datasets gives equal settings an equal fingerprint in every process.
+        return _replacer, (self.ratio, tuple(sorted(self.stop_words)))
+
+
+def _replacer(ratio: float, stop_words: tuple[str, ...]) -> SynonymReplacer:
+    return SynonymReplacer(ratio, stop_words=stop_words)
+
+
+def find_words(sentence: str, keep: str = "") -> list[re.Match[str]]:
+    """Find the words of a sentence and, each as one match, the places of ``keep``."""
+    return list(_pattern(keep).finditer(sentence))
+
+
+@lru_cache(maxsize=16)
+def _pattern(keep: str) -> re.Pattern[str]:
+    return re.compile(f"{re.escape(keep)}|{WORD.pattern}") if keep else WORD
+
+
+def _with_capitals(word: str, synonym: str) -> str:
+    if len(word) > 1 and word.isupper():
+        return synonym.upper()
+    return synonym[0].upper() + synonym[1:] if word[0].isupper() else synonym
+
+
+def _find_wordnet() -> Any:
+    from nltk.data import find
+
+    for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
+        try:
+            return find(place)
+        except LookupError:
+            continue
+    raise FileNotFoundError(
+        "synonyms need WordNet, which NLTK does not find: run nltk.download('wordnet'), or set NLTK_DATA to a directory that "
+        "has corpora/wordnet (the files of Debian's wordnet-base and wordnet-sense-index with NLTK's lexnames will do)."
+    )
+
+
+def _open_wordnet() -> Any:
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    return WordNetCorpusReader(_find_wordnet(), None)
