@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--pooling", default="cls")
     parser.add_argument("--max-seq-length", type=int, default=128)
+    parser.add_argument("--epochs", type=float, help="by default the recipe's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
@@ -38,7 +39,10 @@ def main() -> None:
     model = recipes.build_encoder(encoder, pooling=options.pooling, max_seq_length=options.max_seq_length)
     suite = evaluation.STSSuiteEvaluator(show_progress_bar=True)
     settings = recipes.with_changes(
-        recipes.RECIPES[options.method].settings, pooling=options.pooling, max_seq_length=options.max_seq_length
+        recipes.RECIPES[options.method].settings,
+        pooling=options.pooling,
+        max_seq_length=options.max_seq_length,
+        epochs=options.epochs,
     )
     before = suite(model)
     print("before", {task: round(score, 2) for task, score in before.items()}, flush=True)

@@ -12,7 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["alignment", "arccon_loss", "info_nce", "order_triplet_loss", "uniformity"]
+__all__ = [
+    "alignment",
+    "arccon_loss",
+    "decoding_signal",
+    "info_nce",
+    "order_triplet_loss",
+    "token_cross_entropy",
+    "uniformity",
+]
 
 
 def info_nce(anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, *, temperature: float) -> Tensor:
@@ -108,6 +116,64 @@ def order_triplet_loss(anchors: Tensor, near: Tensor, far: Tensor, *, margin: fl
         return F.relu(violations).sum() / max(len(violations), 1)
 
 
+def decoding_signal(
+    sentence: Tensor,
+    masked: Tensor,
+    *,
+    difference_scale: float = 10.0,
+    product_scale: float = 10.0,
+    signed: bool = False,
+) -> Tensor:
+    r"""The four vectors from which PaSeR's decoder writes the hidden phrase: PaSeR eq. 2 and 6.
+
+    .. math:: [E_s,\ E_{\tilde s},\ m\,|E_s - E_{\tilde s}|,\ n\,|E_s * E_{\tilde s}|]
+
+    Args:
+        sentence: (B, D), :math:`E_s`, as the encoder gives it: not normalised.
+        masked: (B, D), :math:`E_{\tilde s}`, the same sentence with the phrase hidden.
+        difference_scale: :math:`m`.
+        product_scale: :math:`n`.
+        signed: :math:`E_s - E_{\tilde s}` and :math:`E_s * E_{\tilde s}` without the absolute value, as in the
+            official code.
+
+    Returns:
+        (B, 4, D) in the order of the equation.
+
+    Raises:
+        ValueError: If the two shapes are not one (B, D).
+    """
+    _check_rows(sentence=sentence, masked=masked)
+    with torch.autocast(sentence.device.type, enabled=False):
+        sentence, masked = _full_precision(sentence), _full_precision(masked)
+        difference, product = sentence - masked, sentence * masked
+        if not signed:
+            difference, product = difference.abs(), product.abs()
+        return torch.stack([sentence, masked, difference_scale * difference, product_scale * product], dim=1)
+
+
+def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    r"""Mean negative log-likelihood of tokens: PaSeR eq. 3 (a phrase), and its masked language model.
+
+    .. math:: -\frac{1}{N}\sum_i \log P(t_i)
+
+    The paper's eq. 3 is the sum over one phrase's tokens; here all tokens of a batch weigh the same.
+
+    Args:
+        logits: (N, V), at the scored positions only.
+        targets: (N,), ids.
+
+    Returns:
+        A scalar; 0 for N = 0, connected to the graph.
+
+    Raises:
+        ValueError: On shapes other than these.
+    """
+    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+        raise ValueError(f"logits and targets must be (N, V) and (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}.")
+    with torch.autocast(logits.device.type, enabled=False):
+        return F.cross_entropy(_full_precision(logits), targets, reduction="sum") / max(len(targets), 1)
+
+
 def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
     r"""Mean distance of positive pairs on the unit sphere: ArcCSE eq. 6, Wang and Isola (2020).
 
@@ -176,7 +242,11 @@ def _check_rows(**tensors: Tensor) -> None:
 
 
 def _unit(x: Tensor) -> Tensor:
-    return F.normalize(x if x.dtype == torch.float64 else x.float(), dim=-1)
+    return F.normalize(_full_precision(x), dim=-1)
+
+
+def _full_precision(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def _shift_angle(cosine: Tensor, radians: float) -> Tensor:

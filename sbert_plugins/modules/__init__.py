@@ -3,17 +3,22 @@
 from .distributed import rows_of_other_ranks, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
+from .mlm_head import MLMHead
+from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .state import warn_unless_kept
-from .tokens import TokenRoles, nested_span_masks
+from .tokens import TokenRoles, mlm_mask, nested_span_masks
 
 __all__ = [
+    "MLMHead",
+    "PhraseDecoder",
     "ProjectionHead",
     "TokenRoles",
     "after_optimizer_step",
     "dropout_off",
     "ema_update",
     "max_dropout",
+    "mlm_mask",
     "nested_span_masks",
     "require_dropout",
     "rows_of_other_ranks",

@@ -121,6 +121,32 @@ def nested_span_masks(
     return spans(near_start, near_size), spans(far_start, far_size)
 
 
+def mlm_mask(
+    input_ids: Tensor, content: Tensor, *, mask_token_id: int, ordinary_ids: Tensor, probability: float = 0.15
+) -> tuple[Tensor, Tensor]:
+    """Corrupt a share of the content tokens as BERT does: 80 % to the mask, 10 % to another token, 10 % left as they are.
+
+    Drawn with torch's generator of the tensor's device, so that a resumed run draws the same.
+
+    Args:
+        input_ids: (B, L)
+        content: (B, L) bool, the tokens that may be chosen.
+        mask_token_id: Id of the mask token.
+        ordinary_ids: (K,) ids that a token may turn into.
+        probability: Share of the content tokens that are chosen.
+
+    Returns:
+        The corrupted ids and a (B, L) bool that is true at the chosen tokens, those to be predicted.
+    """
+    draws = torch.rand(input_ids.shape, device=input_ids.device)
+    chosen = content & (draws < probability)
+    # Given that a token is chosen, draws / probability is uniform again and decides what becomes of it.
+    share = draws / probability
+    others = ordinary_ids[_random_below(torch.full_like(input_ids, len(ordinary_ids)))]
+    corrupted = input_ids.masked_fill(chosen & (share < 0.8), mask_token_id)
+    return torch.where(chosen & (share >= 0.9), others, corrupted), chosen
+
+
 def _random_below(limits: Tensor) -> Tensor:
     """Draw one integer in [0, limit) for each entry."""
     return (torch.rand(limits.shape, device=limits.device) * limits).long().minimum(limits - 1)

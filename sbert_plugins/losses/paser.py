@@ -1,0 +1,328 @@
+"""PaSeR: a sentence vector from which a decoder can write the phrase that a masked copy hides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+from sbert_plugins.modules import MLMHead, PhraseDecoder, TokenRoles, dropout_off, mlm_mask
+
+
+class PaSeRLoss(nn.Module):
+    r"""PaSeR (Wu and Zhao, EMNLP 2022, https://aclanthology.org/2022.emnlp-main.221): generative, without negatives.
+
+    1. Sentence and masked copy pass the encoder in one forward. Their two vectors, the size of their difference and of their
+       product are the memory of a small decoder, which writes the hidden phrase word by word.
+    2. A third copy with 15 % of its tokens masked keeps the token embeddings a language model's.
+
+    .. math::
+        L = L_{gen} + \lambda L_{MLM},\quad L_{gen} = -\frac{1}{N}\sum_i \log P(t_i \mid t_{<i}, S),\quad
+        S = [E_s, E_{\tilde s}, m\,|E_s - E_{\tilde s}|, n\,|E_s * E_{\tilde s}|]
+
+    (eq. 2, 3 and 4: :func:`functional.decoding_signal`, :func:`functional.token_cross_entropy`; eq. 3 is a sum, here the mean
+    over the tokens of the batch's phrases).
+
+    Inputs (:func:`data.paser_columns` makes them from sentences):
+        +-----------------------------------------------------------------------------------+--------+
+        | Columns                                                                           | Labels |
+        +===================================================================================+========+
+        | anchor (sentence), masked (the sentence, a phrase hidden), phrase (what is hidden) | unused |
+        +-----------------------------------------------------------------------------------+--------+
+
+    Returns from ``forward``: a dict with the scalars ``generative`` and, unless its weight is 0, ``mlm``, weights applied, to
+    be summed. A batch with nothing to score gives 0.0. ``diagnostics`` then holds ``scored_share`` (share of rows whose
+    phrase is scored) and ``token_accuracy`` (share of phrase tokens that the decoder ranks first).
+
+    Args:
+        model: Any encoder that sentence-transformers loads, with a mask token.
+        difference_scale: :math:`m`.
+        product_scale: :math:`n`.
+        decoder_layers: Layers of the decoder.
+        decoder_heads: Its attention heads, a divisor of the encoder's width. The official code's 16.
+        decoder_feedforward: Its inner width, by default the encoder's: the official code's 768 for a width of 768.
+        decoder_dropout: Its dropout.
+        positions: Its positions, ``"learned"`` or ``"sinusoidal"``.
+        mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out.
+        mlm_probability: Share of the sentence's tokens to predict.
+        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
+        signed: Leave the absolute values of eq. 2 out, as the official code does.
+        project_masked: Pass the masked copy's vector through a Linear first, as the official code does.
+        drop_truncated: Leave rows out whose sentence fills the model's ``max_seq_length``, as the official code does.
+
+    Raises:
+        ValueError: On a value out of range, a model without a mask token or without a head for its family, a number of
+            columns other than three, a first batch whose ``masked`` holds no mask token, and a prompt before ``phrase``.
+
+    Relations:
+        - With ``mlm_weight=0`` it is the generative term of supervised PaSeR (eq. 5): ``WeightedSumLoss`` adds it to
+          ``MultipleNegativesRankingLoss``, ``recipes.PASER_SUPERVISED`` does both.
+        - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the whole sentence from one vector; this writes the phrase from two.
+
+    Deviations:
+        From the official code: absolute values in eq. 2 and no projection (keywords); decoder of its own, its words looked up
+        in the encoder's table, with positions and LayerNorm; the end of the phrase is scored with its tokens, as there. A row
+        with an empty phrase, or whose mask was truncated away, is not scored: there is nothing to read it from.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import data, losses
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> train = data.paser_columns(["The old harbour master counts the boats."], mask_token=model.tokenizer.mask_token)
+        >>> loss = losses.PaSeRLoss(model)
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+        >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        difference_scale: float = 10.0,
+        product_scale: float = 10.0,
+        decoder_layers: int = 6,
+        decoder_heads: int = 16,
+        decoder_feedforward: int | None = None,
+        decoder_dropout: float = 0.1,
+        positions: str = "learned",
+        mlm_weight: float = 1.0,
+        mlm_probability: float = 0.15,
+        mlm_head: str | None = None,
+        signed: bool = False,
+        project_masked: bool = False,
+        drop_truncated: bool = False,
+    ) -> None:
+        super().__init__()
+        if mlm_weight < 0:
+            raise ValueError(f"mlm_weight must be at least 0, got {mlm_weight}. 0 leaves the masked language model out.")
+        if not 0 < mlm_probability < 1:
+            raise ValueError(f"mlm_probability must be in (0, 1), got {mlm_probability}. The paper's 0.15 is BERT's.")
+        self.model = model
+        self.tokens = TokenRoles(model.tokenizer)
+        self.tokenizer = model.tokenizer
+        self.start_id = _first_id(self.tokenizer, "cls_token_id", "bos_token_id")
+        self.end_id = _first_id(self.tokenizer, "sep_token_id", "eos_token_id")
+        self.mask_id = _first_id(self.tokenizer, "mask_token_id")
+        self.difference_scale = difference_scale
+        self.product_scale = product_scale
+        self.mlm_weight = mlm_weight
+        self.mlm_probability = mlm_probability
+        self.signed = signed
+        self.max_seq_length = model.max_seq_length if drop_truncated else None
+        self.head = MLMHead(model, checkpoint=mlm_head)
+        width, size = self._word_embeddings.weight.shape[1], model.get_embedding_dimension()
+        self.decoder = PhraseDecoder(
+            model.transformers_model.config.hidden_size,
+            embedding_dimension=width,
+            memory_dimension=size,
+            num_layers=decoder_layers,
+            num_heads=decoder_heads,
+            feedforward_dimension=decoder_feedforward,
+            dropout=decoder_dropout,
+            positions=positions,
+        )
+        self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
+        ordinary = (~self.tokens.special).nonzero().squeeze(1)
+        self.register_buffer("ordinary_ids", ordinary, persistent=False)
+        self._config = {
+            "difference_scale": difference_scale,
+            "product_scale": product_scale,
+            "decoder_layers": decoder_layers,
+            "decoder_heads": decoder_heads,
+            "decoder_feedforward": decoder_feedforward,
+            "decoder_dropout": decoder_dropout,
+            "positions": positions,
+            "mlm_weight": mlm_weight,
+            "mlm_probability": mlm_probability,
+            "mlm_head": mlm_head,
+            "signed": signed,
+            "project_masked": project_masked,
+            "drop_truncated": drop_truncated,
+        }
+        self.diagnostics: dict[str, Tensor] = {}
+        self._has_seen_mask = False
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Compute the weighted terms of one batch of three columns."""
+        columns = list(sentence_features)
+        if len(columns) != 3:
+            raise ValueError(
+                f"PaSeRLoss reads three text columns (anchor, masked, phrase), got {len(columns)}: "
+                "data.paser_columns makes them from sentences."
+            )
+        anchor, masked, phrase = columns
+        self._check(masked, phrase)
+        self._follow_mode()
+        batches = [dict(anchor), dict(masked)]  # copies: the model writes into the dict that it is given
+        if self.mlm_weight:
+            corrupted, chosen = mlm_mask(
+                anchor["input_ids"],
+                self.tokens.content(anchor),
+                mask_token_id=self.mask_id,
+                ordinary_ids=self.ordinary_ids,
+                probability=self.mlm_probability,
+            )
+            batches.append({**anchor, "input_ids": corrupted})
+        (sentences, copies, *_), tokens = self._encode(batches)
+        usable = self._usable(anchor, masked)
+        terms = {"generative": self._generative(self._signal(sentences, copies), phrase, usable)}
+        if self.mlm_weight:
+            logits = self.head(tokens[:, : chosen.shape[1]][chosen])
+            terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, anchor["input_ids"][chosen])
+        return terms
+
+    def _generative(self, memory: Tensor, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
+        """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
+        inputs, targets, scored = self._shift(phrase)
+        usable = usable & (scored.sum(dim=1) > 1)  # more than the end
+        scored = scored & usable.unsqueeze(1)
+        hidden = self.decoder(self._word_embeddings(inputs), memory)
+        logits, targets = self.head(hidden[scored]), targets[scored]  # the vocabulary is met at scored positions only
+        with torch.no_grad():
+            hits = (logits.argmax(dim=1) == targets).sum()
+            self.diagnostics = {
+                "scored_share": usable.float().mean(),
+                "token_accuracy": hits / max(len(targets), 1),
+            }
+        return functional.token_cross_entropy(logits, targets)
+
+    def _shift(self, phrase: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return decoder inputs (start, phrase), targets (phrase, end) and which targets count, (B, T) each, left-aligned."""
+        ids, content = phrase["input_ids"], self.tokens.content(phrase)
+        length = content.sum(dim=1, keepdim=True)
+        place = torch.where(content, content.cumsum(dim=1) - 1, ids.shape[1])  # the last column collects what is no phrase
+        targets = torch.full((len(ids), ids.shape[1] + 1), self.end_id, device=ids.device)
+        targets = targets.scatter(1, place, ids)[:, :-1]
+        scored = torch.arange(ids.shape[1], device=ids.device) <= length
+        start = torch.full_like(ids[:, :1], self.start_id)
+        return torch.cat([start, targets[:, :-1]], dim=1), targets, scored
+
+    def _encode(self, batches: list[dict[str, Tensor]]) -> tuple[list[Tensor], Tensor]:
+        """Return the sentence vectors of each batch and the token embeddings of the last, from one forward if possible."""
+        merged = merge_feature_batches(batches)
+        if merged is None:
+            outputs = [self.model(batch) for batch in batches]
+            return [output["sentence_embedding"] for output in outputs], outputs[-1]["token_embeddings"]
+        output = self.model(merged)
+        rows = len(output["sentence_embedding"]) // len(batches)
+        return list(output["sentence_embedding"].split(rows)), output["token_embeddings"][-rows:]
+
+    def _signal(self, sentences: Tensor, copies: Tensor) -> Tensor:
+        return functional.decoding_signal(
+            sentences,
+            _in_dtype_of(self.projection, copies),
+            difference_scale=self.difference_scale,
+            product_scale=self.product_scale,
+            signed=self.signed,
+        )
+
+    def _usable(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:
+        """Return (B,) bool: the rows whose copy still hides something after truncation."""
+        usable = (masked["input_ids"] == self.mask_id).any(dim=1)
+        if self.max_seq_length is not None:
+            for features in (anchor, masked):
+                usable &= features["attention_mask"].sum(dim=1) < self.max_seq_length
+        return usable
+
+    @property
+    def _word_embeddings(self) -> nn.Module:
+        # Looked up at each use: the trainer wraps self.model, and as an attribute the table would be registered twice.
+        return _unwrap(self.model).transformers_model.get_input_embeddings()
+
+    def _follow_mode(self) -> None:
+        """Put the modules of this loss in the encoder's mode: the trainer and ``model.eval()`` reach the encoder only."""
+        for module in (self.head, self.decoder, self.projection):
+            if module.training != self.model.training:
+                module.train(self.model.training)
+
+    def _check(self, masked: dict[str, Tensor], phrase: dict[str, Tensor]) -> None:
+        if phrase.get("prompt_length") is not None:
+            raise ValueError(
+                "phrase must be the hidden words alone, got a prompt before it: name the columns that take the prompt, "
+                "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
+            )
+        if not self._has_seen_mask:  # the first batch only: the answer is a transfer from the device
+            if not (masked["input_ids"] == self.mask_id).any():
+                raise ValueError(
+                    f"the second column must be the sentence with a phrase hidden by {self.tokenizer.mask_token!r}, got a "
+                    "first batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."
+                )
+            self._has_seen_mask = True
+
+    @torch.no_grad()
+    def reconstruct(
+        self, sentences: Sequence[str], masked: Sequence[str], *, max_tokens: int = 16, batch_size: int = 64
+    ) -> list[str]:
+        """Write the phrase that each masked copy hides, greedily: the paper's Table 7.
+
+        Args:
+            sentences: Whole sentences.
+            masked: Their copies, with mask tokens in the place of the phrase.
+            max_tokens: Tokens a phrase, at most.
+            batch_size: Sentences at a time.
+        """
+        if len(sentences) != len(masked):
+            raise ValueError(f"sentences and masked must be of one length, got {len(sentences)} and {len(masked)}.")
+        model, phrases = _unwrap(self.model), []
+        with dropout_off(self):
+            for start in range(0, len(sentences), batch_size):
+                columns = [list(texts[start : start + batch_size]) for texts in (sentences, masked)]
+                vectors = [model.encode(texts, convert_to_tensor=True, show_progress_bar=False) for texts in columns]
+                ids = self._write(self._signal(*vectors), max_tokens)
+                phrases += self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return [phrase.strip() for phrase in phrases]
+
+    def _write(self, memory: Tensor, max_tokens: int) -> Tensor:
+        ids = torch.full((len(memory), 1), self.start_id, device=memory.device)
+        ended = torch.zeros_like(ids, dtype=torch.bool)
+        for _ in range(max_tokens):
+            hidden = self.decoder(self._word_embeddings(ids), memory)[:, -1]
+            following = self.head(hidden).argmax(dim=1, keepdim=True).masked_fill(ended, self.end_id)
+            ended = following == self.end_id
+            ids = torch.cat([ids, following], dim=1)
+            if ended.all():
+                break
+        return ids[:, 1:]
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows."""
+        return dict(self._config)
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card."""
+        return """
+@inproceedings{wu-zhao-2022-sentence,
+    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
+    author = "Wu, Bohong and Zhao, Hai",
+    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
+    year = "2022",
+    url = "https://aclanthology.org/2022.emnlp-main.221",
+}
+"""
+
+
+def _first_id(tokenizer: Any, *names: str) -> int:
+    for name in names:
+        if getattr(tokenizer, name, None) is not None:
+            return getattr(tokenizer, name)
+    raise ValueError(
+        f"PaSeRLoss needs a tokenizer with {' or '.join(name.removesuffix('_id') for name in names)}, which this model's has "
+        "not: use an encoder pretrained with masks."
+    )
+
+
+def _unwrap(model: nn.Module) -> nn.Module:
+    """Return the SentenceTransformer inside DistributedDataParallel and torch.compile."""
+    model = getattr(model, "module", model)
+    return getattr(model, "_orig_mod", model)
+
+
+def _in_dtype_of(module: nn.Module, x: Tensor) -> Tensor:
+    parameter = next(module.parameters(), None)
+    return module(x if parameter is None else x.to(parameter.dtype))

@@ -1,0 +1,98 @@
+"""The masked-language-model head of any encoder, on positions that somebody else has chosen."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+
+logger = logging.getLogger(__name__)
+
+
+class MLMHead(nn.Module):
+    """Token embeddings to logits over the vocabulary, by the head that the encoder was pretrained with.
+
+    sentence-transformers loads encoders without their head. Here the architecture's own ``ForMaskedLM`` class is loaded,
+    its encoder replaced by the trained one to tie the output weights to the trained word embeddings, and then by a stub that
+    passes the token embeddings through: one mechanism for BERT, RoBERTa, XLM-R, MPNet, DistilBERT, ELECTRA, DeBERTa-v2,
+    ModernBERT and every class built like them.
+
+    Args:
+        model: The encoder that is trained. Its word embeddings are the output weights.
+        checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from.
+            ``"fresh"`` takes new random weights.
+
+    Where the checkpoint holds no head (a saved sentence-transformers model, for instance) the head is fresh and a warning
+    says so.
+
+    Raises:
+        ValueError: If the architecture has no masked-language-model class, or the encoder is not a transformer.
+        OSError: If ``checkpoint`` is given and cannot be loaded.
+    """
+
+    def __init__(self, model: SentenceTransformer, *, checkpoint: str | None = None) -> None:
+        super().__init__()
+        encoder = getattr(model, "transformers_model", None)
+        if not isinstance(encoder, PreTrainedModel):
+            raise ValueError(
+                f"a head needs a transformers encoder, got {type(encoder).__name__}: "
+                "use a model that begins with a Transformer module."
+            )
+        full, self.is_pretrained = _load_full_model(encoder, checkpoint)
+        setattr(full, full.base_model_prefix, encoder)
+        full.tie_weights()
+        embeddings = encoder.get_input_embeddings().weight
+        if full.get_output_embeddings().weight is not embeddings:
+            full.get_output_embeddings().weight = embeddings  # a configuration with tie_word_embeddings off
+        setattr(full, full.base_model_prefix, _PassThrough())
+        self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)
+
+    def forward(self, token_embeddings: Tensor) -> Tensor:
+        """Map (N, D) token embeddings to (N, V) logits."""
+        token_embeddings = token_embeddings.to(self.full.get_output_embeddings().weight.dtype)
+        return self.full(inputs_embeds=token_embeddings.unsqueeze(0)).logits.squeeze(0)
+
+
+class _PassThrough(nn.Module):
+    """Stands where the encoder stood."""
+
+    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=inputs_embeds)
+
+
+def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[PreTrainedModel, bool]:
+    name = checkpoint or encoder.config._name_or_path
+    reason = f"{name or 'the encoder'} holds none"
+    if checkpoint != "fresh" and name:
+        try:
+            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True)
+        except (OSError, ValueError) as error:
+            if checkpoint:
+                raise
+            reason = f"{name} could not be read ({str(error).splitlines()[0]})"
+        else:
+            prefix = re.compile(rf"^{full.base_model_prefix}\.")
+            missing = sorted(key for key in info["missing_keys"] if not prefix.match(key))
+            tied = set(full.all_tied_weights_keys) if hasattr(full, "all_tied_weights_keys") else set()
+            if not set(missing) - tied and _fits(full, encoder):
+                return full, True
+    if type(encoder.config) not in AutoModelForMaskedLM._model_mapping:
+        raise ValueError(
+            f"transformers has no masked-language-model head for {type(encoder).__name__}: "
+            "use an encoder of a family that was pretrained with masks (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT, ...)."
+        )
+    if checkpoint != "fresh":
+        logger.warning(
+            "The masked-language-model head starts from random weights, tied to the word embeddings: %s. "
+            "Name a checkpoint that has one (mlm_head='bert-base-uncased', for instance) to start from pretrained weights.",
+            reason,
+        )
+    return AutoModelForMaskedLM.from_config(encoder.config), False
+
+
+def _fits(full: PreTrainedModel, encoder: PreTrainedModel) -> bool:
+    return full.get_input_embeddings().weight.shape == encoder.get_input_embeddings().weight.shape

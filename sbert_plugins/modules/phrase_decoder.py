@@ -1,0 +1,98 @@
+"""PaSeR's decoder: writes a phrase from four vectors."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class PhraseDecoder(nn.Module):
+    """Causal transformer decoder over a memory of a few vectors (PaSeR section 3.2.3).
+
+    It has no word embeddings of its own: it reads those that the caller looks up in the encoder's table, and its output goes
+    through a head tied to the same table. Used in training only.
+
+    Args:
+        dimension: Width D, that of the encoder's token embeddings.
+        embedding_dimension: Width E of the word embeddings; a Linear widens them where it is not D (ELECTRA, ALBERT).
+        memory_dimension: Width M of the memory vectors; a Linear maps them where it is not D.
+        num_layers: Layers.
+        num_heads: Attention heads, a divisor of D.
+        feedforward_dimension: Width between the two linear maps of a layer.
+        dropout: Probability in training.
+        positions: ``"learned"`` (a table of 128 places) or ``"sinusoidal"``.
+
+    Raises:
+        ValueError: On a value out of range, or a phrase longer than the table of learned positions.
+    """
+
+    max_positions = 128
+
+    def __init__(
+        self,
+        dimension: int,
+        *,
+        embedding_dimension: int | None = None,
+        memory_dimension: int | None = None,
+        num_layers: int = 6,
+        num_heads: int = 16,
+        feedforward_dimension: int | None = None,
+        dropout: float = 0.1,
+        positions: str = "learned",
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"decoder_layers must be at least 1, got {num_layers}. The paper uses 6.")
+        if num_heads < 1 or dimension % num_heads:
+            raise ValueError(f"decoder_heads must divide the encoder's width {dimension}, got {num_heads}.")
+        if positions not in ("learned", "sinusoidal"):
+            raise ValueError(f"positions must be 'learned' or 'sinusoidal', got {positions!r}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"decoder_dropout must be in [0, 1), got {dropout}.")
+        self.widen = _linear_unless_equal(embedding_dimension or dimension, dimension)
+        self.read_memory = _linear_unless_equal(memory_dimension or dimension, dimension)
+        self.positions = nn.Embedding(self.max_positions, dimension) if positions == "learned" else None
+        if self.positions is not None:
+            nn.init.normal_(self.positions.weight, std=0.02)
+        self.norm = nn.LayerNorm(dimension)
+        self.dropout = nn.Dropout(dropout)
+        layer = nn.TransformerDecoderLayer(
+            dimension, num_heads, feedforward_dimension or dimension, dropout, activation="gelu", batch_first=True
+        )
+        self.layers = nn.TransformerDecoder(layer, num_layers)
+        for parameter in self.layers.parameters():  # the layers of nn.TransformerDecoder start as copies of one
+            if parameter.ndim > 1:
+                nn.init.xavier_uniform_(parameter)
+
+    def forward(self, word_embeddings: Tensor, memory: Tensor) -> Tensor:
+        """Decode (B, T, E) word embeddings with a (B, K, M) memory to (B, T, D); place t sees the places up to t only.
+
+        Rows are aligned to the left: what stands after a phrase's end is not seen by the phrase.
+        """
+        dtype = self.norm.weight.dtype
+        length = word_embeddings.shape[1]
+        if self.positions is not None and length > self.max_positions:
+            raise ValueError(
+                f"a phrase must have at most {self.max_positions - 1} tokens, got {length - 1}: "
+                "take shorter phrases, or pass positions='sinusoidal'."
+            )
+        hidden = self.widen(word_embeddings.to(dtype)) + self._places(length, word_embeddings.device).to(dtype)
+        hidden = self.dropout(self.norm(hidden))
+        causal = nn.Transformer.generate_square_subsequent_mask(length, device=hidden.device, dtype=hidden.dtype)
+        return self.layers(hidden, self.read_memory(memory.to(dtype)), tgt_mask=causal, tgt_is_causal=True)
+
+    def _places(self, length: int, device: torch.device) -> Tensor:
+        if self.positions is not None:
+            return self.positions.weight[:length]  # (T, D)
+        dimension = self.norm.normalized_shape[0]
+        place = torch.arange(length, device=device, dtype=torch.float32).unsqueeze(1)
+        rates = torch.exp(torch.arange(0, dimension, 2, device=device) * (-math.log(10_000.0) / dimension))
+        angles = place * rates  # (T, D / 2)
+        # Sines in even columns and cosines in odd ones, of the size of word embeddings.
+        return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dimension] / math.sqrt(dimension)
+
+
+def _linear_unless_equal(width_in: int, width_out: int) -> nn.Module:
+    return nn.Identity() if width_in == width_out else nn.Linear(width_in, width_out)
