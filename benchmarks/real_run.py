@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from provenance import provenance
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, evaluation, recipes
 
@@ -58,22 +59,44 @@ def main() -> None:
             dev=evaluation.load_sts("STS-B dev"),
             report=print,
         )
+        reconstructions = _reconstructions(Path(scratch) / "run", model, folder / options.text, options.sentences)
     after = suite(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
-    command = f"python benchmarks/real_run.py {options.method} --pooling {options.pooling} --seed {options.seed}"
+    given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
+    given |= {"epochs": options.epochs} if options.epochs else {}
+    command = " ".join(["python benchmarks/real_run.py", options.method, *(f"--{key} {given[key]}" for key in given)])
     record = {
         "command": command + " --bf16" * options.bf16,
         "encoder": options.encoder,
         "text": f"{options.text}, first {options.sentences:,}",
         "sts_before": before,
         "sts_after": after,
-        **{key: results[key] for key in ("before", "after", "settings", "loss", "seed", "bf16", "steps", "seconds", "log")},
+        **{key: value for key, value in results.items() if key not in ("python", "versions", "log")},
+        **({"reconstructions": reconstructions} if reconstructions else {}),
+        "log": results["log"],
         **provenance(),
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"real_run_{options.method}_{options.pooling}_seed{options.seed}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(path)
+
+
+def _reconstructions(output: Path, model: SentenceTransformer, text: Path, trained_on: int) -> list[dict[str, str]]:
+    """Ten phrases of sentences that were not trained on, as the decoder writes them; none for a method that writes nothing."""
+    loss = recipes.load_loss(output, model)
+    if not hasattr(loss, "reconstruct"):
+        return []
+    unseen = data.read_sentences(text, limit=trained_on + 20).select(range(trained_on, trained_on + 20))
+    rows = data.paser_columns(unseen, mask_token=model.tokenizer.mask_token, top_k=1, synonyms=None)[:10]
+    written = loss.reconstruct(rows["anchor"], rows["masked"])
+    table = [
+        dict(zip(("masked", "phrase", "written"), row, strict=True))
+        for row in zip(rows["masked"], rows["phrase"], written, strict=True)
+    ]
+    for row in table:
+        print(row, flush=True)
+    return table
 
 
 if __name__ == "__main__":

@@ -230,6 +230,23 @@ def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
     return getattr(losses, RECIPES[method].loss)(model, **keywords)
 
 
+def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
+    """Rebuild the loss of a finished training around its model: ``load_loss(output, SentenceTransformer(output / "model"))``.
+
+    Raises:
+        ValueError: If ``output`` is not a directory that :func:`train` has written, or the model is another one.
+    """
+    from sbert_plugins.training import load_loss_state
+
+    output = Path(output)
+    if not (output / "results.json").is_file() or not (output / "loss").is_dir():
+        raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
+    results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    loss = build_loss(results["method"], model, **results["loss"])
+    load_loss_state(loss, model, output / "loss")
+    return loss
+
+
 def check_output(output: str | Path, *, resume: bool = False) -> Path:
     """Refuse an output directory that holds anything, or with ``resume`` one that holds no interrupted training.
 
@@ -268,8 +285,8 @@ def train(
 ) -> dict[str, Any]:
     """Train ``model`` in place with a method's recipe and save it as a plain sentence-transformers model.
 
-    ``output`` then holds ``model/`` (loads in ``SentenceTransformer`` without this package), ``checkpoints/``, ``run.json``
-    and ``results.json``.
+    ``output`` then holds ``model/`` (loads in ``SentenceTransformer`` without this package), ``loss/`` (what the loss owns,
+    for :func:`load_loss`), ``checkpoints/``, ``run.json`` and ``results.json``.
 
     Args:
         method: A key of :data:`RECIPES`.
@@ -298,7 +315,7 @@ def train(
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
     from transformers import set_seed
 
-    from sbert_plugins.training import LengthGroupedBatchSampler, SentenceTransformerTrainer
+    from sbert_plugins.training import LengthGroupedBatchSampler, SentenceTransformerTrainer, save_loss_state
 
     if method not in RECIPES:
         raise ValueError(f"method must be one of {', '.join(RECIPES)}, got {method!r}.")
@@ -366,6 +383,8 @@ def train(
     seconds = time.perf_counter() - start
     if is_main:
         model.save_pretrained(str(output / "model"))
+        (output / "loss").mkdir(exist_ok=True)
+        save_loss_state(loss, model, output / "loss")
     results = {
         "method": method,
         "before": before,

@@ -11,7 +11,7 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import MLMHead, PhraseDecoder, TokenRoles, dropout_off, mlm_mask
+from sbert_plugins.modules import MLMHead, PhraseDecoder, TokenRoles, dropout_off, mlm_mask, warn_unless_kept
 
 
 class PaSeRLoss(nn.Module):
@@ -145,6 +145,7 @@ class PaSeRLoss(nn.Module):
             "drop_truncated": drop_truncated,
         }
         self.diagnostics: dict[str, Tensor] = {}
+        self.state_is_kept = False
         self._has_seen_mask = False
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
@@ -158,6 +159,8 @@ class PaSeRLoss(nn.Module):
         anchor, masked, phrase = columns
         self._check(masked, phrase)
         self._follow_mode()
+        if self.model.training:
+            warn_unless_kept(self)
         batches = [dict(anchor), dict(masked)]  # copies: the model writes into the dict that it is given
         if self.mlm_weight:
             corrupted, chosen = mlm_mask(
