@@ -58,7 +58,7 @@ class Recipe:
     equation: str
     settings: Settings
     offline: Settings
-    # Makes the loss's columns from sentences, with what the results file shall say about them; None: sentences are the columns.
+    # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[[Dataset, SentenceTransformer, int], tuple[Dataset, dict[str, Any]]] | None = None
 
 

@@ -73,7 +73,7 @@ class SynonymReplacer:
         return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Sorted, so that datasets gives equal settings an equal fingerprint in every process.
+        """Return the settings alone, sorted: equal ones then have one fingerprint in the cache of ``datasets``."""
         return _replacer, (self.ratio, tuple(sorted(self.stop_words)))
 
 
