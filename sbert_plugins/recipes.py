@@ -242,7 +242,9 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     if not (output / "results.json").is_file() or not (output / "loss").is_dir():
         raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
-    loss = build_loss(results["method"], model, **results["loss"])
+    # The state has the head's weights: there is no checkpoint to look for.
+    keywords = results["loss"] | ({"mlm_head": "fresh"} if "mlm_head" in results["loss"] else {})
+    loss = build_loss(results["method"], model, **keywords)
     load_loss_state(loss, model, output / "loss")
     return loss
 

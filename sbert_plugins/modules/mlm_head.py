@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import transformers
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
@@ -69,7 +72,8 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[
     reason = f"{name or 'the encoder'} holds none"
     if checkpoint != "fresh" and name:
         try:
-            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True)
+            with _quiet():  # what is missing is told below, in words
+                full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True)
         except (OSError, ValueError) as error:
             if checkpoint:
                 raise
@@ -92,6 +96,16 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[
             reason,
         )
     return AutoModelForMaskedLM.from_config(encoder.config), False
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(level)
 
 
 def _fits(full: PreTrainedModel, encoder: PreTrainedModel) -> bool:
