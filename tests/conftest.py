@@ -7,6 +7,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may touch the network
 
 import copy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import AutoConfig, AutoModel
 
 from sbert_plugins import recipes
+from sbert_plugins.data import phrases
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
@@ -83,3 +85,36 @@ def data_dir() -> Path:
 def minilm() -> SentenceTransformer:
     """all-MiniLM-L6-v2 with its own pooling, from the installed package."""
     return recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def _nltk_folder(tmp_path_factory, data_dir) -> Path:
+    """A folder for NLTK: the tagger from the data directory, WordNet from Debian's packages with NLTK's lexnames."""
+    folder = tmp_path_factory.mktemp("nltk_data")
+    shutil.copytree(data_dir / "nltk_data" / "taggers", folder / "taggers")
+    wordnet = Path("/usr/share/wordnet")
+    if (wordnet / "index.sense").is_file():
+        target = folder / "corpora" / "wordnet"
+        target.mkdir(parents=True)
+        for file in [*wordnet.iterdir(), data_dir / "nltk_data" / "wordnet_extra" / "lexnames"]:
+            if file.is_file():
+                shutil.copy(file, target)
+    return folder
+
+
+@pytest.fixture
+def nltk_data(_nltk_folder, monkeypatch) -> Path:
+    """NLTK finds the tagger, and WordNet where Debian's packages are installed."""
+    monkeypatch.setattr("nltk.data.path", [str(_nltk_folder)])
+    monkeypatch.setitem(phrases._NAMED, "chunks", phrases.Chunks)
+    return _nltk_folder
+
+
+@pytest.fixture
+def wordnet(nltk_data) -> Path:
+    """NLTK finds WordNet. Without Debian's packages the tests on it are skipped, but never in CI."""
+    if not (nltk_data / "corpora").exists():
+        if os.environ.get("CI"):
+            pytest.fail("CI must install Debian's wordnet-base and wordnet-sense-index: .ci/run does.")
+        pytest.skip("WordNet is not installed: apt-get install wordnet-base wordnet-sense-index.")
+    return nltk_data

@@ -69,3 +69,22 @@ def uniformity(x, *, t):
             difference = x[i] / math.sqrt(np.dot(x[i], x[i])) - x[j] / math.sqrt(np.dot(x[j], x[j]))
             potentials.append(math.exp(-t * np.dot(difference, difference)))
     return math.log(sum(potentials) / len(potentials))
+
+
+def rake_scores(phrases):
+    """PaSeR section 3.1.1 over the words of each phrase: wordScore = degree / frequency, summed over the phrase."""
+    together = {}  # (a, b) -> how often a and b are in one phrase
+    frequency = {}
+    for phrase in phrases:
+        for a in phrase:
+            frequency[a] = frequency.get(a, 0) + 1
+            for b in phrase:
+                together[a, b] = together.get((a, b), 0) + 1
+    scores = []
+    for phrase in phrases:
+        score = 0.0
+        for word in phrase:
+            degree = sum(count for (a, _), count in together.items() if a == word)
+            score += degree / frequency[word]
+        scores.append(score)
+    return scores

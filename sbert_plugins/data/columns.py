@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 from datasets import Dataset, config
 from datasets.fingerprint import Hasher
+
+from sbert_plugins import __version__
 
 from .noise import delete_words, swap_words
 from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
@@ -83,6 +84,7 @@ def paser_columns(
         "swap": swap,
         "keep_without_phrase": keep_without_phrase,
         "seed": seed,
+        "version": __version__,  # datasets takes a function for unchanged as long as its name is
     }
     rows = sentences.map(
         _rows_of_batch,
@@ -102,7 +104,7 @@ def paser_columns(
     return rows
 
 
-def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], **arguments: Any) -> dict[str, list[Any]]:
+def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], *, version: str, **arguments: Any) -> dict[str, list[Any]]:
     rows: dict[str, list[Any]] = {name: [] for name in (*batch, "masked", "phrase")}
     for place, index in enumerate(indices):
         others = {name: values[place] for name, values in batch.items()}
@@ -145,7 +147,7 @@ def _augment(
 
 def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> str:
     """Name a file for rows made from a dataset in memory, which ``datasets`` alone would keep in memory."""
-    name = hashlib.sha256(Hasher.hash([sentences._fingerprint, sorted(arguments.items())]).encode()).hexdigest()[:24]
+    name = Hasher.hash([sentences._fingerprint, sorted(arguments.items())])
     folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
     folder.mkdir(parents=True, exist_ok=True)
     return str(folder / f"paser-{name}.arrow")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -65,7 +66,7 @@ class SynonymReplacer:
     def _look_up(self, word: str) -> tuple[str, ...]:
         if self._process != os.getpid():
             # Its open files may not be shared with a forked process: both would move the same reading position.
-            self._reader, self._process = _open_wordnet(), os.getpid()
+            self._reader, self._process = _open_wordnet(_find_wordnet(), os.getpid()), os.getpid()
         names, forms = set(), {word}
         for synset in self._reader.synsets(word):
             forms.add(self._reader.morphy(word, synset.pos()) or word)
@@ -111,7 +112,11 @@ def _find_wordnet() -> Any:
     )
 
 
-def _open_wordnet() -> Any:
+@lru_cache(maxsize=1)
+def _open_wordnet(place: Any, process: int) -> Any:
+    """Open WordNet, once for all replacers of a process: its index takes seconds to read."""
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-    return WordNetCorpusReader(_find_wordnet(), None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there are no other languages
+        return WordNetCorpusReader(place, None)

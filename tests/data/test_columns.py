@@ -1,0 +1,147 @@
+import datasets
+import pytest
+from datasets import Dataset
+from encoders import project_text
+
+from sbert_plugins import data
+
+MASK = "[MASK]"
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path / "cache" / "sbert_plugins"
+
+
+def columns(sentences, **keywords):
+    return data.paser_columns(sentences, **{"mask_token": MASK, "synonyms": None, **keywords})
+
+
+class TestRows:
+    def test_one_row_for_each_sentence_and_phrase(self):
+        rows = columns(["The old man met two young dogs near the sea.", "It is so.", "Prices fell."], top_k=2)
+        assert (
+            rows.to_dict()
+            == {
+                "anchor": ["The old man met two young dogs near the sea."],
+                "masked": ["The [MASK] [MASK] [MASK] [MASK] [MASK] [MASK] near the sea."],
+                "phrase": ["old man met two young dogs"],
+            }
+            or len(rows) == 2
+        )
+        assert rows.column_names == ["anchor", "masked", "phrase"]
+
+    @pytest.mark.parametrize("top_k", [1, 2, 3, 10])
+    def test_the_best_phrases(self, top_k):
+        sentences = project_text()[:100]
+        rows = columns(sentences, top_k=top_k)
+        expected = [
+            (sentence, data.hide_phrase(sentence, phrase, mask_token=MASK), phrase.text)
+            for sentence in sentences
+            for phrase in data.locate_phrases(sentence)[:top_k]
+        ]
+        assert list(zip(rows["anchor"], rows["masked"], rows["phrase"], strict=True)) == expected
+
+    def test_one_mask_a_word(self):
+        for row in columns(project_text()[:100]):
+            assert row["masked"].count(MASK) % len(row["phrase"].split()) == 0
+
+    def test_further_columns_are_carried(self):
+        triplets = Dataset.from_dict(
+            {"anchor": ["A dog runs to the sea.", "It is so."], "positive": ["p", "q"], "negative": ["n", "m"]}
+        )
+        rows = columns(triplets, top_k=1, keep_without_phrase=True)
+        assert rows.column_names == ["anchor", "positive", "negative", "masked", "phrase"]
+        assert rows[0] == {
+            "anchor": "A dog runs to the sea.",
+            "positive": "p",
+            "negative": "n",
+            "masked": "A [MASK] [MASK] to the sea.",
+            "phrase": "dog runs",
+        }
+        assert rows[1] == {"anchor": "It is so.", "positive": "q", "negative": "m", "masked": "It is so.", "phrase": ""}
+
+    def test_other_extractors(self):
+        rows = columns(["Ann met Robert."], extractor=lambda sentence: [(0, 3, 1.0)])
+        assert rows["masked"][:] == ["[MASK] met Robert."]
+
+
+class TestAugmentation:
+    def test_both_copies_after_masking_and_the_phrase_never(self, wordnet):
+        plain, rows = columns(project_text()[:60]), columns(project_text()[:60], synonyms=0.5)
+        assert rows["phrase"][:] == plain["phrase"][:]
+        for before, after in zip(plain, rows, strict=True):
+            assert after["masked"].count(MASK) == before["masked"].count(MASK)
+        for column in ("anchor", "masked"):
+            assert sum(a != b for a, b in zip(plain[column], rows[column], strict=True)) > 0.9 * len(rows)
+        unmasked = [a == b.replace(MASK, "") for a, b in zip(rows["anchor"], rows["masked"], strict=True)]
+        assert not any(unmasked)
+
+    @pytest.mark.parametrize("noise", [{"deletion": 0.3}, {"swap": 0.3}, {"deletion": 0.2, "swap": 0.2}])
+    def test_deletion_and_swap(self, noise):
+        rows, plain = columns(project_text()[:40], **noise), columns(project_text()[:40])
+        assert rows["phrase"][:] == plain["phrase"][:]
+        assert rows["anchor"][:] != plain["anchor"][:]
+        assert all(a.count(MASK) == b.count(MASK) for a, b in zip(rows["masked"], plain["masked"], strict=True))
+
+    def test_a_callable_for_synonyms(self):
+        rows = columns(
+            ["A dog runs to the sea."], synonyms=lambda sentence, rng, *, keep: f"{sentence} {keep} {rng.random() < 2}"
+        )
+        assert rows["anchor"][:] == ["A dog runs to the sea. [MASK] True"] * len(rows)
+
+    def test_missing_wordnet(self, monkeypatch):
+        monkeypatch.setattr("nltk.data.path", [])
+        with pytest.raises(FileNotFoundError, match="synonyms need WordNet"):
+            data.paser_columns(["A dog runs to the sea."], mask_token=MASK)
+
+
+class TestReproducible:
+    def test_by_seed_whatever_the_number_of_processes(self, wordnet, tmp_path, monkeypatch):
+        results = []
+        for number, (seed, num_proc) in enumerate([(0, None), (0, 2), (1, None)]):
+            monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / str(number))  # no run sees another's
+            rows = columns(project_text()[:50], synonyms=0.5, deletion=0.1, swap=0.1, seed=seed, num_proc=num_proc)
+            results.append(rows.to_dict())
+        assert results[0] == results[1]
+        assert results[0]["anchor"] != results[2]["anchor"]
+
+    def test_from_a_file_as_from_memory(self, tmp_path):
+        sentences = project_text()[:50]
+        path = tmp_path / "text.parquet"
+        Dataset.from_dict({"anchor": sentences}).to_parquet(str(path))
+        from_file = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path))
+        assert columns(from_file, deletion=0.2).to_dict() == columns(sentences, deletion=0.2).to_dict()
+
+    def test_made_once(self, cache):
+        calls = tuple(columns(project_text()[:20], seed=seed) for seed in (0, 0, 1))
+        assert len(list(cache.glob("*.arrow"))) == 2
+        assert calls[0].cache_files == calls[1].cache_files != calls[2].cache_files
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("keywords", "message"),
+        [
+            ({"top_k": 0}, "top_k must be at least 1, got 0"),
+            ({"mask_token": None}, "mask_token must be the tokenizer's mask token, got None"),
+            ({"deletion": 1.0}, r"deletion must be in \[0, 1\), got 1.0"),
+            ({"swap": -0.1}, r"swap must be in \[0, 1\), got -0.1"),
+            ({"synonyms": 2.0}, r"ratio must be in \(0, 1\], got 2.0"),
+            ({"extractor": "yake"}, "extractor must be one of"),
+        ],
+    )
+    def test_values(self, keywords, message):
+        with pytest.raises(ValueError, match=message):
+            columns(["A dog runs to the sea."], **keywords)
+
+    @pytest.mark.parametrize("names", [["text"], ["anchor", "masked"], ["anchor", "phrase"]])
+    def test_columns(self, names):
+        with pytest.raises(ValueError, match=f"must have a column anchor, and none named .*; got {', '.join(names)}"):
+            columns(Dataset.from_dict({name: ["A dog runs."] for name in names}))
+
+    @pytest.mark.parametrize("sentences", [["It is so.", ""], ["你好世界"]])
+    def test_no_phrase_at_all(self, sentences):
+        with pytest.raises(ValueError, match=f"must hold phrases, got {len(sentences)} without any"):
+            columns(sentences)

@@ -1,0 +1,286 @@
+import pickle
+import time
+
+import numpy as np
+import pytest
+import rake_nltk
+import reference
+from datasets.fingerprint import Hasher
+from encoders import SENTENCES, project_text
+
+from sbert_plugins import data
+from sbert_plugins.data import phrases
+
+# Worked out on paper. A word that stands in one phrase of n words scores n, so that such a phrase scores n * n.
+BY_HAND = {
+    "The cat sleeps.": [("cat sleeps", 4)],
+    "A dog runs across the wet field.": [("dog runs", 4), ("wet field", 4)],
+    "It is raining again today.": [("raining", 1), ("today", 1)],
+    "Prices fell for the third month in a row.": [("Prices fell", 4), ("third month", 4), ("row", 1)],
+    "The old harbour master counts the boats before dawn.": [
+        ("old harbour master counts", 16),
+        ("boats", 1),
+        ("dawn", 1),
+    ],
+    # old: degree 2 + 2, frequency 2, so 2; house 2, barn 2
+    "The old house and the old barn.": [("old house", 4), ("old barn", 4)],
+    # tea: degree 2 + 1, frequency 2, so 1.5; green 2
+    "Green tea is the tea of the south.": [("Green tea", 3.5), ("tea", 1.5), ("south", 1)],
+    # river: degree 3 + 2 + 1, frequency 3, so 2; long 3, brown 3, wide 2
+    "A long brown river, a wide river and a river.": [("long brown river", 8), ("wide river", 4), ("river", 2)],
+    # a phrase that stands twice is one phrase; new: degree 4, frequency 2
+    "New York is not the New York of old songs.": [("New York", 4), ("old songs", 4)],
+    # within a phrase the word meets itself: degree 3 * 3 = 9 for knock, frequency 3
+    "Knock knock knock at the door.": [("Knock knock knock", 9), ("door", 1)],
+    # punctuation of any kind ends a phrase
+    "Apples, pears; plums: figs!": [("Apples", 1), ("pears", 1), ("plums", 1), ("figs", 1)],
+    "He said “good morning” (very softly).": [("good morning", 4), ("said", 1), ("softly", 1)],
+    "Wind – rain … snow": [("Wind", 1), ("rain", 1), ("snow", 1)],
+    # hyphens, apostrophes and decimal points do not
+    "A state-of-the-art engine is Mary's.": [("state-of-the-art engine", 4), ("Mary's", 1)],
+    "It costs 1,250.50 dollars or 3.5 more.": [("costs 1,250.50 dollars", 9), ("3.5", 1)],
+    "We don’t know and they didn't ask.": [("know", 1), ("ask", 1)],
+    "THE BIG RED BUS of the big city": [("BIG RED BUS", 8.5), ("big city", 4.5)],  # big: (3 + 2) / 2
+    "3 red balls and 3 blue balls": [("3 red balls", 9), ("3 blue balls", 9)],  # 3 and balls: (3 + 3) / 2
+    "snow_white of the seven dwarfs": [("seven dwarfs", 4), ("snow_white", 1)],
+    "Größe und Übermut of the Straße": [("Größe und Übermut", 9), ("Straße", 1)],
+}
+
+
+@pytest.mark.parametrize("sentence", BY_HAND)
+def test_by_hand(sentence):
+    assert data.rank_phrases(sentence) == BY_HAND[sentence]
+
+
+def test_twenty_by_hand():
+    assert len(BY_HAND) == 20
+
+
+def test_the_example_of_rakes_authors():
+    """Rose et al. 2010, figures 1.2 to 1.4: the candidates of their abstract and the scores that they print."""
+    candidates = (
+        "Compatibility; systems; linear constraints; set; natural numbers. Criteria; compatibility; system; linear "
+        "Diophantine equations; strict inequations; nonstrict inequations. Upper bounds; components; minimal set; solutions; "
+        "algorithms; minimal generating sets; solutions; systems. Criteria; corresponding algorithms; constructing; minimal "
+        "supporting set; solving; systems; systems."
+    )
+    expected = {
+        "minimal generating sets": 8.7,
+        "linear Diophantine equations": 8.5,
+        "minimal supporting set": 7.7,
+        "minimal set": 4.7,
+        "linear constraints": 4.5,
+        "natural numbers": 4,
+        "strict inequations": 4,
+        "nonstrict inequations": 4,
+        "Upper bounds": 4,
+        "corresponding algorithms": 3.5,
+    }
+    ranked = data.rank_phrases(candidates)
+    assert {phrase: round(score, 1) for phrase, score in ranked[:10]} == expected
+    assert [score for _, score in ranked] == sorted((score for _, score in ranked), reverse=True)
+    assert dict(ranked)["set"] == 2
+    assert dict(ranked)["algorithms"] == 1.5
+
+
+class TestRake:
+    def test_scores_are_the_references(self):
+        rake = data.Rake()
+        for sentence in project_text()[:300]:
+            found = rake(sentence)
+            runs = [[word.lower() for word in phrases.WORD.findall(sentence[start:end])] for start, end, _ in found]
+            assert [score for _, _, score in found] == pytest.approx(reference.rake_scores(runs))
+
+    def test_scores_are_rake_nltks(self):
+        """The stock class with our stop words, where its tokens are ours: no hyphen, apostrophe or number with a sign."""
+        checked = 0
+        for sentence in project_text():
+            if not sentence.isascii() or any(sign in sentence for sign in "-'_") or any(map(str.isdigit, sentence)):
+                continue
+            stock = rake_nltk.Rake(stopwords=set(data.ENGLISH_STOP_WORDS), sentence_tokenizer=lambda text: [text])
+            stock.extract_keywords_from_text(sentence)
+            # The stock class takes a run of signs for one word ('").'); here each sign stands alone.
+            if any(not word.isalnum() for _, phrase in stock.rank_list for word in phrase.split()):
+                continue
+            expected = {phrase: score for score, phrase in stock.get_ranked_phrases_with_scores()}
+            ours = {phrase.text.lower(): phrase.score for phrase in data.locate_phrases(sentence)}
+            if len(ours) == len(expected):  # a phrase that is all of the sentence is none here
+                assert ours == pytest.approx(expected)
+                checked += 1
+        assert checked > 500
+
+    def test_no_data_are_needed(self, monkeypatch):
+        monkeypatch.setattr("nltk.data.path", [])
+        assert data.Rake()("A dog runs.")
+
+    def test_other_languages_by_their_stop_words(self):
+        german = data.Rake(["der", "die", "das", "und", "über", "den"])
+        ranked = data.rank_phrases("Der alte Hund und die Katze springen über den Zaun.", extractor=german)
+        assert ranked == [("alte Hund", 4), ("Katze springen", 4), ("Zaun", 1)]
+        hindi = data.Rake(["और", "की"])
+        assert data.rank_phrases("राम और श्याम की बड़ी किताब", extractor=hindi) == [("बड़ी किताब", 4), ("राम", 1), ("श्याम", 1)]
+
+    def test_accents_as_marks_of_their_own(self):
+        decomposed = "The cafe\u0301 owner of the town"
+        assert data.rank_phrases(decomposed)[0] == ("cafe\u0301 owner", 4)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"stop_words": "the of"}, "stop_words must be a collection of words, got the string 'the of'"),
+            ({"max_words": 0}, "max_words must be at least 1, got 0"),
+        ],
+    )
+    def test_bad_values(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            data.Rake(**arguments)
+
+    def test_an_empty_stop_list_is_one(self):
+        assert data.rank_phrases("the cat, of course", extractor=data.Rake([])) == [("the cat", 4), ("of course", 4)]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "",
+        " ",
+        "hello",
+        "Hello!",
+        "the of and",
+        "It is not.",
+        "😀😀 😀",
+        "...?!",
+        "你好世界",
+        "สวัสดีชาวโลก",
+        "___",
+        "\x00",
+        "�",
+        "word " * 10000,
+        "Katze " * 21,
+        "dogs, dogs",
+        "\u200b\u200d",
+        "a" * 100000,
+    ],
+    ids=lambda sentence: repr(sentence[:8]),
+)
+def test_no_phrase(sentence):
+    """Nothing that could be hidden, or nothing that would be left."""
+    assert data.rank_phrases(sentence) == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "He has 😀 a very good dog 😀.",
+        "İstanbul of the ŞEHİR",  # lower case is longer than the word
+        "the cat " * 5_000,
+        "a\tb\nc d\u2028e the end\u00a0here",
+        "((((" * 1_000 + "x and y" + "))))" * 1_000,
+        "ﬁne ligatures and Ⅷ numbers",
+    ],
+    ids=lambda sentence: repr(sentence[:8]),
+)
+def test_hostile_sentences(sentence):
+    start = time.process_time()
+    located = data.locate_phrases(sentence)
+    assert located
+    for phrase in located:
+        assert all(sentence[begin:end].lower() == phrase.text.lower() for begin, end in phrase.spans)
+        hidden = data.hide_phrase(sentence, phrase, mask_token="[MASK]")
+        assert "[MASK]" in hidden
+    assert time.process_time() - start < 20
+
+
+def test_ten_thousand_words_take_linear_time():
+    """rake-nltk's graph of one phrase of 10,000 words would have 100 million edges."""
+    words = " ".join(f"word{i}" for i in range(10_000))
+    assert data.rank_phrases(words) == []
+    long = data.Rake(max_words=10_000)
+    start = time.process_time()
+    assert data.rank_phrases(f"{words} of the end", extractor=long)[0][1] == 10_000**2
+    assert time.process_time() - start < 5
+
+
+def test_spans_are_in_the_sentence():
+    for sentence in project_text():
+        for phrase in data.locate_phrases(sentence):
+            assert phrase.text in sentence
+            assert [sentence[start:end].lower() for start, end in phrase.spans] == [phrase.text.lower()] * len(phrase.spans)
+
+
+def test_hide_phrase():
+    sentence = "New York is not the new york of state-of-the-art songs."
+    first, second = data.locate_phrases(sentence)
+    assert data.hide_phrase(sentence, first, mask_token="<mask>") == (
+        "<mask> <mask> is not the <mask> <mask> of state-of-the-art songs."
+    )
+    assert second.text == "state-of-the-art songs"
+    assert data.hide_phrase(sentence, second, mask_token="[MASK]").endswith("of [MASK] [MASK].")
+    assert data.hide_phrase(sentence, second, mask_token=r"\1").endswith(r"of \1 \1.")
+
+
+class TestExtractors:
+    def test_a_callable(self):
+        def capitals(sentence):
+            return [
+                (match.start(), match.end(), len(match[0]))
+                for match in phrases.WORD.finditer(sentence)
+                if match[0][0].isupper()
+            ]
+
+        assert data.rank_phrases("Ann met Robert in Oslo.", extractor=capitals) == [("Robert", 6), ("Oslo", 4), ("Ann", 3)]
+
+    @pytest.mark.parametrize("span", [(0, 99), (3, 3), (-1, 2), (5, 2)])
+    def test_spans_outside(self, span):
+        with pytest.raises(ValueError, match=rf"spans inside the sentence \(0 to 8\), got {span[0]} to {span[1]}"):
+            data.rank_phrases("Ann met.", extractor=lambda _: [(*span, 1.0)])
+
+    def test_unknown(self):
+        with pytest.raises(ValueError, match="extractor must be one of 'rake', 'chunks' or a callable, got 'yake'"):
+            data.rank_phrases("A dog.", extractor="yake")
+
+    @pytest.mark.parametrize("extractor", [data.Rake(["b", "a"]), data.Chunks(["NP"])])
+    def test_equal_settings_have_one_fingerprint(self, extractor, request):
+        copy = pickle.loads(pickle.dumps(extractor))
+        assert Hasher.hash(copy) == Hasher.hash(extractor)
+
+
+class TestChunks:
+    def test_noun_and_verb_phrases(self, nltk_data):
+        ranked = data.rank_phrases("The old man told the visitors a story.", extractor="chunks")
+        assert ranked[0] == ("The old man", 1.0)
+        assert {"told the visitors a story", "the visitors", "a story"} & dict(ranked).keys()
+        assert {score for _, score in ranked} == {1.0}
+
+    def test_kinds(self, nltk_data):
+        sentence = "She quickly ate two red apples in the garden."
+        nouns = dict(data.rank_phrases(sentence, extractor=data.Chunks(["NP"])))
+        verbs = dict(data.rank_phrases(sentence, extractor=data.Chunks(["VP"])))
+        assert set(nouns) == {"two red apples", "the garden"}
+        assert any("ate two red apples" in phrase for phrase in verbs)
+
+    @pytest.mark.parametrize("sentence", ["", " ", "hello", "😀 !!", "你好世界", "the of and", "word " * 3_000, *SENTENCES])
+    def test_hostile_sentences(self, nltk_data, sentence):
+        for phrase, _ in data.rank_phrases(sentence, extractor="chunks"):
+            assert phrase in sentence
+
+    def test_missing_data(self, monkeypatch):
+        monkeypatch.setattr("nltk.data.path", [])
+        with pytest.raises(FileNotFoundError, match=r"nltk.download\('averaged_perceptron_tagger_eng'\), or set NLTK_DATA"):
+            data.Chunks()("A dog runs.")
+
+    @pytest.mark.parametrize("kinds", [[], ["PP"], "NP"])
+    def test_bad_kinds(self, kinds):
+        with pytest.raises(ValueError, match="kinds must be a selection of 'NP' and 'VP'"):
+            data.Chunks(kinds)
+
+
+def test_stop_words_are_words():
+    assert all(phrases.WORD.fullmatch(word) and word == word.lower() for word in data.ENGLISH_STOP_WORDS)
+    assert 200 < len(data.ENGLISH_STOP_WORDS) < 400
+
+
+def test_they_cover_most_of_nltks(data_dir):
+    theirs = (data_dir / "nltk_data" / "corpora" / "stopwords" / "english").read_text(encoding="utf-8").split()
+    whole = [word for word in theirs if f"{word}'t" not in theirs]  # "couldn" is a piece of "couldn't"
+    assert np.mean([word in data.ENGLISH_STOP_WORDS for word in whole]) > 0.95

@@ -1,0 +1,109 @@
+import multiprocessing
+import pickle
+import random
+
+import pytest
+from datasets.fingerprint import Hasher
+
+from sbert_plugins import data
+from sbert_plugins.data import phrases
+
+SENTENCE = "The small car stops near a big house, and the DOG barks at Robert."
+
+
+@pytest.fixture
+def replacer(wordnet):
+    return data.SynonymReplacer()
+
+
+def words(text):
+    return phrases.WORD.findall(text)
+
+
+def replaced(replacer, seed, sentence=SENTENCE, **keywords):
+    return replacer(sentence, random.Random(seed), **keywords)
+
+
+class TestSynonyms:
+    def test_synonyms_of_all_senses(self, replacer):
+        assert {"auto", "automobile", "railway car", "cable car"} <= set(replacer.synonyms("car"))
+        assert list(replacer.synonyms("car")) == sorted(replacer.synonyms("car"))
+
+    def test_never_the_word_itself(self, replacer):
+        for word in ("car", "dogs", "stops", "bigger", "Houses"):
+            assert replacer.synonyms(word)
+            assert not {word.lower(), "dog", "stop", "house"} & {name.lower() for name in replacer.synonyms(word)}
+
+    @pytest.mark.parametrize("word", ["the", "don't", "xqzzy", "a", "3.5", "你好"])
+    def test_words_without(self, replacer, word):
+        assert replacer.synonyms(word) == ()
+
+
+class TestReplacement:
+    def test_by_seed(self, replacer):
+        assert replaced(replacer, 0) == replaced(replacer, 0)
+        assert len({replaced(replacer, seed) for seed in range(10)}) > 5
+
+    def test_stop_words_punctuation_and_unknown_names_stay(self, replacer):
+        for seed in range(20):
+            result = replaced(replacer, seed, "The xqzzy is near the dog, and not the cat!")
+            assert result.startswith("The xqzzy is near the ")
+            assert ", and not the " in result
+            assert result.endswith("!")
+
+    def test_capitals(self, replacer):
+        for seed in range(20):
+            result = replaced(replacer, seed, "Dogs of the DOG")
+            first, last = result.split(" of the ")
+            assert first[0].isupper()
+            assert last.isupper()
+
+    @pytest.mark.parametrize(("ratio", "count"), [(0.01, 1), (0.25, 2), (0.5, 4), (1.0, 6)])
+    def test_share(self, wordnet, ratio, count):
+        """Of 8 words, 6 of which have a synonym; at least one."""
+        replacer = data.SynonymReplacer(ratio)
+        replacer.synonyms = lambda word: () if word in ("the", "near") else ("new",)
+        for seed in range(5):
+            result = replaced(replacer, seed, "the big dogs quickly eat cars near houses")
+            assert result.split().count("new") == count
+
+    def test_the_mask_is_no_word(self, replacer):
+        for token in ("[MASK]", "<mask>"):
+            sentence = f"The {token} {token} mask stops near a big house."
+            for seed in range(20):
+                result = replaced(replacer, seed, sentence, keep=token)
+                assert result.startswith(f"The {token} {token} ")
+
+    @pytest.mark.parametrize("sentence", ["", " ", "the of", "😀", "你好世界", "x " * 5_000])
+    def test_nothing_to_replace(self, replacer, sentence):
+        assert replaced(replacer, 0, sentence) == sentence
+
+
+def test_a_forked_process_opens_its_own_files(replacer):
+    """An open WordNet file shared over a fork has one reading position for both processes."""
+    replacer.synonyms("warm")
+    reader, context = replacer._reader, multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=lambda: queue.put((replacer.synonyms("car"), replacer._reader is reader)))
+    child.start()
+    assert queue.get(timeout=120) == (replacer.synonyms("car"), False)
+    child.join()
+
+
+def test_equal_settings_have_one_fingerprint(replacer):
+    fingerprint = Hasher.hash(replacer)
+    replaced(replacer, 0)
+    assert Hasher.hash(replacer) == fingerprint == Hasher.hash(pickle.loads(pickle.dumps(replacer)))
+    assert Hasher.hash(data.SynonymReplacer(0.3)) != fingerprint
+
+
+@pytest.mark.parametrize("ratio", [0, -0.1, 1.5])
+def test_bad_ratio(ratio):
+    with pytest.raises(ValueError, match=rf"ratio must be in \(0, 1\], got {ratio}"):
+        data.SynonymReplacer(ratio)
+
+
+def test_missing_wordnet(monkeypatch):
+    monkeypatch.setattr("nltk.data.path", [])
+    with pytest.raises(FileNotFoundError, match=r"nltk.download\('wordnet'\), or set NLTK_DATA"):
+        data.SynonymReplacer()
