@@ -88,3 +88,69 @@ def rake_scores(phrases):
             score += degree / frequency[word]
         scores.append(score)
     return scores
+
+
+def decoding_signal(sentence, masked, *, m, n):
+    """PaSeR eq. 2, number by number."""
+    signal = []
+    for s, k in zip(sentence, masked, strict=True):
+        difference, product = [], []
+        for a, b in zip(s, k, strict=True):
+            difference.append(m * (a - b if a > b else b - a))
+            product.append(n * (a * b if a * b > 0 else -a * b))
+        signal.append([list(s), list(k), difference, product])
+    return np.array(signal)
+
+
+def mean_negative_log_likelihood(logits, targets):
+    """PaSeR eq. 3, mean over tokens."""
+    losses = []
+    for row, target in zip(logits, targets, strict=True):
+        highest = max(row)
+        losses.append(-(row[target] - highest - math.log(sum(math.exp(x - highest) for x in row))))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def layer_norm(x, weight, bias, epsilon=1e-5):
+    return (x - x.mean()) / math.sqrt(((x - x.mean()) ** 2).mean() + epsilon) * weight + bias
+
+
+def gelu(x):
+    return np.array([0.5 * value * (1 + math.erf(value / math.sqrt(2))) for value in x])
+
+
+def attention(queries, keys, values, num_heads, sees):
+    """Vaswani et al. eq. 1 in each head; place i of the queries sees place j of the keys where ``sees(i, j)``."""
+    out = np.zeros_like(queries)
+    width = queries.shape[1] // num_heads
+    for head in range(num_heads):
+        part = slice(head * width, (head + 1) * width)
+        for i, query in enumerate(queries[:, part]):
+            places = [j for j in range(len(keys)) if sees(i, j)]
+            scores = [math.exp(np.dot(query, keys[j, part]) / math.sqrt(width)) for j in places]
+            for j, score in zip(places, scores, strict=True):
+                out[i, part] += score / sum(scores) * values[j, part]
+    return out
+
+
+def phrase_decoder(word_embeddings, memory, weights, *, num_layers, num_heads):
+    """PaSeR section 3.2.3 for one phrase: a post-norm transformer decoder with learned positions, from a dict of arrays."""
+
+    def attend(name, queries, keys, sees):
+        q, k, v = np.split(weights[f"{name}.in_proj_weight"], 3)
+        bq, bk, bv = np.split(weights[f"{name}.in_proj_bias"], 3)
+        mixed = attention(queries @ q.T + bq, keys @ k.T + bk, keys @ v.T + bv, num_heads, sees)
+        return mixed @ weights[f"{name}.out_proj.weight"].T + weights[f"{name}.out_proj.bias"]
+
+    def normed(name, rows):
+        return np.array([layer_norm(row, weights[f"{name}.weight"], weights[f"{name}.bias"]) for row in rows])
+
+    hidden = normed("norm", word_embeddings + weights["positions.weight"][: len(word_embeddings)])
+    for i in range(num_layers):
+        layer = f"layers.layers.{i}"
+        hidden = normed(f"{layer}.norm1", hidden + attend(f"{layer}.self_attn", hidden, hidden, lambda i, j: j <= i))
+        hidden = normed(f"{layer}.norm2", hidden + attend(f"{layer}.multihead_attn", hidden, memory, lambda i, j: True))
+        inner = [gelu(row @ weights[f"{layer}.linear1.weight"].T + weights[f"{layer}.linear1.bias"]) for row in hidden]
+        outer = np.array(inner) @ weights[f"{layer}.linear2.weight"].T + weights[f"{layer}.linear2.bias"]
+        hidden = normed(f"{layer}.norm3", hidden + outer)
+    return hidden

@@ -68,8 +68,43 @@ class TestAgainstReference:
         x = rows(9)
         assert functional.uniformity(x, t=t).item() == pytest.approx(reference.uniformity(x.numpy(), t=t), rel=1e-12)
 
+    @pytest.mark.parametrize(("m", "n"), [(10.0, 10.0), (0.1, 1.0)])
+    def test_decoding_signal(self, m, n):
+        s, k = rows(5), rows(5, seed=1)
+        value = functional.decoding_signal(s, k, difference_scale=m, product_scale=n)
+        assert value.numpy() == pytest.approx(reference.decoding_signal(s.numpy(), k.numpy(), m=m, n=n), rel=1e-12)
+
+    def test_token_cross_entropy(self):
+        logits, targets = 3 * rows(7, 11), torch.tensor([0, 3, 10, 3, 5, 1, 2])
+        expected = reference.mean_negative_log_likelihood(logits.numpy(), targets.tolist())
+        assert functional.token_cross_entropy(logits, targets).item() == pytest.approx(expected, rel=1e-12)
+
 
 class TestByHand:
+    def test_decoding_signal_in_the_order_of_the_equation(self):
+        """E_s = (1, -2), E_s~ = (3, 1): differences 2 and 3, products 3 and 2, each ten times."""
+        signal = functional.decoding_signal(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 1.0]]))
+        assert signal.tolist() == [[[1, -2], [3, 1], [20, 30], [30, 20]]]
+
+    def test_decoding_signal_with_signs(self):
+        signal = functional.decoding_signal(
+            torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 1.0]]), difference_scale=2, product_scale=5, signed=True
+        )
+        assert signal.tolist() == [[[1, -2], [3, 1], [-4, -6], [15, -10]]]
+
+    def test_token_cross_entropy_of_two_tokens(self):
+        """Probabilities 1/2 and 1/4: (log 2 + log 4) / 2."""
+        logits = torch.tensor([[0.0, 0.0, -1e9, -1e9], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+        value = functional.token_cross_entropy(logits, torch.tensor([1, 2]))
+        assert value.item() == pytest.approx(1.5 * math.log(2), rel=1e-12)
+
+    def test_nothing_scored_is_zero_and_has_a_gradient(self):
+        logits = torch.zeros(0, 9, requires_grad=True)
+        loss = functional.token_cross_entropy(logits, torch.zeros(0, dtype=torch.long))
+        loss.backward()
+        assert loss == 0
+        assert logits.grad.shape == (0, 9)
+
     def test_info_nce_of_two_orthogonal_pairs(self):
         """cos is 1 to the own and 0 to the other positive: log(1 + e^-1)."""
         x = on_circle(0, 90)
@@ -134,6 +169,17 @@ class TestGradients:
     def test_uniformity(self):
         assert torch.autograd.gradcheck(functional.uniformity, [rows(5, 4).requires_grad_()])
 
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_decoding_signal(self, signed):
+        inputs = [rows(4, 5, seed).requires_grad_() for seed in range(2)]
+        assert torch.autograd.gradcheck(lambda s, k: functional.decoding_signal(s, k, signed=signed), inputs)
+
+    def test_token_cross_entropy(self):
+        targets = torch.tensor([0, 4, 2, 2])
+        assert torch.autograd.gradcheck(
+            lambda logits: functional.token_cross_entropy(logits, targets), [rows(4, 5).requires_grad_()]
+        )
+
 
 class TestFinite:
     @pytest.mark.parametrize("dtype", HALF, ids=str)
@@ -179,6 +225,17 @@ class TestFinite:
         loss = functional.alignment(x, x.detach()) + functional.uniformity(x)
         loss.backward()
         assert loss.item() == pytest.approx(0, abs=1e-6)
+        assert torch.isfinite(x.grad).all()
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    def test_decoding_signal_and_tokens_are_float32(self, dtype):
+        """A product of 10 * 200 * 200 leaves float16; equal vectors are the kink of the absolute value."""
+        x = (200 * rows(3, 4)).to(dtype).requires_grad_()
+        signal = functional.decoding_signal(x, x)
+        loss = functional.token_cross_entropy((40 * rows(5, 30)).to(dtype).requires_grad_(), torch.zeros(5, dtype=torch.long))
+        assert signal.dtype == loss.dtype == torch.float32
+        (signal.sum() + loss).backward()
+        assert torch.isfinite(signal).all()
         assert torch.isfinite(x.grad).all()
 
 

@@ -139,28 +139,13 @@ class TestRake:
         assert data.rank_phrases("the cat, of course", extractor=data.Rake([])) == [("the cat", 4), ("of course", 4)]
 
 
+_NO_PHRASE = ["", " ", "hello", "Hello!", "the of and", "It is not.", "😀😀 😀", "...?!", "你好世界", "สวัสดีชาวโลก", "___"]
+_NO_PHRASE += ["\x00", "\ud800", "word " * 10_000, "Katze " * 21, "dogs, dogs", "\u200b\u200d", "a" * 100_000]
+
+
 @pytest.mark.parametrize(
     "sentence",
-    [
-        "",
-        " ",
-        "hello",
-        "Hello!",
-        "the of and",
-        "It is not.",
-        "😀😀 😀",
-        "...?!",
-        "你好世界",
-        "สวัสดีชาวโลก",
-        "___",
-        "\x00",
-        "�",
-        "word " * 10000,
-        "Katze " * 21,
-        "dogs, dogs",
-        "\u200b\u200d",
-        "a" * 100000,
-    ],
+    _NO_PHRASE,
     ids=lambda sentence: repr(sentence[:8]),
 )
 def test_no_phrase(sentence):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sbert_plugins import recipes
-from sbert_plugins.modules import TokenRoles, nested_span_masks
+from sbert_plugins.modules import TokenRoles, mlm_mask, nested_span_masks
 
 KINDS = ("wordpiece", "bpe", "unigram")
 
@@ -139,3 +139,32 @@ class TestNestedSpanMasks:
         near, far = nested_span_masks(content_of(*lengths))
         assert not (near & ~far).any()
         assert far.sum(dim=1).tolist() == [round(0.4 * n) for n in lengths]
+
+
+class TestMlmMask:
+    def draw(self, probability=0.15, rows=400):
+        torch.manual_seed(0)
+        ids = torch.randint(10, 90, (rows, 64))
+        content = content_of(*[40] * rows)
+        return (
+            ids,
+            content,
+            *mlm_mask(ids, content, mask_token_id=5, ordinary_ids=torch.arange(100, 200), probability=probability),
+        )
+
+    @pytest.mark.parametrize("probability", [0.15, 0.4])
+    def test_shares(self, probability):
+        ids, content, corrupted, chosen = self.draw(probability)
+        assert chosen[content].float().mean().item() == pytest.approx(probability, abs=0.01)
+        assert (corrupted[chosen] == 5).float().mean().item() == pytest.approx(0.8, abs=0.02)
+        assert (corrupted[chosen] >= 100).float().mean().item() == pytest.approx(0.1, abs=0.02)
+        assert (corrupted[chosen] == ids[chosen]).float().mean().item() == pytest.approx(0.1, abs=0.02)
+
+    def test_only_content_is_chosen_and_only_the_chosen_change(self):
+        ids, content, corrupted, chosen = self.draw()
+        assert not (chosen & ~content).any()
+        assert torch.equal(corrupted[~chosen], ids[~chosen])
+
+    def test_every_other_token_gets_its_turn(self):
+        _, _, corrupted, _ = self.draw(0.9)
+        assert set(corrupted[corrupted >= 100].tolist()) == set(range(100, 200))

@@ -1,0 +1,400 @@
+import math
+
+import numpy as np
+import pytest
+import reference
+import torch
+from encoders import ARCHITECTURES, SENTENCES, project_text
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
+
+from sbert_plugins import data, losses
+from sbert_plugins.losses import paser
+
+SMALL = {"decoder_layers": 2, "decoder_heads": 4, "mlm_head": "fresh"}
+
+
+@pytest.fixture
+def encoder(tiny_encoder):
+    return tiny_encoder()
+
+
+def build(model, **keywords):
+    torch.manual_seed(0)
+    return losses.PaSeRLoss(model, **(SMALL | keywords))
+
+
+def rows_of(sentences=SENTENCES, **keywords):
+    return data.paser_columns(sentences, mask_token="<mask>", **{"synonyms": None, "top_k": 1, **keywords})[:]
+
+
+def batch(model, rows=None, **keywords):
+    return [model.preprocess(column) for column in (rows or rows_of(**keywords)).values()]
+
+
+class Recorder:
+    """Keeps what modules were given and what they returned."""
+
+    def __init__(self, *modules):
+        self.calls = []
+        for module in modules:
+            module.register_forward_hook(lambda module, inputs, output: self.calls.append((inputs, output)))
+
+
+class TestValue:
+    @pytest.mark.parametrize("architecture", ["bert", "electra"])
+    def test_generative_is_that_of_the_reference(self, tiny_encoder, architecture):
+        """From the sentence vectors on everything once more in numpy: signal, decoder, head, mean over tokens."""
+        model = tiny_encoder(architecture)
+        loss = build(model, mlm_weight=0).double()
+        model.eval()
+        rows = rows_of()
+        value = loss(batch(model, rows))["generative"].item()
+
+        weights = {name: tensor.detach().numpy() for name, tensor in loss.decoder.state_dict().items()}
+        table = model.transformers_model.get_input_embeddings().weight.detach().numpy()
+        words = table if architecture == "bert" else table @ weights["widen.weight"].T + weights["widen.bias"]
+        signals = reference.decoding_signal(model.encode(rows["anchor"]), model.encode(rows["masked"]), m=10, n=10)
+        logits, targets = [], []
+        for phrase, signal in zip(rows["phrase"], signals, strict=True):
+            ids = model.tokenizer(phrase, add_special_tokens=False)["input_ids"]
+            start, end = model.tokenizer.cls_token_id, model.tokenizer.sep_token_id
+            hidden = reference.phrase_decoder(words[[start, *ids]], signal, weights, num_layers=2, num_heads=4)
+            logits += list(loss.head(torch.from_numpy(hidden)).detach().numpy())
+            targets += [*ids, end]
+        assert value == pytest.approx(reference.mean_negative_log_likelihood(logits, targets), rel=1e-6)
+
+    def test_mlm_is_that_of_the_whole_model(self, encoder):
+        """Labels of the chosen tokens, logits of the encoder's own ForMaskedLM class on the corrupted sentences."""
+        loss = build(encoder, mlm_weight=0.5)
+        encoder.eval()
+        recorder = Recorder(encoder)
+        anchor, masked, phrase = batch(encoder)
+        torch.manual_seed(5)
+        value = loss([anchor, masked, phrase])["mlm"].item()
+        ((inputs,), _) = recorder.calls[0]
+        corrupted = inputs["input_ids"][-len(SENTENCES) :, : anchor["input_ids"].shape[1]]
+        torch.manual_seed(5)
+        _, chosen = paser.mlm_mask(
+            anchor["input_ids"], loss.tokens.content(anchor), mask_token_id=loss.mask_id, ordinary_ids=loss.ordinary_ids
+        )
+        tokens = encoder({**anchor, "input_ids": corrupted})["token_embeddings"]
+        logits = loss.head(tokens[chosen]).detach().double().numpy()
+        expected = reference.mean_negative_log_likelihood(logits, anchor["input_ids"][chosen].tolist())
+        assert value == pytest.approx(0.5 * expected, rel=1e-4)
+
+    def test_official_keywords_change_the_memory(self, encoder):
+        sentences, copies = torch.randn(2, 3, 32)
+        plain = build(encoder)._signal(sentences, copies)
+        signed = build(encoder, signed=True)._signal(sentences, copies)
+        assert torch.equal(signed.abs()[:, 2:], plain[:, 2:])
+        assert (signed[:, 2:] < 0).any()
+        loss = build(encoder, project_masked=True)
+        assert torch.allclose(loss._signal(sentences, copies)[:, 1], loss.projection(copies))
+
+    def test_features_are_left_as_they_came(self, encoder):
+        columns = batch(encoder)
+        before = [dict(features) for features in columns]
+        build(encoder)(columns)
+        for features, copy in zip(columns, before, strict=True):
+            assert set(features) == set(copy)
+            assert all(features[key] is copy[key] for key in copy)
+
+
+class TestPasses:
+    @pytest.mark.parametrize(("mlm_weight", "passes"), [(1.0, 3), (0.0, 2)])
+    def test_one_forward_of_all_copies(self, encoder, mlm_weight, passes):
+        loss = build(encoder, mlm_weight=mlm_weight)
+        recorder = Recorder(encoder)
+        terms = loss(batch(encoder))
+        ((inputs, _),) = recorder.calls
+        assert len(inputs[0]["input_ids"]) == passes * len(SENTENCES)
+        assert set(terms) == ({"generative", "mlm"} if mlm_weight else {"generative"})
+
+    def test_columns_that_cannot_be_merged(self, encoder):
+        """A prompt on one column only: a forward for each, and the same values."""
+        loss = build(encoder, mlm_weight=0)
+        encoder.eval()
+        columns = batch(encoder)
+        expected = loss(columns)["generative"]
+        columns[0] = {**columns[0], "prompt_length": 0}
+        recorder = Recorder(encoder)
+        assert torch.allclose(loss(columns)["generative"], expected, rtol=1e-5)
+        assert len(recorder.calls) == 2
+
+    def test_the_vocabulary_is_met_at_scored_positions_only(self, encoder):
+        loss = build(encoder)
+        recorder = Recorder(loss.head)
+        rows = rows_of()
+        loss(batch(encoder, rows))
+        phrase_tokens = sum(len(encoder.tokenizer(phrase)["input_ids"]) - 1 for phrase in rows["phrase"])  # with the end
+        (generative,), (mlm,) = (inputs for inputs, _ in recorder.calls)
+        assert len(generative) == phrase_tokens
+        sentence_tokens = sum(len(encoder.tokenizer(sentence)["input_ids"]) - 2 for sentence in rows["anchor"])
+        assert 0 < len(mlm) < 0.4 * sentence_tokens
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_padding_side(self, encoder, side):
+        loss = build(encoder, mlm_weight=0)
+        encoder.eval()
+        encoder.tokenizer.padding_side = "right"
+        columns = batch(encoder)
+        expected = loss(columns)["generative"]
+        encoder.tokenizer.padding_side = side
+        phrase = encoder.preprocess(rows_of()["phrase"])
+        assert torch.equal(loss([*columns[:2], phrase])["generative"], expected)
+
+
+class TestGradients:
+    def norms(self, module):
+        return [0.0 if p.grad is None else p.grad.abs().sum().item() for p in module.parameters() if p.requires_grad]
+
+    def test_they_reach_encoder_decoder_and_head_and_nothing_else(self, encoder):
+        loss = build(encoder).train()
+        sum(loss(batch(encoder)).values()).backward()
+        for module in (encoder[0].model.encoder, encoder[0].model.embeddings, loss.decoder, loss.head):
+            assert min(self.norms(module)) > 0
+        reached = {name for name, parameter in loss.named_parameters() if parameter.grad is not None}
+        assert {name.split(".")[0] for name in reached} == {"model", "decoder", "head"}
+        assert not any("pooler" in name for name in reached)
+
+    def test_the_word_embeddings_learn_from_both_uses(self, encoder):
+        """As the decoder's input, at the phrase's own words; as the head's output weights, at every word."""
+        loss = build(encoder, mlm_weight=0).eval()
+        embeddings = encoder.transformers_model.get_input_embeddings()
+        memory = torch.randn(2, 4, 32)
+        phrase = encoder.preprocess(["old man", "wet field"])
+        usable = torch.ones(2, dtype=torch.bool)
+        loss._generative(memory, phrase, usable).backward()
+        assert (embeddings.weight.grad.abs().sum(dim=1) > 0).sum() > 0.99 * len(embeddings.weight)  # through the softmax
+        both = embeddings.weight.grad.clone()
+
+        gradients = []
+        for detached in ("input", "output"):
+            embeddings.weight.grad = None
+            if detached == "input":
+                handle = embeddings.register_forward_hook(lambda module, inputs, output: output.detach())
+                loss._generative(memory, phrase, usable).backward()
+                handle.remove()
+            else:
+                table = loss.head.full.get_output_embeddings()
+                tied, table.weight = table.weight, torch.nn.Parameter(table.weight.detach().clone())
+                loss._generative(memory, phrase, usable).backward()
+                table.weight = tied
+            gradients.append(embeddings.weight.grad.clone())
+        from_output, from_input = gradients
+        assert torch.allclose(from_output + from_input, both, atol=1e-6)
+        words = set(encoder.tokenizer("old man wet field", add_special_tokens=False)["input_ids"])
+        assert set(from_input.abs().sum(dim=1).nonzero().squeeze(1).tolist()) == {*words, loss.start_id}
+
+    def test_the_vectors_alone_carry_the_phrase(self, encoder):
+        """Teacher forcing aside, what the decoder knows of the sentence comes through the two sentence vectors."""
+        loss = build(encoder, mlm_weight=0)
+        encoder.eval()
+        recorder = Recorder(encoder)
+        loss(batch(encoder))["generative"].backward()
+        (_, output) = recorder.calls[0]
+        assert output["sentence_embedding"].requires_grad
+
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    def test_every_architecture_learns(self, tiny_encoder, architecture, pooling):
+        model = tiny_encoder(architecture, pooling).train()
+        loss = build(model)
+        optimizer = torch.optim.AdamW(loss.parameters(), lr=2e-3)
+        values = []
+        for _ in range(12):
+            total = sum(loss(batch(model)).values())
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+            values.append(total.item())
+        assert all(map(math.isfinite, values))
+        assert sum(values[-3:]) < 0.95 * sum(values[:3])
+
+    def test_a_sentence_vector_of_another_width(self, encoder):
+        model = SentenceTransformer(modules=[*encoder, Dense(32, 12)], device="cpu")
+        loss = build(model, project_masked=True)
+        sum(loss(batch(model)).values()).backward()
+        assert min(self.norms(loss.decoder.read_memory)) > 0
+        assert len(loss.reconstruct(["A dog runs."], ["A <mask> runs."])) == 1
+
+
+class TestNothingToScore:
+    @pytest.mark.parametrize("phrases", [[""] * 8, ["   "] * 8])
+    def test_empty_phrases(self, encoder, phrases):
+        loss = build(encoder, mlm_weight=0).train()
+        value = loss(batch(encoder, rows_of() | {"phrase": phrases}))["generative"]
+        assert value == 0
+        value.backward()
+        assert all(torch.isfinite(p.grad).all() for p in loss.parameters() if p.grad is not None)
+        assert loss.decoder.norm.weight.grad is not None  # every rank has a gradient to average
+        assert loss.diagnostics["scored_share"] == loss.diagnostics["token_accuracy"] == 0
+
+    def test_rows_without_a_mask_are_not_scored(self, encoder):
+        """After the first batch: an epoch's last rows may be those whose mask was truncated away."""
+        loss = build(encoder, mlm_weight=0)
+        encoder.eval()
+        rows = rows_of()
+        whole = loss(batch(encoder, rows))["generative"]
+        assert loss.diagnostics["scored_share"] == 1
+        assert loss(batch(encoder, rows | {"masked": rows["anchor"]}))["generative"] == 0
+        half = rows | {"masked": rows["masked"][:4] + rows["anchor"][4:]}
+        first = {name: values[:4] for name, values in rows.items()}
+        assert torch.allclose(loss(batch(encoder, half))["generative"], loss(batch(encoder, first))["generative"], rtol=1e-5)
+        assert whole > 0
+
+    def test_truncated_rows(self, encoder):
+        encoder.max_seq_length = 12
+        rows = rows_of()
+        shares = []
+        for drop_truncated in (False, True):
+            loss = build(encoder, mlm_weight=0, drop_truncated=drop_truncated)
+            loss(batch(encoder, rows))
+            shares.append(loss.diagnostics["scored_share"].item())
+        filled = np.mean([len(encoder.tokenizer(sentence)["input_ids"]) >= 12 for sentence in rows["anchor"]])
+        assert shares[1] == pytest.approx(1 - filled)
+        assert shares[0] > shares[1]
+
+    def test_no_token_for_the_language_model(self, encoder):
+        loss = build(encoder, mlm_probability=1e-9).train()
+        terms = loss(batch(encoder))
+        assert terms["mlm"] == 0
+        sum(terms.values()).backward()
+        assert all(torch.isfinite(p.grad).all() for p in loss.parameters() if p.grad is not None)
+
+    def test_a_batch_of_one(self, encoder):
+        loss = build(encoder).train()
+        assert loss(batch(encoder, sentences=SENTENCES[:1]))["generative"] > 0
+
+
+class TestOverfit:
+    def test_the_phrase_is_in_the_sentence_vector(self, tiny_encoder):
+        """32 sentences: phrases come back letter for letter, and no longer when the vectors belong to other sentences."""
+        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        model = tiny_encoder("bert", "mean", hidden_size=64, intermediate_size=128, **no_dropout)
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                torch.nn.init.normal_(parameter, std=0.1)
+        loss = build(model, mlm_weight=0, decoder_dropout=0.0)
+        rows = {name: values[:32] for name, values in rows_of(project_text()[:40]).items()}
+        optimizer = torch.optim.AdamW(loss.parameters(), lr=3e-3)
+        model.train()
+        columns = batch(model, rows)
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss(columns)["generative"].backward()
+            optimizer.step()
+        tokenizer = model.tokenizer
+        expected = [tokenizer.decode(tokenizer(phrase, add_special_tokens=False)["input_ids"]) for phrase in rows["phrase"]]
+
+        def share(sentences, masked):
+            written = loss.reconstruct(sentences, masked)
+            return np.mean([a == b for a, b in zip(written, expected, strict=True)])
+
+        assert share(rows["anchor"], rows["masked"]) >= 0.9
+        shifted = {name: values[1:] + values[:1] for name, values in rows.items()}
+        assert share(shifted["anchor"], shifted["masked"]) <= 0.1
+        assert loss.diagnostics["token_accuracy"] > 0.9
+
+
+class TestReconstruct:
+    def test_leaves_modes_as_they_were(self, encoder):
+        loss = build(encoder).train()
+        loss.decoder.layers.eval()
+        before = [module.training for module in loss.modules()]
+        first = loss.reconstruct(SENTENCES[:3], ["A <mask> runs."] * 3)
+        assert [module.training for module in loss.modules()] == before
+        assert first == loss.reconstruct(SENTENCES[:3], ["A <mask> runs."] * 3, batch_size=1)
+
+    def test_stops(self, encoder):
+        loss = build(encoder)
+        written = loss.reconstruct(SENTENCES, SENTENCES, max_tokens=3)
+        assert len(written) == len(SENTENCES)
+        assert all(len(encoder.tokenizer(text, add_special_tokens=False)["input_ids"]) <= 6 for text in written)
+        assert loss.reconstruct([], []) == []
+
+    def test_lengths(self, encoder):
+        with pytest.raises(ValueError, match="must be of one length, got 2 and 1"):
+            build(encoder).reconstruct(["a", "b"], ["a"])
+
+
+class TestMode:
+    def test_parts_follow_the_encoder(self, encoder):
+        loss = build(encoder, project_masked=True)
+        for mode in (False, True):
+            encoder.train(mode)
+            loss(batch(encoder))
+            parts = [*loss.head.modules(), *loss.decoder.modules(), *loss.projection.modules()]
+            assert {module.training for module in parts} == {mode}
+
+    def test_eval_is_deterministic(self, encoder):
+        loss = build(encoder, mlm_weight=0).train()
+        encoder.eval()
+        assert loss(batch(encoder))["generative"] == loss(batch(encoder))["generative"]
+
+
+class TestPrecision:
+    def test_under_autocast_the_losses_stay_float32(self, encoder):
+        loss = build(encoder).train()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            terms = loss(batch(encoder))
+        sum(terms.values()).backward()
+        assert all(term.dtype == torch.float32 and torch.isfinite(term) for term in terms.values())
+
+    def test_an_encoder_in_bfloat16(self, encoder):
+        loss = build(encoder.bfloat16()).train()
+        terms = loss(batch(encoder))
+        sum(terms.values()).backward()
+        assert all(torch.isfinite(term) for term in terms.values())
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("count", [0, 1, 2, 4])
+    def test_columns(self, encoder, count):
+        with pytest.raises(ValueError, match=rf"reads three text columns \(anchor, masked, phrase\), got {count}"):
+            build(encoder)([encoder.preprocess(SENTENCES) for _ in range(count)])
+
+    def test_a_first_batch_without_a_mask(self, encoder):
+        rows = rows_of()
+        with pytest.raises(ValueError, match="hidden by '<mask>', got a first batch without one: data.paser_columns"):
+            build(encoder)(batch(encoder, rows | {"masked": rows["anchor"]}))
+
+    def test_a_prompt_before_the_phrase(self, encoder):
+        columns = batch(encoder)
+        columns[2] = encoder.preprocess(rows_of()["phrase"], prompt="query: ")
+        with pytest.raises(ValueError, match="phrase must be the hidden words alone, got a prompt before it"):
+            build(encoder)(columns)
+
+    def test_a_prompt_before_the_sentences_is_fine(self, encoder):
+        rows = rows_of()
+        columns = [encoder.preprocess(rows[name], prompt="query: ") for name in ("anchor", "masked")]
+        terms = build(encoder)([*columns, encoder.preprocess(rows["phrase"])])
+        assert all(torch.isfinite(term) for term in terms.values())
+
+    @pytest.mark.parametrize(
+        ("keywords", "message"),
+        [
+            ({"mlm_weight": -1}, "mlm_weight must be at least 0, got -1"),
+            ({"mlm_probability": 0}, r"mlm_probability must be in \(0, 1\), got 0"),
+            ({"decoder_layers": 0}, "decoder_layers must be at least 1, got 0"),
+            ({"decoder_heads": 5}, "decoder_heads must divide the encoder's width 32, got 5"),
+            ({"positions": "rotary"}, "positions must be 'learned' or 'sinusoidal', got 'rotary'"),
+        ],
+    )
+    def test_values(self, encoder, keywords, message):
+        with pytest.raises(ValueError, match=message):
+            build(encoder, **keywords)
+
+    def test_a_tokenizer_without_a_mask_token(self, encoder):
+        encoder.tokenizer.mask_token = None
+        with pytest.raises(ValueError, match="needs a tokenizer with mask_token, which this model's has not"):
+            build(encoder)
+
+
+def test_config_shows_every_setting(encoder):
+    signature = losses.PaSeRLoss.__init__.__kwdefaults__
+    assert losses.PaSeRLoss(encoder).get_config_dict() == signature
+    changed = {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "positions": "sinusoidal", **SMALL}
+    assert losses.PaSeRLoss(encoder, **changed).get_config_dict() == signature | changed

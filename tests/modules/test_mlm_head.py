@@ -1,0 +1,100 @@
+import pytest
+import torch
+from encoders import ARCHITECTURES, SENTENCES
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer
+from transformers import AutoModelForMaskedLM, GPT2Config
+
+from sbert_plugins.modules import MLMHead
+
+
+@pytest.fixture
+def with_head(tiny_encoder, tmp_path):
+    """A checkpoint with a head, and the encoder that sentence-transformers loads from it."""
+
+    def build(architecture):
+        plain = tiny_encoder(architecture)
+        torch.manual_seed(3)
+        full = AutoModelForMaskedLM.from_config(plain.transformers_model.config).eval()
+        for parameter in full.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
+        full.save_pretrained(tmp_path)
+        plain.tokenizer.save_pretrained(tmp_path)
+        transformer = Transformer(str(tmp_path))
+        pooling = Pooling(transformer.get_embedding_dimension(), "cls")
+        return full, SentenceTransformer(modules=[transformer, pooling], device="cpu").eval()
+
+    return build
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+class TestEveryArchitecture:
+    def test_logits_are_those_of_the_whole_model(self, with_head, architecture):
+        full, model = with_head(architecture)
+        head = MLMHead(model).eval()
+        assert head.is_pretrained
+        features = model.preprocess(SENTENCES)
+        inputs = {key: features[key] for key in ("input_ids", "attention_mask")}
+        expected = full(**inputs).logits
+        tokens = model(dict(features))["token_embeddings"]
+        chosen = features["attention_mask"].bool()
+        assert torch.equal(head(tokens[chosen]), expected[chosen]) or torch.allclose(
+            head(tokens[chosen]), expected[chosen], atol=1e-5
+        )
+
+    def test_the_output_weights_are_the_trained_word_embeddings(self, tiny_encoder, architecture):
+        model = tiny_encoder(architecture)
+        head = MLMHead(model, checkpoint="fresh")
+        embeddings = model.transformers_model.get_input_embeddings().weight
+        assert head.full.get_output_embeddings().weight is embeddings
+        own = {id(parameter) for parameter in head.parameters()} - {id(parameter) for parameter in model.parameters()}
+        assert len(own) == len(list(head.parameters())) - 1  # nothing else of the encoder is in the head
+        width = model.transformers_model.config.hidden_size
+        assert head(torch.randn(5, width)).shape == (5, len(model.tokenizer))
+        assert head(torch.randn(0, width)).shape == (0, len(model.tokenizer))
+
+
+class TestFreshHead:
+    def test_a_checkpoint_without_a_head_warns(self, tiny_encoder, caplog):
+        head = MLMHead(tiny_encoder())
+        assert not head.is_pretrained
+        assert "starts from random weights, tied to the word embeddings" in caplog.text
+        assert "holds none" in caplog.text
+
+    def test_asked_for(self, tiny_encoder, caplog):
+        assert not MLMHead(tiny_encoder(), checkpoint="fresh").is_pretrained
+        assert caplog.text == ""
+
+    def test_a_checkpoint_out_of_reach_warns(self, tiny_encoder, caplog):
+        model = tiny_encoder()
+        model.transformers_model.config._name_or_path = "nobody/nothing"
+        assert not MLMHead(model).is_pretrained
+        assert "nobody/nothing could not be read" in caplog.text
+
+    def test_a_named_one_out_of_reach_is_an_error(self, tiny_encoder):
+        with pytest.raises(OSError, match="huggingface.co"):
+            MLMHead(tiny_encoder(), checkpoint="nobody/nothing")
+
+    def test_another_vocabulary_is_not_taken(self, tiny_encoder, with_head, caplog):
+        with_head("bert")
+        model = tiny_encoder("bert")
+        model.transformers_model.resize_token_embeddings(1700, mean_resizing=False)
+        assert not MLMHead(model).is_pretrained
+
+
+class TestOtherModels:
+    def test_a_family_without_masks(self, tiny_encoder):
+        model = tiny_encoder()
+        model.transformers_model.config = GPT2Config()
+        with pytest.raises(ValueError, match="no masked-language-model head for BertModel"):
+            MLMHead(model, checkpoint="fresh")
+
+    def test_static_embeddings(self, tokenizers):
+        model = SentenceTransformer(modules=[StaticEmbedding(tokenizers["bpe"].backend_tokenizer, embedding_dim=8)])
+        with pytest.raises(ValueError, match="a head needs a transformers encoder"):
+            MLMHead(model)
+
+
+def test_an_encoder_in_bfloat16(tiny_encoder):
+    model = tiny_encoder().bfloat16()
+    assert MLMHead(model, checkpoint="fresh")(torch.randn(3, 32)).dtype == torch.bfloat16

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+import reference
+import torch
+
+from sbert_plugins.modules import PhraseDecoder
+
+
+def build(**keywords):
+    torch.manual_seed(0)
+    decoder = PhraseDecoder(16, **{"num_layers": 2, "num_heads": 4, "feedforward_dimension": 24, **keywords}).double().eval()
+    for parameter in decoder.parameters():  # biases and norms away from 0 and 1, so that none can be forgotten
+        torch.nn.init.normal_(parameter, std=0.3)
+    return decoder
+
+
+def inputs(batch=3, length=5, width=16, memory_width=16):
+    torch.manual_seed(1)
+    return torch.randn(batch, length, width).double(), torch.randn(batch, 4, memory_width).double()
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_against_the_reference(num_layers):
+    decoder = build(num_layers=num_layers)
+    words, memory = inputs()
+    weights = {name: tensor.detach().numpy() for name, tensor in decoder.state_dict().items()}
+    expected = [
+        reference.phrase_decoder(w.numpy(), m.numpy(), weights, num_layers=num_layers, num_heads=4)
+        for w, m in zip(words, memory, strict=True)
+    ]
+    assert decoder(words, memory).detach().numpy() == pytest.approx(np.array(expected), rel=1e-8, abs=1e-10)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+class TestCausal:
+    def test_a_place_sees_no_later_word(self, positions):
+        decoder = build(positions=positions)
+        words, memory = inputs()
+        before = decoder(words, memory)
+        for place in range(1, words.shape[1]):
+            changed = words.clone()
+            changed[:, place:] = torch.randn_like(changed[:, place:])
+            after = decoder(changed, memory)
+            assert torch.equal(after[:, :place], before[:, :place])
+            assert not torch.allclose(after[:, place], before[:, place])
+
+    def test_in_training_as_well(self, positions):
+        words, memory = inputs()
+        words.requires_grad_()
+        build(positions=positions).train()(words, memory)[:, 1].sum().backward()
+        assert words.grad[:, :2].any()
+        assert not words.grad[:, 2:].any()
+
+    def test_word_order_counts(self, positions):
+        decoder = build(positions=positions)
+        words, memory = inputs()
+        swapped = words[:, [1, 0, 2, 3, 4]]
+        assert not torch.allclose(decoder(words, memory)[:, 2:], decoder(swapped, memory)[:, 2:])
+
+    def test_every_memory_vector_is_read(self, positions):
+        words, memory = inputs()
+        memory.requires_grad_()
+        build(positions=positions)(words, memory).square().sum().backward()
+        assert memory.grad.abs().sum(dim=2).min() > 0
+
+
+def test_sinusoidal_positions_are_those_of_the_transformer():
+    places = build(positions="sinusoidal")._places(7, torch.device("cpu")) * 4  # times the root of 16
+    for place in range(7):
+        for i in range(8):
+            angle = place / 10_000 ** (2 * i / 16)
+            assert places[place, 2 * i].item() == pytest.approx(np.sin(angle), abs=1e-5)
+            assert places[place, 2 * i + 1].item() == pytest.approx(np.cos(angle), abs=1e-5)
+
+
+def test_other_widths_are_mapped():
+    decoder = build(embedding_dimension=8, memory_dimension=12)
+    assert decoder(*inputs(width=8, memory_width=12)).shape == (3, 5, 16)
+
+
+def test_layers_start_from_different_weights():
+    torch.manual_seed(0)
+    first, second = PhraseDecoder(16, num_layers=2, num_heads=4).layers.layers
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"num_layers": 0}, "decoder_layers must be at least 1, got 0"),
+        ({"num_heads": 5}, "decoder_heads must divide the encoder's width 16, got 5"),
+        ({"num_heads": 0}, "decoder_heads must divide the encoder's width 16, got 0"),
+        ({"positions": "rotary"}, "positions must be 'learned' or 'sinusoidal', got 'rotary'"),
+        ({"dropout": 1.0}, r"decoder_dropout must be in \[0, 1\), got 1.0"),
+    ],
+)
+def test_bad_values(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        PhraseDecoder(16, **keywords)
+
+
+def test_a_phrase_beyond_the_table():
+    words, memory = inputs(length=130)
+    with pytest.raises(ValueError, match="at most 127 tokens, got 129: .* positions='sinusoidal'"):
+        build()(words, memory)
+    assert build(positions="sinusoidal")(words, memory).shape == (3, 130, 16)
