@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 from provenance import provenance
-from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, evaluation, recipes
 
@@ -59,7 +58,12 @@ def main() -> None:
             dev=evaluation.load_sts("STS-B dev"),
             report=print,
         )
-        reconstructions = _reconstructions(Path(scratch) / "run", model, folder / options.text, options.sentences)
+        written = {}
+        if hasattr(recipes.load_loss(Path(scratch) / "run", model), "reconstruct"):
+            unseen = data.read_sentences(folder / options.text, limit=options.sentences + 20)
+            unseen = unseen.select(range(options.sentences, options.sentences + 20))
+            written = {"reconstructions": recipes.reconstructions(Path(scratch) / "run", model, unseen)}
+            print(*written["reconstructions"], sep="\n", flush=True)
     after = suite(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
@@ -72,7 +76,7 @@ def main() -> None:
         "sts_before": before,
         "sts_after": after,
         **{key: value for key, value in results.items() if key not in ("python", "versions", "log")},
-        **({"reconstructions": reconstructions} if reconstructions else {}),
+        **written,
         "log": results["log"],
         **provenance(),
     }
@@ -80,23 +84,6 @@ def main() -> None:
     path = RESULTS / f"real_run_{options.method}_{options.pooling}_seed{options.seed}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(path)
-
-
-def _reconstructions(output: Path, model: SentenceTransformer, text: Path, trained_on: int) -> list[dict[str, str]]:
-    """Ten phrases of sentences that were not trained on, as the decoder writes them; none for a method that writes nothing."""
-    loss = recipes.load_loss(output, model)
-    if not hasattr(loss, "reconstruct"):
-        return []
-    unseen = data.read_sentences(text, limit=trained_on + 20).select(range(trained_on, trained_on + 20))
-    rows = data.paser_columns(unseen, mask_token=model.tokenizer.mask_token, top_k=1, synonyms=None)[:10]
-    written = loss.reconstruct(rows["anchor"], rows["masked"])
-    table = [
-        dict(zip(("masked", "phrase", "written"), row, strict=True))
-        for row in zip(rows["masked"], rows["phrase"], written, strict=True)
-    ]
-    for row in table:
-        print(row, flush=True)
-    return table
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "train",
         help="train an encoder on sentences with a method's recipe",
         description="Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain "
-        "sentence-transformers), checkpoints/ and results.json. Where --data-dir is set, STS-B dev selects the checkpoint.",
+        "sentence-transformers), loss/ (what the loss owns), checkpoints/ and results.json. Where --data-dir is set, STS-B dev selects the checkpoint.",
     )
     train.add_argument("method", choices=list(recipes.RECIPES), metavar="METHOD", help=", ".join(recipes.RECIPES))
     train.add_argument(
@@ -61,7 +61,8 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         nargs="?",
         metavar="TEXT",
         help="a text file with a sentence a line; parquet, csv or jsonl; .gz too; or a dataset on the Hub "
-        f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences)",
+        f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences). paser-supervised reads "
+        "triplets: tab-separated anchor, positive and negative, or columns of these names",
     )
     train.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
     train.add_argument("--limit", type=int, help="use the first LIMIT sentences")
@@ -100,6 +101,12 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set")
     evaluate.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
     evaluate.add_argument("--batch-size", type=int, default=128)
+    evaluate.add_argument(
+        "--reconstruct",
+        metavar="TEXT",
+        help="instead of scores: what PaSeR's decoder writes for hidden phrases of TEXT; MODEL is OUTPUT/model of a training",
+    )
+    evaluate.add_argument("--limit", type=int, default=10, help="sentences that --reconstruct shows (default: 10)")
     evaluate.add_argument("--offline", action="store_true", help="use no network")
     _add_data(evaluate)
     evaluate.set_defaults(run=_evaluate)
@@ -128,8 +135,13 @@ def _train(options: argparse.Namespace) -> None:
     from sbert_plugins import data, evaluation
 
     recipe = recipes.RECIPES[options.method]
-    text = options.text or (recipes.offline_sentences_path() if options.offline else recipes.DEFAULT_TEXT)
-    sentences = data.read_sentences(text, column=options.column, limit=options.limit)
+    if recipe.reads == "triplets":
+        if options.offline and options.text is None:
+            raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
+        sentences = data.read_triplets(options.text or recipe.text, limit=options.limit)
+    else:
+        text = options.text or (recipes.offline_sentences_path() if options.offline else recipe.text)
+        sentences = data.read_sentences(text, column=options.column, limit=options.limit)
     is_demo = options.offline and options.model is None
     settings = recipes.with_changes(
         recipe.offline if is_demo else recipe.settings,
@@ -174,9 +186,15 @@ def _evaluate(options: argparse.Namespace) -> None:
     _go_offline(options)
     from sentence_transformers import SentenceTransformer
 
-    from sbert_plugins import evaluation
+    from sbert_plugins import data, evaluation
 
-    if options.offline and not options.data_dir:
+    if options.reconstruct:
+        sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
+        rows = [("masked", "hidden", "written")]
+        for name in options.models:
+            table = recipes.reconstructions(Path(name).parent, SentenceTransformer(name), sentences, limit=options.limit)
+            rows += [tuple(row.values()) for row in table]
+    elif options.offline and not options.data_dir:
         pairs = recipes.graded_pairs()
         rows = [("model", "graded pairs")]
         rows += [(name, f"{recipes.score(SentenceTransformer(name), pairs):.2f}") for name in options.models]

@@ -12,7 +12,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -60,6 +60,10 @@ class Recipe:
     offline: Settings
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[[Dataset, SentenceTransformer, int], tuple[Dataset, dict[str, Any]]] | None = None
+    reads: str = "sentences"  # or "triplets": anchor, positive, negative
+    text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
+    build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
+    reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
 
 
 def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
@@ -74,6 +78,35 @@ def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int) -> tup
         synonyms = None
     chosen = {"extractor": "rake", "top_k": 3, "synonyms": synonyms}  # "the top three phrases contribute the most"
     return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
+
+
+def paser_supervised_rows(triplets: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
+    """Add the hidden best phrase of each anchor; the anchor itself stays as it is, for the contrastive term reads it too."""
+    from sbert_plugins import data
+
+    chosen = {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True}
+    return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
+
+
+def paser_supervised_loss(
+    model: SentenceTransformer, *, alpha: float = 0.1, temperature: float = 0.05, mlm_head: str | None = None
+) -> Any:
+    r"""Build PaSeR eq. 5: :math:`L = L_{contrastive} + \alpha L_{gen}`.
+
+    Args:
+        model: The encoder, best one that was trained without labels before: "We initialize the sentence encoder from the
+            best checkpoint of our unsupervised PaSeR".
+        alpha: :math:`\alpha`, "searched in our experiments"; neither paper nor code gives the value found.
+        temperature: Of the contrastive loss, SimCSE's.
+        mlm_head: As in :class:`losses.PaSeRLoss`.
+    """
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    from sbert_plugins import losses
+
+    contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
+    paser = losses.PaSeRLoss(model, mlm_weight=0, mlm_head=mlm_head)
+    return losses.WeightedSumLoss(model, {"contrastive": (contrastive, 1.0, [0, 1, 2]), "paser": (paser, alpha, [0, 3, 4])})
 
 
 ARCCSE = Recipe(
@@ -140,12 +173,38 @@ PASER = Recipe(
         eval_steps=20,
     ),
     prepare=paser_rows,
+    reload={"mlm_head": "fresh"},  # the head's weights are part of the state
 )
 
-RECIPES = {recipe.method: recipe for recipe in (ARCCSE, PASER)}
+PASER_SUPERVISED = Recipe(
+    method="paser-supervised",
+    name="PaSeR, supervised",
+    paper="Wu and Zhao, EMNLP 2022",
+    url="https://aclanthology.org/2022.emnlp-main.221",
+    loss="WeightedSumLoss",
+    columns="anchor, positive, negative, masked, phrase",
+    equation="contrast with hard negatives + the hidden phrase (eq. 5)",
+    settings=Settings(
+        learning_rate=3e-5,  # "an initial learning rate of 3e-5"
+        batch_size=64,  # "The batch size is selected from [32, 64, 96]"
+        gradient_accumulation_steps=1,
+        epochs=3,  # the paper takes over "the contrastive learning framework of SimCSE", whose supervised runs have 3
+        pooling="cls",  # "we take the [CLS] representation as the sentence representation for most of the experiments"
+        max_seq_length=32,  # "we restrict the maximum sequence length to 32"
+        eval_steps=125,
+    ),
+    offline=replace(PASER.offline, learning_rate=3e-5),
+    prepare=paser_supervised_rows,
+    reads="triplets",
+    text="sentence-transformers/all-nli",  # "a combination of SNLI dataset (Bowman et al., 2015) and MNLI dataset"
+    build=paser_supervised_loss,
+    reload={"mlm_head": "fresh"},
+)
+
+RECIPES = {recipe.method: recipe for recipe in (ARCCSE, PASER, PASER_SUPERVISED)}
 RUN_FILE = "run.json"
 DEFAULT_MODEL = "bert-base-uncased"
-DEFAULT_TEXT = "sentence-transformers/wiki1m-for-simcse"
+DEFAULT_TEXT = ARCCSE.text
 
 
 def build_encoder(
@@ -227,7 +286,7 @@ def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
     """Build a method's loss with the paper's defaults, ``keywords`` replacing some of them."""
     from sbert_plugins import losses
 
-    return getattr(losses, RECIPES[method].loss)(model, **keywords)
+    return (RECIPES[method].build or getattr(losses, RECIPES[method].loss))(model, **keywords)
 
 
 def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
@@ -242,11 +301,39 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     if not (output / "results.json").is_file() or not (output / "loss").is_dir():
         raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
-    # The state has the head's weights: there is no checkpoint to look for.
-    keywords = results["loss"] | ({"mlm_head": "fresh"} if "mlm_head" in results["loss"] else {})
-    loss = build_loss(results["method"], model, **keywords)
+    loss = build_loss(results["method"], model, **(results["loss_keywords"] | RECIPES[results["method"]].reload))
     load_loss_state(loss, model, output / "loss")
     return loss
+
+
+def reconstructions(
+    output: str | Path, model: SentenceTransformer, sentences: Dataset, *, limit: int = 10
+) -> list[dict[str, str]]:
+    """Let the decoder of a finished PaSeR training write the best phrase of each sentence, as in the paper's Table 7.
+
+    Args:
+        output: What :func:`train` has written.
+        model: ``output / "model"``, loaded.
+        sentences: A dataset with the column ``anchor``.
+        limit: Rows, at most.
+
+    Returns:
+        Rows with ``masked``, ``phrase`` (what is hidden) and ``written`` (what the decoder puts in its place).
+
+    Raises:
+        ValueError: If ``output`` is no such directory, or its method writes no phrases.
+    """
+    from sbert_plugins import data
+
+    loss = load_loss(output, model)
+    loss = loss.losses["paser"] if hasattr(loss, "losses") else loss
+    if not hasattr(loss, "reconstruct"):
+        raise ValueError(f"{output} must be a training of paser or paser-supervised, got {type(loss).__name__}.")
+    anchors = sentences.select_columns(["anchor"])
+    rows = data.paser_columns(anchors, mask_token=model.tokenizer.mask_token, top_k=1, synonyms=None)[:limit]
+    written = loss.reconstruct(rows["anchor"], rows["masked"])
+    columns = zip(rows["masked"], rows["phrase"], written, strict=True)
+    return [dict(zip(("masked", "phrase", "written"), row, strict=True)) for row in columns]
 
 
 def check_output(output: str | Path, *, resume: bool = False) -> Path:
@@ -396,6 +483,7 @@ def train(
         "columns": chosen,
         "settings": asdict(settings),
         "loss": loss.get_config_dict(),
+        "loss_keywords": loss_keywords or {},
         "seed": seed,
         "bf16": arguments.bf16,
         "steps": trainer.state.global_step,

@@ -4,7 +4,7 @@ from .columns import paser_columns
 from .noise import delete_words, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .synonyms import SynonymReplacer
-from .text import read_sentences
+from .text import read_sentences, read_triplets
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
@@ -18,5 +18,6 @@ __all__ = [
     "paser_columns",
     "rank_phrases",
     "read_sentences",
+    "read_triplets",
     "swap_words",
 ]

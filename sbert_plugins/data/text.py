@@ -60,6 +60,50 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
     return Dataset.from_dict({"anchor": sentences})
 
 
+def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
+    """Read triplets into a dataset with the columns ``anchor``, ``positive`` and ``negative`` (a hard negative).
+
+    Args:
+        source: A tab-separated text file without header (``.tsv``, ``.tsv.gz``) whose last three fields are the triplet; a
+            parquet, csv or jsonl file with the three columns; or the name of a dataset on the Hugging Face Hub that has
+            them, in a configuration ``triplet`` if it has several.
+        limit: Keep the first ``limit`` triplets.
+
+    Raises:
+        FileNotFoundError: If ``source`` is neither a file nor a Hub dataset within reach.
+        ValueError: If a line has fewer than three fields (with file and line), a column is missing, or nothing is left.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}.")
+    path = Path(source)
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    names = ["anchor", "positive", "negative"]
+    if path.is_file() and suffix not in _TABULAR:
+        rows = []
+        for number, line in enumerate(_lines_of(path), start=1):
+            fields = [field.strip() for field in line.rstrip("\r\n").split("\t")][-3:]
+            if len(fields) < 3 or not all(fields):
+                raise ValueError(
+                    f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
+                )
+            rows.append(fields)
+            if len(rows) == limit:
+                break
+        if not rows:
+            raise ValueError(f"{path} must hold at least one triplet, got an empty file.")
+        return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    if path.is_file():
+        table = load_dataset(_TABULAR[suffix], data_files=str(path), split="train")
+    else:
+        table = _load_from_hub(str(source), "triplet")
+    if missing := set(names) - set(table.column_names):
+        raise ValueError(
+            f"{source} must have the columns {', '.join(names)}, lacks {', '.join(sorted(missing))}. "
+            f"It has: {', '.join(table.column_names)}."
+        )
+    return table.select_columns(names).select(range(min(len(table), limit or len(table))))
+
+
 def _lines_of(path: Path) -> Iterator[str]:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as lines:
@@ -100,9 +144,9 @@ def _column_of(table: Dataset, column: str | None, source: str) -> list[str | No
     return table[column][:]
 
 
-def _load_from_hub(name: str) -> Dataset:
+def _load_from_hub(name: str, configuration: str | None = None) -> Dataset:
     try:
-        return load_dataset(name, split="train")
+        return load_dataset(name, configuration, split="train")
     except Exception as error:
         raise FileNotFoundError(
             f"{name} is neither a file here nor a dataset within reach on the Hugging Face Hub "

@@ -2,5 +2,6 @@
 
 from .arccse import ArcCSELoss
 from .paser import PaSeRLoss
+from .weighted_sum import WeightedSumLoss
 
-__all__ = ["ArcCSELoss", "PaSeRLoss"]
+__all__ = ["ArcCSELoss", "PaSeRLoss", "WeightedSumLoss"]

@@ -276,13 +276,13 @@ class TestOverfit:
         torch.manual_seed(0)
         for parameter in model.parameters():
             if parameter.ndim > 1:
-                torch.nn.init.normal_(parameter, std=0.1)
-        loss = build(model, mlm_weight=0, decoder_dropout=0.0)
+                torch.nn.init.normal_(parameter, std=0.05)
+        loss = build(model, mlm_weight=0, decoder_layers=1, decoder_dropout=0.0)
         rows = {name: values[:32] for name, values in rows_of(project_text()[:40]).items()}
         optimizer = torch.optim.AdamW(loss.parameters(), lr=3e-3)
         model.train()
         columns = batch(model, rows)
-        for _ in range(100):
+        for _ in range(80):
             optimizer.zero_grad()
             loss(columns)["generative"].backward()
             optimizer.step()

@@ -1,0 +1,124 @@
+"""Several losses on one dataset, as one loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+
+class WeightedSumLoss(nn.Module):
+    r"""A weighted sum of losses that read the same batches: the vehicle of supervised PaSeR (eq. 5) and of any other mix.
+
+    .. math:: L = \sum_k w_k L_k
+
+    Each loss makes its own passes over the columns that it reads. sentence-transformers trains several losses on several
+    datasets in turn; this is several losses on one dataset, at once.
+
+    Inputs:
+        +---------------------------------------------+------------------------------+
+        | Columns                                     | Labels                       |
+        +=============================================+==============================+
+        | any; each loss reads those that it is given | handed to every loss         |
+        +---------------------------------------------+------------------------------+
+
+    Returns from ``forward``: a dict with the weighted terms of each loss, ``"name/term"`` for a loss that returns a dict and
+    ``"name"`` for one that returns a tensor, to be summed. ``diagnostics`` collects the losses' own as ``"name/key"``.
+
+    Args:
+        model: The encoder that all the losses train.
+        losses: A dict from a name to (loss, weight) or (loss, weight, columns). ``columns`` are the indices of the dataset's
+            columns that this loss reads, in its order, from 0; without them it reads all. Losses take columns by their
+            place: a ranking loss would take every further text for a hard negative.
+
+    Raises:
+        ValueError: Without a loss, on a name that is empty or holds a dot or slash, a weight that is not a finite number above
+            0, a loss built around another model, indices that are no columns, and a batch with fewer columns.
+
+    Relations:
+        - ``recipes.PASER_SUPERVISED`` is this over ``MultipleNegativesRankingLoss`` and :class:`PaSeRLoss`.
+        - With one loss and weight 1 it is that loss.
+
+    Deviations:
+        No paper's: eq. 5 of PaSeR is one use.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> from sbert_plugins import losses
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> ranking, phrases = MultipleNegativesRankingLoss(model), losses.PaSeRLoss(model, mlm_weight=0)
+        >>> loss = losses.WeightedSumLoss(  # columns: anchor, positive, negative, masked, phrase
+        ...     model, {"contrastive": (ranking, 1.0, [0, 1, 2]), "paser": (phrases, 0.1, [0, 3, 4])}
+        ... )
+    """
+
+    def __init__(self, model: SentenceTransformer, losses: Mapping[str, Sequence[Any]]) -> None:
+        super().__init__()
+        if not losses:
+            raise ValueError("losses must hold at least one loss, got none.")
+        self.model = model
+        self.losses = nn.ModuleDict()
+        self.weights: dict[str, float] = {}
+        self.columns: dict[str, list[int] | None] = {}
+        for name, entry in losses.items():
+            if not isinstance(name, str) or not name or "." in name or "/" in name:
+                raise ValueError(f"the name of a loss must be a word without dot or slash, got {name!r}.")
+            if not isinstance(entry, Sequence) or len(entry) not in (2, 3):
+                raise ValueError(f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), got {entry!r}.")
+            loss, weight, columns = (*entry, None)[:3]
+            if not isinstance(loss, nn.Module) or getattr(loss, "model", None) is not model:
+                raise ValueError(f"losses[{name!r}] must be a loss around the same model, got {type(loss).__name__}.")
+            if not 0 < weight < math.inf:
+                raise ValueError(
+                    f"the weight of losses[{name!r}] must be a number above 0, got {weight}: leave a loss out at 0."
+                )
+            if columns is not None and (not columns or not all(type(i) is int and i >= 0 for i in columns)):
+                raise ValueError(f"the columns of losses[{name!r}] must be indices from 0, got {columns!r}.")
+            self.losses[name] = loss
+            self.weights[name] = weight
+            self.columns[name] = None if columns is None else list(columns)
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Compute the weighted terms of all losses on one batch."""
+        features = list(sentence_features)
+        terms: dict[str, Tensor] = {}
+        for name, loss in self.losses.items():
+            indices = range(len(features)) if self.columns[name] is None else self.columns[name]
+            if max(indices, default=0) >= len(features):
+                raise ValueError(
+                    f"losses[{name!r}] reads the columns {list(indices)}, got a batch with {len(features)}, the last of which "
+                    f"is {len(features) - 1}."
+                )
+            # Copies for each loss: the model writes its outputs into the dicts that it is given.
+            value = loss([dict(features[i]) for i in indices], labels)
+            parts = {f"{name}/{term}": part for term, part in value.items()} if isinstance(value, dict) else {name: value}
+            terms |= {term: self.weights[name] * part for term, part in parts.items()}
+        return terms
+
+    @property
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Detached scalars of the losses that have any."""
+        found = {name: getattr(loss, "diagnostics", {}) for name, loss in self.losses.items()}
+        return {f"{name}/{key}": value for name, values in found.items() for key, value in values.items()}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows, those of the losses among them."""
+        return {
+            name: {
+                "loss": type(loss).__name__,
+                "weight": self.weights[name],
+                "columns": self.columns[name],
+                "settings": loss.get_config_dict() if hasattr(loss, "get_config_dict") else {},
+            }
+            for name, loss in self.losses.items()
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entries of the losses, each once."""
+        entries = [loss.citation.strip() for loss in self.losses.values() if getattr(loss, "citation", None)]
+        return "\n\n".join(dict.fromkeys(entries)) + "\n"

@@ -1,0 +1,136 @@
+import math
+
+import pytest
+import torch
+from encoders import SENTENCES
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from sbert_plugins import data, losses
+from sbert_plugins.training import load_loss_state, save_loss_state
+
+
+@pytest.fixture
+def encoder(tiny_encoder):
+    return tiny_encoder()
+
+
+def batch(model):
+    """anchor, positive, negative, masked, phrase"""
+    rows = data.paser_columns(SENTENCES, mask_token="<mask>", synonyms=None, top_k=1)[:]
+    columns = [rows["anchor"], rows["anchor"][::-1], rows["phrase"], rows["masked"], rows["phrase"]]
+    return [model.preprocess(column) for column in columns]
+
+
+def supervised(model, alpha=0.5):
+    phrases = losses.PaSeRLoss(model, mlm_weight=0, mlm_head="fresh", decoder_layers=1, decoder_heads=4)
+    ranking = MultipleNegativesRankingLoss(model)
+    return losses.WeightedSumLoss(model, {"contrastive": (ranking, 1.0, [0, 1, 2]), "paser": (phrases, alpha, [0, 3, 4])})
+
+
+class TestTerms:
+    def test_eq_5(self, encoder):
+        loss = supervised(encoder, alpha=0.25)
+        encoder.eval()
+        features = batch(encoder)
+        terms = loss([dict(column) for column in features])
+        assert list(terms) == ["contrastive", "paser/generative"]
+        contrastive = loss.losses["contrastive"]([dict(features[i]) for i in (0, 1, 2)], None)
+        generative = loss.losses["paser"]([features[i] for i in (0, 3, 4)])["generative"]
+        assert torch.allclose(terms["contrastive"], contrastive)
+        assert torch.allclose(terms["paser/generative"], 0.25 * generative)
+        assert set(loss.diagnostics) == {"paser/scored_share", "paser/token_accuracy"}
+
+    def test_one_loss_of_weight_one_is_that_loss(self, encoder):
+        arccse = losses.ArcCSELoss(encoder)
+        features = encoder.preprocess(SENTENCES)
+        torch.manual_seed(0)
+        alone = arccse([features])
+        torch.manual_seed(0)
+        summed = losses.WeightedSumLoss(encoder, {"arc": (arccse, 1)})([features])
+        assert {f"arc/{name}": value for name, value in alone.items()} == summed
+
+    def test_features_are_left_as_they_came(self, encoder):
+        features = batch(encoder)
+        keys = [set(column) for column in features]
+        supervised(encoder)(features)
+        assert [set(column) for column in features] == keys
+
+    def test_labels_reach_every_loss(self, encoder):
+        seen = []
+
+        class Labelled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = encoder
+
+            def forward(self, sentence_features, labels):
+                seen.append(labels)
+                return torch.zeros(())
+
+        mix = losses.WeightedSumLoss(encoder, {"a": (Labelled(), 1, [0]), "b": (Labelled(), 1, [0])})
+        assert mix([encoder.preprocess(SENTENCES)], "labels") == {"a": 0, "b": 0}
+        assert seen == ["labels", "labels"]
+        assert mix.citation.strip() == ""
+        assert mix.get_config_dict()["a"]["settings"] == {}
+
+
+def test_the_parts_are_found(encoder, tmp_path):
+    """Parameters, state and the nested ``model`` that a trainer wraps."""
+    loss = supervised(encoder)
+    names = {name.split(".")[0] for name, _ in loss.named_parameters()}
+    assert names == {"model", "losses"}
+    assert loss.losses["paser"].model is loss.model is loss.losses["contrastive"].model
+    save_loss_state(loss, encoder, tmp_path)
+    expected = loss.losses["paser"].decoder.norm.weight.detach().clone()
+    with torch.no_grad():
+        loss.losses["paser"].decoder.norm.weight.zero_()
+    load_loss_state(loss, encoder, tmp_path)
+    assert torch.equal(loss.losses["paser"].decoder.norm.weight, expected)
+
+
+def test_card(encoder):
+    loss = supervised(encoder)
+    assert "wu-zhao-2022" in loss.citation
+    assert loss.citation.count("@") == 2
+    config = loss.get_config_dict()
+    assert config["contrastive"] | {"settings": {}} == {
+        "loss": "MultipleNegativesRankingLoss",
+        "weight": 1.0,
+        "columns": [0, 1, 2],
+        "settings": {},
+    }
+    assert config["paser"]["settings"]["mlm_weight"] == 0
+
+
+class TestBadInput:
+    def test_no_loss(self, encoder):
+        with pytest.raises(ValueError, match="at least one loss, got none"):
+            losses.WeightedSumLoss(encoder, {})
+
+    @pytest.mark.parametrize("name", ["", "a.b", "a/b", 3])
+    def test_names(self, encoder, name):
+        with pytest.raises(ValueError, match="must be a word without dot or slash"):
+            losses.WeightedSumLoss(encoder, {name: (losses.ArcCSELoss(encoder), 1.0)})
+
+    @pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan])
+    def test_weights(self, encoder, weight):
+        with pytest.raises(ValueError, match=r"the weight of losses\['a'\] must be a number above 0"):
+            losses.WeightedSumLoss(encoder, {"a": (losses.ArcCSELoss(encoder), weight)})
+
+    @pytest.mark.parametrize("columns", [[], [-1], ["anchor"], [0.0], [True]])
+    def test_columns(self, encoder, columns):
+        with pytest.raises(ValueError, match=r"the columns of losses\['a'\] must be indices from 0"):
+            losses.WeightedSumLoss(encoder, {"a": (losses.ArcCSELoss(encoder), 1.0, columns)})
+
+    @pytest.mark.parametrize("entry", [1.0, (1.0,), "ab"])
+    def test_entries(self, encoder, entry):
+        with pytest.raises(ValueError, match=r"losses\['a'\] must be"):
+            losses.WeightedSumLoss(encoder, {"a": entry})
+
+    def test_another_model(self, encoder, tiny_encoder):
+        with pytest.raises(ValueError, match=r"losses\['a'\] must be a loss around the same model, got ArcCSELoss"):
+            losses.WeightedSumLoss(encoder, {"a": (losses.ArcCSELoss(tiny_encoder()), 1.0)})
+
+    def test_a_batch_with_fewer_columns(self, encoder):
+        with pytest.raises(ValueError, match=r"losses\['paser'\] reads the columns \[0, 3, 4\], got a batch with 3"):
+            supervised(encoder)(batch(encoder)[:3])
