@@ -23,9 +23,7 @@ SEED = 42
 # Four layers of MiniLM, which needs no network. Online: SentenceTransformer("bert-base-uncased").
 model = recipes.offline_encoder(max_seq_length=MAX_SEQ_LENGTH)
 sentences = data.read_sentences(recipes.offline_sentences_path(), limit=SENTENCES)
-train_dataset = data.paser_columns(
-    sentences, mask_token=model.tokenizer.mask_token, top_k=TOP_K, synonyms=SYNONYMS, seed=SEED
-)
+train_dataset = data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, top_k=TOP_K, synonyms=SYNONYMS, seed=SEED)
 # MiniLM was published without its language model's head; bert-base-uncased has one, which is then found by itself.
 loss = losses.PaSeRLoss(model, decoder_layers=DECODER_LAYERS, mlm_head="fresh", mlm_weight=0)
 
@@ -53,6 +51,7 @@ after = evaluator(model)["graded_spearman_cosine"]
 
 model.save_pretrained(f"{OUTPUT}/model")
 rows = train_dataset[:5]
-for masked, phrase, written in zip(rows["masked"], rows["phrase"], loss.reconstruct(rows["anchor"], rows["masked"]), strict=True):
+written_phrases = loss.reconstruct(rows["anchor"], rows["masked"])
+for masked, phrase, written in zip(rows["masked"], rows["phrase"], written_phrases, strict=True):
     print(f"{masked}\n    hidden: {phrase}    written: {written}")
 print(f"Graded pairs, Spearman x 100: {100 * before:.2f} before, {100 * after:.2f} after. Model: {OUTPUT}/model")

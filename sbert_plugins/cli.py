@@ -53,7 +53,8 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "train",
         help="train an encoder on sentences with a method's recipe",
         description="Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain "
-        "sentence-transformers), loss/ (what the loss owns), checkpoints/ and results.json. Where --data-dir is set, STS-B dev selects the checkpoint.",
+        "sentence-transformers), loss/ (what the loss owns), checkpoints/ and results.json. Where --data-dir is set, STS-B "
+        "dev selects the checkpoint.",
     )
     train.add_argument("method", choices=list(recipes.RECIPES), metavar="METHOD", help=", ".join(recipes.RECIPES))
     train.add_argument(

@@ -64,6 +64,34 @@ def test_data_dir_adds_sts_b_dev(text, encoder, data_dir_with_dev, tmp_path, cap
     assert "eval_stsb-dev_spearman_cosine" in printed
 
 
+def test_paser_from_raw_text_to_its_reconstructions(text, encoder, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert cli.main(["train", "paser", str(text), "--model", encoder, "--output", str(output), *QUICK]) == 0
+    printed = capsys.readouterr().out
+    assert "Training PaSeR on 30 sentences" in printed
+    assert "generative" in printed
+    assert cli.main(["evaluate", str(output / "model"), "--reconstruct", str(text), "--limit", "4"]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert lines[0].split() == ["masked", "hidden", "written"]
+    assert len(lines) == 5
+    assert all("<mask>" in line for line in lines[1:])
+    assert cli.main(["evaluate", encoder, "--reconstruct", str(text)]) == 2
+    assert "must be the output of a training" in capsys.readouterr().err
+
+
+def test_supervised_paser_from_triplets(encoder, tmp_path, capsys):
+    rows = project_text()[:30]
+    path = tmp_path / "triplets.tsv"
+    path.write_text(
+        "".join(f"mnli\t{a}\t{b}\t{c}\n" for a, b, c in zip(rows, rows[1:], rows[2:], strict=False)), encoding="utf-8"
+    )
+    arguments = ["train", "paser-supervised", str(path), "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
+    assert cli.main(arguments) == 0
+    assert "paser/generative" in capsys.readouterr().out
+    assert cli.main(["train", "paser-supervised", "--offline", "--output", str(tmp_path / "other")]) == 2
+    assert "reads triplets, and none ship with the package" in capsys.readouterr().err
+
+
 @pytest.fixture
 def data_dir_with_dev(tmp_path):
     folder = tmp_path / "data" / "sts"

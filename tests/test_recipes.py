@@ -1,18 +1,27 @@
 import json
 
 import pytest
+import torch
 from datasets import Dataset
 from encoders import project_text
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import evaluation, recipes, training
+from sbert_plugins import data, evaluation, losses, recipes, training
 
 QUICK = {"max_steps": 4, "batch_size": 8, "eval_steps": 2}
 
 
 def anchors(count):
     return Dataset.from_dict({"anchor": project_text()[:count]})
+
+
+def texts(method, count):
+    """What a person hands over: sentences, or triplets."""
+    if recipes.RECIPES[method].reads == "sentences":
+        return anchors(count)
+    text = project_text()
+    return Dataset.from_dict({"anchor": text[:count], "positive": text[1 : count + 1], "negative": text[2 : count + 2]})
 
 
 def quick(**changes):
@@ -31,14 +40,10 @@ class TestTrain:
         model = tiny_encoder()
         before = model.encode("A dog runs.")
         results = recipes.train(
-            method, anchors(40), model, output=tmp_path / "run", settings=quick(), dev=dev, probes={"probe": dev}
+            method, texts(method, 40), model, output=tmp_path / "run", settings=quick(), dev=dev, probes={"probe": dev}
         )
-        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-            "checkpoints",
-            "model",
-            "results.json",
-            "run.json",
-        ]
+        names = ["checkpoints", "loss", "model", "results.json", "run.json"]
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
         assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8")) == json.loads(json.dumps(results))
         assert set(results["before"]) == set(results["after"]) == {"probe", "STS-B dev"}
         assert results["before"]["probe"] == results["before"]["STS-B dev"]
@@ -47,17 +52,31 @@ class TestTrain:
         assert (saved.encode("A dog runs.") == model.encode("A dog runs.")).all()
         assert not (before == model.encode("A dog runs.")).all()
 
+    def test_the_loss_is_kept_beside_the_model(self, method, tiny_encoder, tmp_path):
+        trained = []
+        build = recipes.build_loss
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(recipes, "build_loss", lambda *a, **k: trained.append(build(*a, **k)) or trained[-1])
+            recipes.train(method, texts(method, 20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1))
+        loss = recipes.load_loss(tmp_path / "run", SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu"))
+        expected = trained[0].state_dict()
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in loss.state_dict().items())
+
     def test_every_term_is_logged(self, method, tiny_encoder, tmp_path):
-        results = recipes.train(method, anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
+        results = recipes.train(method, texts(method, 40), tiny_encoder(), output=tmp_path / "run", settings=quick())
         logged = set().union(*results["log"])
-        terms = {"arccse": {"arccon", "triplet"}}[method]
+        terms = {
+            "arccse": {"arccon", "triplet"},
+            "paser": {"generative", "mlm"},
+            "paser-supervised": {"contrastive", "paser/generative"},
+        }[method]
         assert terms <= logged
 
     def test_the_same_seed_gives_the_same_model(self, method, tiny_encoder, tmp_path):
         vectors = []
         for run, seed in enumerate((1, 1, 2)):
             model = tiny_encoder()
-            recipes.train(method, anchors(40), model, output=tmp_path / str(run), settings=quick(), seed=seed)
+            recipes.train(method, texts(method, 40), model, output=tmp_path / str(run), settings=quick(), seed=seed)
             vectors.append(model.encode("A dog runs."))
         assert (vectors[0] == vectors[1]).all()
         assert not (vectors[0] == vectors[2]).all()
@@ -66,7 +85,7 @@ class TestTrain:
         """The model that is saved is the best of the evaluated ones, not the last."""
         results = recipes.train(
             method,
-            anchors(80),
+            texts(method, 80),
             tiny_encoder(),
             output=tmp_path / "run",
             settings=quick(max_steps=8, learning_rate=1e-2),
@@ -212,3 +231,60 @@ def test_arccse_settings_are_the_papers():
 def test_bf16_on_a_cpu(tiny_encoder, tmp_path):
     results = recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), bf16=True)
     assert results["bf16"] is True
+
+
+class TestPaSeR:
+    def test_settings_are_the_papers(self):
+        settings = recipes.PASER.settings
+        assert (settings.learning_rate, settings.batch_size, settings.epochs) == (3e-5, 64, 5)
+        assert (settings.max_seq_length, settings.pooling, settings.eval_steps) == (32, "cls", 125)
+
+    def test_rows_with_synonyms(self, wordnet, tiny_encoder):
+        rows, chosen = recipes.paser_rows(anchors(30), tiny_encoder(), seed=1)
+        assert chosen == {"extractor": "rake", "top_k": 3, "synonyms": 0.5}
+        assert rows.column_names == ["anchor", "masked", "phrase"]
+        assert not set(rows["anchor"]) <= set(anchors(30)["anchor"])
+
+    def test_rows_without_wordnet_say_what_that_costs(self, monkeypatch, tiny_encoder, caplog):
+        monkeypatch.setattr("nltk.data.path", [])
+        rows, chosen = recipes.paser_rows(anchors(30), tiny_encoder(), seed=1)
+        assert chosen["synonyms"] is None
+        assert "Training WITHOUT synonyms" in caplog.text
+        assert "nltk.download('wordnet')" in caplog.text
+        assert set(rows["anchor"]) <= set(anchors(30)["anchor"])
+
+    def test_its_own_columns_are_taken_as_they_are(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        rows = data.paser_columns(anchors(30)["anchor"][:], mask_token="<mask>", top_k=1, synonyms=None)
+        results = recipes.train("paser", rows, model, output=tmp_path / "run", settings=quick())
+        assert (results["rows"], results["columns"]) == (len(rows), {})
+
+    def test_supervised_rows_keep_every_triplet(self, tiny_encoder):
+        triplets = texts("paser-supervised", 30)
+        rows, _ = recipes.paser_supervised_rows(triplets, tiny_encoder(), seed=1)
+        assert rows.column_names == ["anchor", "positive", "negative", "masked", "phrase"]
+        assert rows.select_columns(triplets.column_names).to_dict() == triplets.to_dict()
+
+    def test_supervised_loss_is_eq_5(self, tiny_encoder):
+        loss = recipes.paser_supervised_loss(tiny_encoder(), alpha=0.3, mlm_head="fresh")
+        assert isinstance(loss, losses.WeightedSumLoss)
+        assert loss.weights == {"contrastive": 1.0, "paser": 0.3}
+        assert loss.columns == {"contrastive": [0, 1, 2], "paser": [0, 3, 4]}
+        assert loss.losses["contrastive"].scale == 20
+        assert loss.losses["paser"].mlm_weight == 0
+
+    @pytest.mark.parametrize("method", ["paser", "paser-supervised"])
+    def test_reconstructions(self, method, tiny_encoder, tmp_path):
+        recipes.train(method, texts(method, 20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1))
+        model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+        table = recipes.reconstructions(tmp_path / "run", model, anchors(20), limit=5)
+        assert len(table) == 5
+        assert all(set(row) == {"masked", "phrase", "written"} and "<mask>" in row["masked"] for row in table)
+
+    def test_reconstructions_of_another_method(self, tiny_encoder, tmp_path):
+        recipes.train("arccse", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1))
+        model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+        with pytest.raises(ValueError, match="must be a training of paser or paser-supervised, got ArcCSELoss"):
+            recipes.reconstructions(tmp_path / "run", model, anchors(5))
+        with pytest.raises(ValueError, match="must be the output of a training"):
+            recipes.reconstructions(tmp_path, model, anchors(5))

@@ -11,7 +11,15 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import MLMHead, PhraseDecoder, TokenRoles, dropout_off, mlm_mask, warn_unless_kept
+from sbert_plugins.modules import (
+    MLMHead,
+    PhraseDecoder,
+    TokenRoles,
+    dropout_off,
+    mlm_mask,
+    warn_unless_kept,
+    without_ddp,
+)
 
 
 class PaSeRLoss(nn.Module):
@@ -209,7 +217,8 @@ class PaSeRLoss(nn.Module):
         """Return the sentence vectors of each batch and the token embeddings of the last, from one forward if possible."""
         merged = merge_feature_batches(batches)
         if merged is None:
-            outputs = [self.model(batch) for batch in batches]
+            encoders = [self.model] + [without_ddp(self.model)] * (len(batches) - 1)
+            outputs = [encoder(batch) for encoder, batch in zip(encoders, batches, strict=True)]
             return [output["sentence_embedding"] for output in outputs], outputs[-1]["token_embeddings"]
         output = self.model(merged)
         rows = len(output["sentence_embedding"]) // len(batches)

@@ -4,7 +4,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from sbert_plugins.data import read_sentences
+from sbert_plugins.data import read_sentences, read_triplets
 
 LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
 
@@ -113,3 +113,53 @@ class TestBadInput:
     def test_limit(self, tmp_path):
         with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
             read_sentences(tmp_path, limit=0)
+
+
+class TestTriplets:
+    ROWS = [["a dog", "an animal", "a cat"], ["rain", "wet weather", "sun"]]  # noqa: RUF012
+
+    @pytest.mark.parametrize("prefix", ["", "snli\t"])
+    def test_tab_separated(self, tmp_path, prefix):
+        path = tmp_path / "triplets.tsv"
+        path.write_text("".join(prefix + "\t".join(row) + "\n" for row in self.ROWS), encoding="utf-8")
+        triplets = read_triplets(path)
+        assert triplets.column_names == ["anchor", "positive", "negative"]
+        assert [list(row.values()) for row in triplets] == self.ROWS
+        assert len(read_triplets(path, limit=1)) == 1
+
+    def test_real_file(self, data_dir):
+        triplets = read_triplets(data_dir / "nli" / "nli_triplets.tsv.gz")
+        assert len(triplets) == 14_460
+
+    def test_table(self, tmp_path):
+        path = tmp_path / "triplets.jsonl"
+        Dataset.from_dict({"negative": ["n"], "anchor": ["a"], "positive": ["p"], "x": [1]}).to_json(str(path))
+        assert read_triplets(path)[0] == {"anchor": "a", "positive": "p", "negative": "n"}
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("a\tb\n", "line 1: expected tab-separated anchor, positive and negative, got 'a\\\\tb'"),
+            ("a\tb\tc\na\t\tc\n", "line 2: expected"),
+            ("", "must hold at least one triplet"),
+        ],
+    )
+    def test_bad_lines(self, tmp_path, content, message):
+        path = tmp_path / "triplets.tsv"
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            read_triplets(path)
+
+    def test_missing_columns(self, tmp_path):
+        path = tmp_path / "triplets.csv"
+        path.write_text("anchor,positive\na,b\n")
+        with pytest.raises(ValueError, match="must have the columns anchor, positive, negative, lacks negative"):
+            read_triplets(path)
+
+    def test_limit(self, tmp_path):
+        with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+            read_triplets(tmp_path / "x.tsv", limit=0)
+
+    def test_neither_file_nor_hub(self):
+        with pytest.raises(FileNotFoundError, match="neither a file here nor a dataset within reach"):
+            read_triplets("nobody/nothing")

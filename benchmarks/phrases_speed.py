@@ -1,0 +1,109 @@
+"""Phrases and PaSeR's columns: sentences a second against rake-nltk as it comes, and memory on many sentences.
+
+    NLTK_DATA=... python benchmarks/phrases_speed.py
+
+Reads Wikipedia sentences from the data directory (``SBERT_PLUGINS_DATA``); NLTK needs its stop words and ``punkt_tab`` (what
+rake-nltk's defaults read) and WordNet. Everything is timed in this one run; the median of ``--repeats`` is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import datasets
+import rake_nltk
+from provenance import provenance
+
+from sbert_plugins import data
+
+TEXT = "corpus/wiki_sentences_1m.parquet"
+RESULT = Path(__file__).parent / "results" / "phrases_speed.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory", type=int, nargs="*", default=[20_000, 200_000, 1_000_000])
+    parser.add_argument("--measure-memory", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    path = Path(os.environ["SBERT_PLUGINS_DATA"]) / TEXT
+    if options.measure_memory:
+        print(peak_memory(path, options.measure_memory))
+        return
+    sentences = data.read_sentences(path, limit=options.sentences)["anchor"][:]
+    stock = rake_nltk.Rake()
+    rates: dict[str, list[float]] = {}
+    for _ in range(options.repeats):
+        for name, work in {
+            "rake-nltk, default settings": lambda: [stock.extract_keywords_from_text(sentence) for sentence in sentences],
+            "rank_phrases": lambda: [data.rank_phrases(sentence) for sentence in sentences],
+            "paser_columns, no synonyms, 1 process": lambda: columns(sentences, synonyms=None),
+            "paser_columns, no synonyms, 2 processes": lambda: columns(sentences, synonyms=None, num_proc=2),
+            "paser_columns, 1 process": lambda: columns(sentences),
+            "paser_columns, 2 processes": lambda: columns(sentences, num_proc=2),
+        }.items():
+            start = time.perf_counter()
+            work()
+            rates.setdefault(name, []).append(len(sentences) / (time.perf_counter() - start))
+            print(f"{name:40} {rates[name][-1]:10,.0f} sentences/s", flush=True)
+    record = {
+        "command": "python benchmarks/phrases_speed.py",
+        "text": f"{TEXT}, first {options.sentences:,}",
+        "sentences_per_second": {name: round(statistics.median(values)) for name, values in rates.items()},
+        "runs": {name: [round(value) for value in values] for name, values in rates.items()},
+        "peak_memory_mib_by_sentences": {count: _in_own_process(count) for count in options.memory},
+        **provenance(),
+    }
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(RESULT)
+
+
+def columns(sentences: list[str], **keywords: object) -> None:
+    """Make the columns in a cache of their own: nothing is found ready."""
+    datasets.disable_progress_bars()
+    with tempfile.TemporaryDirectory() as cache:
+        datasets.config.HF_DATASETS_CACHE = Path(cache)
+        data.paser_columns(sentences, mask_token="[MASK]", **keywords)
+
+
+def peak_memory(path: Path, count: int) -> int:
+    """Peak resident memory in MiB, less that of the interpreter with its imports, from a file to the finished columns."""
+    datasets.disable_progress_bars()
+    with tempfile.TemporaryDirectory() as cache:
+        datasets.config.HF_DATASETS_CACHE = Path(cache)
+        rows = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=cache).rename_column(
+            "text", "anchor"
+        )
+        before = _private_mib()
+        data.paser_columns(rows.select(range(count)), mask_token="[MASK]", synonyms=None)
+        return _private_mib() - before
+
+
+def _private_mib() -> int:
+    """Anonymous memory: pages of the memory-mapped files, which the system takes back at will, are not counted."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) // 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def _in_own_process(count: int) -> int:
+    command = [sys.executable, __file__, "--measure-memory", str(count)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(f"{count:,} sentences: {result.stdout.strip()} MiB", flush=True)
+    return int(result.stdout)
+
+
+if __name__ == "__main__":
+    main()
