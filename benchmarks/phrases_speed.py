@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -85,17 +85,24 @@ def peak_memory(path: Path, count: int) -> int:
         rows = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=cache).rename_column(
             "text", "anchor"
         )
-        before = _private_mib()
+        samples, done = [_private_mib()], threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.05):
+                samples.append(_private_mib())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
         data.paser_columns(rows.select(range(count)), mask_token="[MASK]", synonyms=None)
-        return _private_mib() - before
+        done.set()
+        watcher.join()
+        return max(samples) - samples[0]
 
 
 def _private_mib() -> int:
     """Anonymous memory: pages of the memory-mapped files, which the system takes back at will, are not counted."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) // 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:"))) // 1024
 
 
 def _in_own_process(count: int) -> int:

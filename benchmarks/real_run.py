@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--pooling", default="cls")
     parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--epochs", type=float, help="by default the recipe's")
+    parser.add_argument("--loss-learning-rate", type=float, help="of what the loss owns, by default the recipe's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
@@ -43,6 +44,7 @@ def main() -> None:
         pooling=options.pooling,
         max_seq_length=options.max_seq_length,
         epochs=options.epochs,
+        loss_learning_rate=options.loss_learning_rate,
     )
     before = suite(model)
     print("before", {task: round(score, 2) for task, score in before.items()}, flush=True)
@@ -67,8 +69,14 @@ def main() -> None:
     after = suite(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
-    given |= {"epochs": options.epochs} if options.epochs else {}
-    command = " ".join(["python benchmarks/real_run.py", options.method, *(f"--{key} {given[key]}" for key in given)])
+    given |= {"epochs": options.epochs, "loss-learning-rate": options.loss_learning_rate}
+    command = " ".join(
+        [
+            "python benchmarks/real_run.py",
+            options.method,
+            *(f"--{key} {given[key]}" for key in given if given[key] is not None),
+        ]
+    )
     record = {
         "command": command + " --bf16" * options.bf16,
         "encoder": options.encoder,

@@ -80,6 +80,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     settings.add_argument("--batch-size", type=int)
     settings.add_argument("--gradient-accumulation-steps", type=int)
     settings.add_argument("--learning-rate", type=float)
+    settings.add_argument("--loss-learning-rate", type=float, help="of what the loss owns: heads, decoders")
     settings.add_argument("--max-seq-length", type=int)
     settings.add_argument("--eval-steps", type=int)
     settings.add_argument("--sam-rho", type=float, help="radius of Sharpness-Aware Minimization, 0 for none")
@@ -151,6 +152,7 @@ def _train(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         gradient_accumulation_steps=options.gradient_accumulation_steps,
         learning_rate=options.learning_rate,
+        loss_learning_rate=options.loss_learning_rate,
         max_seq_length=options.max_seq_length,
         eval_steps=options.eval_steps,
         pooling=options.pooling,

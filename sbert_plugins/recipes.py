@@ -43,6 +43,7 @@ class Settings:
     max_steps: int = -1  # -1: by epochs
     group_by_length: bool = False  # batches of sentences of similar length
     sam_rho: float | None = None  # radius of Sharpness-Aware Minimization: two passes an update
+    loss_learning_rate: float | None = None  # of what the loss owns; None: the encoder's
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,7 @@ PASER = Recipe(
         pooling="mean",
         max_seq_length=32,
         eval_steps=20,
+        loss_learning_rate=1e-3,  # the decoder starts from random weights and has a few dozen updates
     ),
     prepare=paser_rows,
     reload={"mlm_head": "fresh"},  # the head's weights are part of the state
@@ -439,6 +441,7 @@ def train(
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps,
+        learning_rate_mapping={} if settings.loss_learning_rate is None else {r"^(?!model\.)": settings.loss_learning_rate},
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
         use_cpu=model.device.type == "cpu",
         bf16=model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,

@@ -233,6 +233,24 @@ def test_bf16_on_a_cpu(tiny_encoder, tmp_path):
     assert results["bf16"] is True
 
 
+def test_what_the_loss_owns_has_its_own_learning_rate(tiny_encoder, tmp_path, monkeypatch):
+    rates = {}
+
+    def train(trainer, **_):
+        trainer.create_optimizer()
+        names = {id(parameter): name for name, parameter in trainer.loss.named_parameters()}
+        groups = trainer.optimizer.param_groups
+        rates.update({names[id(p)]: group["lr"] for group in groups for p in group["params"] if p.requires_grad})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training.SentenceTransformerTrainer, "train", train)
+    settings = quick(learning_rate=1e-5, loss_learning_rate=1e-3)
+    with pytest.raises(KeyboardInterrupt):
+        recipes.train("paser", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=settings)
+    assert {rate for name, rate in rates.items() if name.startswith("model.")} == {1e-5}
+    assert {rate for name, rate in rates.items() if not name.startswith("model.")} == {1e-3}
+
+
 class TestPaSeR:
     def test_settings_are_the_papers(self):
         settings = recipes.PASER.settings
