@@ -67,10 +67,11 @@ class SynonymReplacer:
         if self._process != os.getpid():
             # Its open files may not be shared with a forked process: both would move the same reading position.
             self._reader, self._process = _open_wordnet(_find_wordnet(), os.getpid()), os.getpid()
-        names, forms = set(), {word}
-        for synset in self._reader.synsets(word):
-            forms.add(self._reader.morphy(word, synset.pos()) or word)
-            names.update(synset.lemma_names())
+        synsets = self._reader.synsets(word)
+        names = {name for synset in synsets for name in synset.lemma_names()}
+        # Adjective satellites ("s") are adjectives ("a") to the morphology.
+        parts_of_speech = {synset.pos().replace("s", "a") for synset in synsets}
+        forms = {word, *(self._reader.morphy(word, part) for part in parts_of_speech)}
         return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
 
     def __reduce__(self) -> tuple[Any, ...]:
