@@ -418,12 +418,10 @@ def train(
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     output = check_output(output, resume=resume)
-    rows, chosen = sentences, {}
-    if RECIPES[method].prepare and sentences.column_names != RECIPES[method].columns.split(", "):
-        rows, chosen = RECIPES[method].prepare(sentences, model, seed)
     run = {"method": method, "settings": asdict(settings), "seed": seed, "sentences": len(sentences)}
     if resume:
         _check_same_run(output, run)
+    rows, chosen = _rows_for(RECIPES[method], sentences, model, seed)
     set_seed(seed)
     loss = build_loss(method, model, **(loss_keywords or {}))
 
@@ -511,6 +509,12 @@ def _check_same_run(output: Path, run: dict[str, Any]) -> None:
     changed = [f"{key} {flat_before.get(key)} (now {value})" for key, value in flat.items() if flat_before.get(key) != value]
     if changed := [text for text in changed if not text.startswith("settings ")]:
         raise ValueError(f"{output} was begun with {', '.join(changed)}: resume with the same, or begin in another directory.")
+
+
+def _rows_for(recipe: Recipe, sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
+    if recipe.prepare is None or sentences.column_names == recipe.columns.split(", "):
+        return sentences, {}
+    return recipe.prepare(sentences, model, seed)
 
 
 def score(model: SentenceTransformer, pairs: ScoredPairs) -> float:
