@@ -25,6 +25,12 @@ transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 
 
+@pytest.fixture(autouse=True)
+def _seed():
+    """Each test draws the same whatever ran before it."""
+    transformers.set_seed(0)
+
+
 @pytest.fixture(scope="session")
 def tokenizers():
     return build_tokenizers()
