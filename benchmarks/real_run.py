@@ -64,8 +64,10 @@ def main() -> None:
         if hasattr(recipes.load_loss(Path(scratch) / "run", model), "reconstruct"):
             unseen = data.read_sentences(folder / options.text, limit=options.sentences + 20)
             unseen = unseen.select(range(options.sentences, options.sentences + 20))
-            written = {"reconstructions": recipes.reconstructions(Path(scratch) / "run", model, unseen)}
-            print(*written["reconstructions"], sep="\n", flush=True)
+            table = recipes.reconstructions(Path(scratch) / "run", model, unseen)
+            print(*table, sep="\n", flush=True)
+            # The phrases only: other people's sentences do not enter the record.
+            written = {"reconstructions": [{key: row[key] for key in ("phrase", "written")} for row in table]}
     after = suite(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
