@@ -1,0 +1,40 @@
+"""The papers' training settings, and one function that trains a plain sentence-transformers model with them.
+
+Each constant stands beside the sentence of the paper. Importing this package loads no torch, so that the command line can
+print its tables at once.
+"""
+
+from sbert_plugins.recipes.arccse import ARCCSE
+from sbert_plugins.recipes.encoders import build_encoder, graded_pairs, offline_encoder, offline_sentences_path
+from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
+from sbert_plugins.recipes.run import build_loss, check_output, load_loss, reconstructions, score, train
+from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
+
+DEFAULT_MODEL = "bert-base-uncased"
+DEFAULT_TEXT = ARCCSE.text
+
+__all__ = [
+    "ARCCSE",
+    "DEFAULT_MODEL",
+    "DEFAULT_TEXT",
+    "PASER",
+    "PASER_SUPERVISED",
+    "RECIPES",
+    "Recipe",
+    "Settings",
+    "build_encoder",
+    "build_loss",
+    "check_output",
+    "graded_pairs",
+    "load_loss",
+    "offline_encoder",
+    "offline_sentences_path",
+    "paser_rows",
+    "paser_supervised_loss",
+    "paser_supervised_rows",
+    "reconstructions",
+    "score",
+    "train",
+    "with_changes",
+]

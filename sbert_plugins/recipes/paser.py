@@ -1,0 +1,116 @@
+"""PaSeR's training settings, unsupervised and supervised, each beside the paper's sentence, and its columns from raw text."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins.recipes.settings import Recipe, Settings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+
+def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
+    """Make PaSeR's columns as the paper trained: the three best phrases by RAKE, synonym replacement on both copies."""
+    from sbert_plugins import data
+
+    synonyms = 0.5  # the ratio of the authors' released data; "SR is extremely effective" (section 4.5.2)
+    try:
+        data.SynonymReplacer(synonyms)
+    except FileNotFoundError as error:
+        logger.warning("Training WITHOUT synonyms, which cost the paper 4.8 points of STS-B (Table 4): %s", error)
+        synonyms = None
+    chosen = {"extractor": "rake", "top_k": 3, "synonyms": synonyms}  # "the top three phrases contribute the most"
+    return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
+
+
+def paser_supervised_rows(triplets: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
+    """Add the hidden best phrase of each anchor; the anchor itself stays as it is, for the contrastive term reads it too."""
+    from sbert_plugins import data
+
+    chosen = {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True}
+    return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
+
+
+def paser_supervised_loss(
+    model: SentenceTransformer, *, alpha: float = 0.1, temperature: float = 0.05, mlm_head: str | None = None
+) -> Any:
+    r"""Build PaSeR eq. 5: :math:`L = L_{contrastive} + \alpha L_{gen}`.
+
+    Args:
+        model: The encoder, best one that was trained without labels before: "We initialize the sentence encoder from the
+            best checkpoint of our unsupervised PaSeR".
+        alpha: :math:`\alpha`, "searched in our experiments"; neither paper nor code gives the value found.
+        temperature: Of the contrastive loss, SimCSE's.
+        mlm_head: As in :class:`losses.PaSeRLoss`.
+    """
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    from sbert_plugins import losses
+
+    contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
+    paser = losses.PaSeRLoss(model, mlm_weight=0, mlm_head=mlm_head)
+    return losses.WeightedSumLoss(model, {"contrastive": (contrastive, 1.0, [0, 1, 2]), "paser": (paser, alpha, [0, 3, 4])})
+
+
+PASER = Recipe(
+    method="paser",
+    name="PaSeR",
+    paper="Wu and Zhao, EMNLP 2022",
+    url="https://aclanthology.org/2022.emnlp-main.221",
+    loss="PaSeRLoss",
+    columns="anchor, masked, phrase",
+    equation="writes a hidden phrase from two sentence vectors (eq. 2-4)",
+    settings=Settings(
+        learning_rate=3e-5,  # "an initial learning rate of 3e-5"
+        batch_size=64,  # "The batch size is selected from [32, 64, 96]"; the official script has 64
+        gradient_accumulation_steps=1,
+        epochs=5,  # "train all versions for 5 epochs on the dataset": the seven STS tasks' texts, not a million sentences
+        pooling="cls",  # "we take the [CLS] representation as the sentence representation for most of the experiments"
+        max_seq_length=32,  # "we restrict the maximum sequence length to 32"
+        eval_steps=125,  # the official script's
+    ),
+    # The first four layers of MiniLM and 1,281 short sentences.
+    offline=Settings(
+        learning_rate=1e-4,
+        batch_size=64,
+        gradient_accumulation_steps=1,
+        epochs=1,
+        pooling="mean",
+        max_seq_length=32,
+        eval_steps=20,
+        loss_learning_rate=1e-3,  # the decoder starts from random weights and has a few dozen updates
+    ),
+    prepare=paser_rows,
+    reload={"mlm_head": "fresh"},  # the head's weights are part of the state
+)
+
+PASER_SUPERVISED = Recipe(
+    method="paser-supervised",
+    name="PaSeR, supervised",
+    paper="Wu and Zhao, EMNLP 2022",
+    url="https://aclanthology.org/2022.emnlp-main.221",
+    loss="WeightedSumLoss",
+    columns="anchor, positive, negative, masked, phrase",
+    equation="contrast with hard negatives + the hidden phrase (eq. 5)",
+    settings=Settings(
+        learning_rate=3e-5,  # "an initial learning rate of 3e-5"
+        batch_size=64,  # "The batch size is selected from [32, 64, 96]"
+        gradient_accumulation_steps=1,
+        epochs=3,  # the paper takes over "the contrastive learning framework of SimCSE", whose supervised runs have 3
+        pooling="cls",  # "we take the [CLS] representation as the sentence representation for most of the experiments"
+        max_seq_length=32,  # "we restrict the maximum sequence length to 32"
+        eval_steps=125,
+    ),
+    offline=replace(PASER.offline, learning_rate=3e-5),
+    prepare=paser_supervised_rows,
+    reads="triplets",
+    text="sentence-transformers/all-nli",  # "a combination of SNLI dataset (Bowman et al., 2015) and MNLI dataset"
+    build=paser_supervised_loss,
+    reload={"mlm_head": "fresh"},
+)

@@ -1,0 +1,54 @@
+"""What a recipe consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a method is trained. Everything that is not here is the host trainer's default."""
+
+    learning_rate: float
+    batch_size: int
+    gradient_accumulation_steps: int
+    epochs: float
+    pooling: str
+    max_seq_length: int | None  # None: the encoder's own
+    eval_steps: int
+    max_steps: int = -1  # -1: by epochs
+    group_by_length: bool = False  # batches of sentences of similar length
+    sam_rho: float | None = None  # radius of Sharpness-Aware Minimization: two passes an update
+    loss_learning_rate: float | None = None  # of what the loss owns; None: the encoder's
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method: where it comes from, what it reads and how it is trained."""
+
+    method: str
+    name: str
+    paper: str
+    url: str
+    loss: str
+    columns: str
+    equation: str
+    settings: Settings
+    offline: Settings
+    # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
+    prepare: Callable[[Dataset, SentenceTransformer, int], tuple[Dataset, dict[str, Any]]] | None = None
+    reads: str = "sentences"  # or "triplets": anchor, positive, negative
+    text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
+    build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
+    reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
+
+
+def with_changes(settings: Settings, **changes: Any) -> Settings:
+    """Return ``settings`` with the changes that are not None."""
+    return replace(settings, **{name: value for name, value in changes.items() if value is not None})

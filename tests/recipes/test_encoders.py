@@ -1,0 +1,64 @@
+import pytest
+from encoders import project_text
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import recipes
+
+
+class TestEncoders:
+    def test_the_offline_encoder_is_cut_and_remembers_it(self, tmp_path):
+        model = recipes.offline_encoder(num_layers=2, device="cpu")
+        assert len(model[0].model.encoder.layer) == 2
+        model.save_pretrained(str(tmp_path))
+        again = SentenceTransformer(str(tmp_path), device="cpu")
+        assert (again.encode("A dog runs.") == model.encode("A dog runs.")).all()
+        assert "site-packages" not in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    def test_a_plain_transformer_gets_the_pooling(self, tiny_encoder, tmp_path, pooling):
+        tiny_encoder()[0].model.save_pretrained(tmp_path)
+        tiny_encoder().tokenizer.save_pretrained(tmp_path)
+        model = recipes.build_encoder(str(tmp_path), pooling=pooling, max_seq_length=16, device="cpu")
+        assert model[1].pooling_mode == pooling
+        assert model.max_seq_length == 16
+
+    def test_a_sentence_transformer_keeps_its_own(self, tiny_encoder, tmp_path):
+        tiny_encoder("bert", "mean").save_pretrained(str(tmp_path))
+        assert recipes.build_encoder(str(tmp_path), pooling="cls", device="cpu")[1].pooling_mode == "mean"
+
+    def test_layers_of_the_offline_encoder(self):
+        for layers in (0, 7):
+            with pytest.raises(ValueError, match=f"num_layers must be 1 to 6, the layers of MiniLM, got {layers}"):
+                recipes.offline_encoder(num_layers=layers)
+
+    def test_the_offline_package_is_missing(self, monkeypatch):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(ModuleNotFoundError, match=r'pip install "sbert-plugins\[offline\]"'):
+            recipes.offline_encoder()
+
+
+class TestProjectsText:
+    def test_graded_pairs(self):
+        pairs = recipes.graded_pairs()
+        assert [pairs.scores.count(score) for score in range(6)] == [60] * 6
+        sentences = [*pairs.sentences1, *pairs.sentences2]
+        assert len(set(sentences)) == len(sentences) == 720
+        assert not set(sentences) & set(project_text())
+
+    def test_word_overlap_does_not_give_the_score_away(self):
+        pairs = recipes.graded_pairs()
+        overlap = []
+        for first, second in zip(pairs.sentences1, pairs.sentences2, strict=True):
+            a, b = set(first.lower().split()), set(second.lower().split())
+            overlap.append(len(a & b) / len(a | b))
+        assert abs(spearmanr(overlap, pairs.scores).statistic) < 0.2
+
+    def test_an_embedder_agrees_with_the_grades(self, minilm):
+        """The whole of MiniLM 68.5, its first four layers 61.4."""
+        assert recipes.score(minilm, recipes.graded_pairs()) == pytest.approx(68.5, abs=0.1)
+
+    def test_sentences(self):
+        sentences = project_text()
+        assert len(set(sentences)) == len(sentences) == 1281
+        assert sum(len(sentence.split()) >= 25 for sentence in sentences) >= 150

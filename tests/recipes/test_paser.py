@@ -1,0 +1,62 @@
+import pytest
+from recipe_inputs import anchors, quick, texts
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import data, losses, recipes
+
+
+class TestPaSeR:
+    def test_settings_are_the_papers(self):
+        settings = recipes.PASER.settings
+        assert (settings.learning_rate, settings.batch_size, settings.epochs) == (3e-5, 64, 5)
+        assert (settings.max_seq_length, settings.pooling, settings.eval_steps) == (32, "cls", 125)
+
+    def test_rows_with_synonyms(self, wordnet, tiny_encoder):
+        rows, chosen = recipes.paser_rows(anchors(30), tiny_encoder(), seed=1)
+        assert chosen == {"extractor": "rake", "top_k": 3, "synonyms": 0.5}
+        assert rows.column_names == ["anchor", "masked", "phrase"]
+        assert not set(rows["anchor"]) <= set(anchors(30)["anchor"])
+
+    def test_rows_without_wordnet_say_what_that_costs(self, monkeypatch, tiny_encoder, caplog):
+        monkeypatch.setattr("nltk.data.path", [])
+        rows, chosen = recipes.paser_rows(anchors(30), tiny_encoder(), seed=1)
+        assert chosen["synonyms"] is None
+        assert "Training WITHOUT synonyms" in caplog.text
+        assert "nltk.download('wordnet')" in caplog.text
+        assert set(rows["anchor"]) <= set(anchors(30)["anchor"])
+
+    def test_its_own_columns_are_taken_as_they_are(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        rows = data.paser_columns(anchors(30)["anchor"][:], mask_token="<mask>", top_k=1, synonyms=None)
+        results = recipes.train("paser", rows, model, output=tmp_path / "run", settings=quick())
+        assert (results["rows"], results["columns"]) == (len(rows), {})
+
+    def test_supervised_rows_keep_every_triplet(self, tiny_encoder):
+        triplets = texts("paser-supervised", 30)
+        rows, _ = recipes.paser_supervised_rows(triplets, tiny_encoder(), seed=1)
+        assert rows.column_names == ["anchor", "positive", "negative", "masked", "phrase"]
+        assert rows.select_columns(triplets.column_names).to_dict() == triplets.to_dict()
+
+    def test_supervised_loss_is_eq_5(self, tiny_encoder):
+        loss = recipes.paser_supervised_loss(tiny_encoder(), alpha=0.3, mlm_head="fresh")
+        assert isinstance(loss, losses.WeightedSumLoss)
+        assert loss.weights == {"contrastive": 1.0, "paser": 0.3}
+        assert loss.columns == {"contrastive": [0, 1, 2], "paser": [0, 3, 4]}
+        assert loss.losses["contrastive"].scale == 20
+        assert loss.losses["paser"].mlm_weight == 0
+
+    @pytest.mark.parametrize("method", ["paser", "paser-supervised"])
+    def test_reconstructions(self, method, tiny_encoder, tmp_path):
+        recipes.train(method, texts(method, 20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1))
+        model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+        table = recipes.reconstructions(tmp_path / "run", model, anchors(20), limit=5)
+        assert len(table) == 5
+        assert all(set(row) == {"masked", "phrase", "written"} and "<mask>" in row["masked"] for row in table)
+
+    def test_reconstructions_of_another_method(self, tiny_encoder, tmp_path):
+        recipes.train("arccse", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1))
+        model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+        with pytest.raises(ValueError, match="must be a training of paser or paser-supervised, got ArcCSELoss"):
+            recipes.reconstructions(tmp_path / "run", model, anchors(5))
+        with pytest.raises(ValueError, match="must be the output of a training"):
+            recipes.reconstructions(tmp_path, model, anchors(5))
