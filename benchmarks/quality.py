@@ -3,8 +3,8 @@
     python benchmarks/quality.py --methods simcse arccse pt-bert --seeds 5
 
 A cell that has its json is not run again, so a grid that was killed continues. A method takes keywords of its loss after a
-colon: ``pt-bert:attend_to=pooled,momentum=0.99``. STS-B dev selects the checkpoint; the seven test tasks are looked at
-once, after training, and not at all with ``--dev-only`` (for screening). What encoders and texts stand for: ``benchmarks/README.md``.
+colon: ``pt-bert:attend_to=pooled,momentum=0.99``. STS-B dev selects the checkpoint. The seven test tasks are looked at once,
+after training; ``--dev-only``, for screening, leaves them out. Encoders and texts are described in ``benchmarks/README.md``.
 """
 
 from __future__ import annotations
