@@ -4,7 +4,7 @@ from .columns import paser_columns
 from .noise import delete_words, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .synonyms import SynonymReplacer
-from .text import read_sentences, read_triplets
+from .text import read_pairs, read_sentences, read_triplets
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
@@ -17,6 +17,7 @@ __all__ = [
     "locate_phrases",
     "paser_columns",
     "rank_phrases",
+    "read_pairs",
     "read_sentences",
     "read_triplets",
     "swap_words",
