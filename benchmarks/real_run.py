@@ -77,7 +77,7 @@ def main() -> None:
     after = suite(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
-    given |= {"pairs": options.pairs, "sentences": options.sentences if options.pairs else None}
+    given |= {"pairs": options.pairs, "sentences": None if options.sentences == 20_000 else options.sentences}
     given |= {"epochs": options.epochs, "loss-learning-rate": options.loss_learning_rate}
     command = " ".join(
         [
