@@ -5,6 +5,7 @@ from __future__ import annotations
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 from tokenizers import Tokenizer
+from tokenizers.normalizers import Replace, Sequence
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -20,7 +21,7 @@ def apply_mask_template(model: SentenceTransformer, template: str = "[X] means [
     Three stock parts do it: a tokenizer that adds the template as others add [CLS] and [SEP], ``WordWeights`` of 1 for the
     mask and 0 for all else, and mean pooling. So training, ``encode``, ``encode_query`` and ``encode_document`` see the
     template, and the saved model loads in sentence-transformers without this package. Truncation cuts the sentence, never
-    the template. A sentence that contains the mask token, or another special token, is read as text.
+    the template. A sentence that contains the mask token is read as text.
 
     Changed in place. A model that has this template already (a saved one, loaded to be trained further) keeps it, and the
     0-1 weights, which loading makes trainable, are frozen again: call this, or build ``DenoSentLoss``, before training it.
@@ -115,13 +116,13 @@ def _template_ids(tokenizer: PreTrainedTokenizerBase, template: str) -> tuple[li
     word = "a"
     start, end = (part.replace(_MASK, tokenizer.mask_token) for part in template.split(_SENTENCE))
     encoding = tokenizer(start + word + end, add_special_tokens=False, split_special_tokens=False, return_offsets_mapping=True)
-    first, last = len(start), len(start + word)
-    ids = list(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True))
-    before = [id for id, (_, stop) in ids if start and stop <= first]
-    after = [id for id, (begin, _) in ids if begin >= last]
-    if any(begin < first < stop or begin < last < stop for _, (begin, stop) in ids):
+    # A token may carry the space before its word.
+    edge, first, last = len(start.rstrip()), len(start), len(start + word)
+    places = list(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True))
+    if any(begin < edge <= first < stop or begin < last < stop for _, (begin, stop) in places):
         raise ValueError(f"the template's words run into the sentence, got {template!r}: put a space beside {_SENTENCE}.")
-    return before, after
+    before = [id for id, (begin, _) in places if begin < edge]
+    return before, [id for id, (_, stop) in places if stop > last]
 
 
 def _with_template(tokenizer: PreTrainedTokenizerBase, left: list[int], right: list[int]) -> PreTrainedTokenizerFast:
@@ -131,6 +132,12 @@ def _with_template(tokenizer: PreTrainedTokenizerBase, left: list[int], right: l
     single = [name for name in ("before", "$A", "after") if name in sides or name == "$A"]
     pieces = [{"id": name, "ids": ids, "tokens": [backend.id_to_token(id) for id in ids]} for name, ids in sides.items()]
     backend.post_processor = TemplateProcessing(single=single, special_tokens=pieces)
+    backend.encode_special_tokens = True
+    mask = tokenizer.mask_token
+    if tokenizer.mask_token_id in backend.encode(mask, add_special_tokens=False).ids:
+        # SentencePiece's Unigram has the mask among its pieces and finds it in plain text, too.
+        apart = Replace(mask, f"{mask[0]} {mask[1:]}")
+        backend.normalizer = apart if backend.normalizer is None else Sequence([backend.normalizer, apart])
     # Not the tokenizer's own class: BertTokenizer and its like build their post-processor anew when they are loaded.
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
