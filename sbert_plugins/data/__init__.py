@@ -1,5 +1,6 @@
 """Text in, text or datasets out. Knows nothing of models."""
 
+from .back_translation import back_translate
 from .columns import paser_columns
 from .noise import delete_words, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
@@ -12,6 +13,7 @@ __all__ = [
     "Phrase",
     "Rake",
     "SynonymReplacer",
+    "back_translate",
     "delete_words",
     "hide_phrase",
     "locate_phrases",

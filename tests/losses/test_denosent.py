@@ -260,14 +260,20 @@ class TestTable3:
 
 class TestOverfit:
     def test_the_vector_helps_the_decoder(self, tiny_encoder):
-        """Noise of 95 %: with the sentence's own vector twice as many tokens come back as with another's."""
-        model = apply_mask_template(tiny_encoder(hidden_size=64, intermediate_size=128))
-        loss = build(model, contrastive_weight=0, noise_dropout=0.95, decoder_layers=1, decoder_dropout=0.0)
-        optimizer = torch.optim.AdamW(loss.parameters(), lr=3e-3)
+        """Noise of 90 %: with the sentence's own vector three times as many tokens come back as with another's."""
+        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        model = apply_mask_template(tiny_encoder(hidden_size=64, intermediate_size=128, **no_dropout))
+        torch.manual_seed(0)
+        for parameter in model.transformers_model.parameters():
+            if parameter.ndim > 1:
+                torch.nn.init.normal_(parameter, std=0.05)
+        small = {"decoder_layers": 1, "decoder_feedforward": 128, "decoder_dropout": 0.0}
+        loss = build(model, contrastive_weight=0, noise_dropout=0.9, **small)
+        optimizer = torch.optim.AdamW(loss.parameters(), lr=5e-3)
         sentences = project_text()[:32]
         columns = batch(model, sentences, sentences)
         model.train()
-        for _ in range(100):
+        for _ in range(70):
             optimizer.zero_grad()
             loss(columns)["denoising"].backward()
             optimizer.step()
@@ -275,8 +281,8 @@ class TestOverfit:
         for vectors in (sentences, sentences[1:] + sentences[:1]):
             loss([columns[0], *batch(model, vectors)])
             shares.append(loss.diagnostics["token_accuracy"].item())
-        assert shares[0] > 0.5
-        assert shares[0] > 2 * shares[1]
+        assert shares[0] > 0.1
+        assert shares[0] > 3 * shares[1]
 
 
 class TestHostileInput:
