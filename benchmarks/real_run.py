@@ -9,11 +9,14 @@ the method's recipe. STS-B dev selects the checkpoint, the seven tasks are looke
 from __future__ import annotations
 
 import argparse
+import gzip
+import itertools
 import json
 import os
 import tempfile
 from pathlib import Path
 
+from datasets import Dataset
 from provenance import provenance
 
 from sbert_plugins import data, evaluation, recipes
@@ -26,6 +29,9 @@ def main() -> None:
     parser.add_argument("method", choices=list(recipes.RECIPES))
     parser.add_argument("--encoder", default="encoders/minilm-mlm", help="below the data directory, or a Hub name")
     parser.add_argument("--text", default="corpus/wiki_sentences_1m.parquet", help="below the data directory")
+    parser.add_argument(
+        "--pairs", help="instead of text: tab-separated, a sentence and its paraphrase; below the data directory"
+    )
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--pooling", default="cls")
     parser.add_argument("--max-seq-length", type=int, default=128)
@@ -51,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         results = recipes.train(
             options.method,
-            data.read_sentences(folder / options.text, limit=options.sentences),
+            read_text(folder, options),
             model,
             output=Path(scratch) / "run",
             settings=settings,
@@ -71,6 +77,7 @@ def main() -> None:
     after = suite(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
+    given |= {"pairs": options.pairs, "sentences": None if options.sentences == 20_000 else options.sentences}
     given |= {"epochs": options.epochs, "loss-learning-rate": options.loss_learning_rate}
     command = " ".join(
         [
@@ -82,7 +89,7 @@ def main() -> None:
     record = {
         "command": command + " --bf16" * options.bf16,
         "encoder": options.encoder,
-        "text": f"{options.text}, first {options.sentences:,}",
+        "text": f"{options.pairs or options.text}, first {results['sentences']:,}",
         "sts_before": before,
         "sts_after": after,
         **{key: value for key, value in results.items() if key not in ("python", "versions", "log")},
@@ -91,9 +98,18 @@ def main() -> None:
         **provenance(),
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"real_run_{options.method}_{options.pooling}_seed{options.seed}.json"
+    suffix = f"_{Path(options.pairs).name.split('.')[0]}" if options.pairs else ""
+    path = RESULTS / f"real_run_{options.method}_{options.pooling}{suffix}_seed{options.seed}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(path)
+
+
+def read_text(folder: Path, options: argparse.Namespace) -> Dataset:
+    if not options.pairs:
+        return data.read_sentences(folder / options.text, limit=options.sentences)
+    with gzip.open(folder / options.pairs, "rt", encoding="utf-8") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, options.sentences)]
+    return Dataset.from_dict({"anchor": [a for a, _ in rows], "paraphrase": [b for _, b in rows]})
 
 
 if __name__ == "__main__":

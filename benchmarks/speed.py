@@ -17,18 +17,19 @@ import time
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from provenance import ROOT, provenance
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import trange
 
 from sbert_plugins import functional, losses, recipes
-from sbert_plugins.modules import dropout_off
+from sbert_plugins.modules import DenoisingDecoder, dropout_off
 
 BATCH, LENGTH, LONG = 64, 32, 21
 PHRASE = 5  # tokens of a hidden phrase: what the three best of Wikipedia sentences have, and the two ends
-TARGETS = {"ArcCSE": 1.70, "ArcCSE with SAM": 3.40, "PaSeR": 1.95}
-OWN_FLOORS = {"ArcCSE": "ArcCSE floor", "PaSeR": "PaSeR floor"}
+TARGETS = {"ArcCSE": 1.70, "ArcCSE with SAM": 3.40, "PaSeR": 1.95, "DenoSent": 3.50}
+DENOSENT_LAYERS, DENOSENT_FEEDFORWARD = 16, 2048
 
 
 def batch(model: SentenceTransformer) -> dict[str, Tensor]:
@@ -152,6 +153,77 @@ def arccse(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[lis
     return list(loss.parameters()), lambda: sum(loss([dict(features)]).values())
 
 
+def denosent(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    loss = losses.DenoSentLoss(model, mlm_head="fresh")
+    loss.state_is_kept = True
+    return list(loss.parameters()), lambda: sum(loss([dict(features)]).values())
+
+
+def denosent_floor(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    """SimCSE's floor, sixteen layers of self-attention over the noisy sentence, the vocabulary at its tokens."""
+    encoder, size = model.transformers_model, model.get_embedding_dimension()
+    layer = nn.TransformerEncoderLayer(size, 1, DENOSENT_FEEDFORWARD, batch_first=True)
+    layers = nn.TransformerEncoder(layer, DENOSENT_LAYERS, enable_nested_tensor=False)
+    head = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size)).train()
+    targets = features["input_ids"][:, 1:-1]
+
+    def loss() -> Tensor:
+        first, second = model(stacked(features, 2))["sentence_embedding"].chunk(2)
+        with torch.no_grad():
+            embedded = encoder.embeddings(features["input_ids"])[:, 1:-1]
+        hidden = layers(F.dropout(embedded, 0.825) + second.unsqueeze(1)).flatten(0, 1)
+        logits = head(hidden) @ encoder.get_input_embeddings().weight.T
+        return functional.info_nce(first, second, temperature=0.03) + F.cross_entropy(logits, targets.flatten())
+
+    return [*model.parameters(), *layers.parameters(), *head.parameters()], loss
+
+
+def decoder_passes() -> dict[str, tuple[nn.Module, Callable[[], Tensor]]]:
+    """Sixteen layers over 64 sentences of 30 tokens and a memory of one vector: here, and with torch's own layers."""
+    own = DenoisingDecoder(384, noise_dropout=0.0)
+    layer = nn.TransformerDecoderLayer(384, 1, DENOSENT_FEEDFORWARD, batch_first=True)
+    theirs = nn.TransformerDecoder(layer, DENOSENT_LAYERS)
+    embedded, memory = torch.randn(BATCH, LENGTH - 2, 384), torch.randn(BATCH, 384, requires_grad=True)
+    seen = torch.ones(BATCH, LENGTH - 2, dtype=torch.bool)
+    return {
+        "here": (own, lambda: own(embedded, memory, seen).sum()),
+        "torch.nn.TransformerDecoder": (
+            theirs,
+            lambda: theirs(embedded, memory.unsqueeze(1), tgt_key_padding_mask=~seen).sum(),
+        ),
+    }
+
+
+def decoder_record(rounds: int) -> dict[str, dict[str, float]]:
+    """Seconds of a forward and backward in turns, parameters, and what the forward keeps for the backward."""
+    passes = decoder_passes()
+    times: dict[str, list[float]] = {name: [] for name in passes}
+    for _ in trange(1 + rounds, desc="decoders"):
+        for name, (module, forward) in passes.items():
+            start = time.perf_counter()
+            forward().backward()
+            times[name].append(time.perf_counter() - start)
+            module.zero_grad()
+    record = {}
+    for name, (module, forward) in passes.items():
+        kept: dict[int, int] = {}
+        own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+
+        def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            value = forward()
+        record[name] = {
+            "median_seconds": statistics.median(times[name][1:]),
+            "parameters": sum(parameter.numel() for parameter in module.parameters()),
+            "activations_mib": round(sum(size for place, size in kept.items() if place not in own) / 2**20, 1),
+        }
+        del value
+    return record
+
+
 def with_sam(build: Callable) -> Callable:
     def built(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
         parameters, loss = build(model, features)
@@ -182,6 +254,8 @@ def main() -> None:
     add("ArcCSE with SAM", with_sam(arccse))
     add("PaSeR floor", paser_floor)
     add("PaSeR", paser)
+    add("DenoSent floor", denosent_floor)
+    add("DenoSent", denosent)
 
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
@@ -199,7 +273,8 @@ def main() -> None:
         "rounds": options.rounds,
         "median_seconds": {name: statistics.median(values) for name, values in times.items()},
         "multiple_of_simcse_floor": {name: ratio(name, "SimCSE floor") for name in steps},
-        "multiple_of_own_floor": {name: ratio(name, floor) for name, floor in OWN_FLOORS.items()},
+        "multiple_of_own_floor": {name: ratio(name, f"{name} floor") for name in steps if f"{name} floor" in steps},
+        "denosent_decoder": decoder_record(options.rounds),
         "target": TARGETS,
         **provenance(),
     }
@@ -211,6 +286,8 @@ def main() -> None:
         print(f"{name:16}  {record['median_seconds'][name]:.3f} s  {multiple:.2f} x SimCSE floor{target}")
     for name, multiple in record["multiple_of_own_floor"].items():
         print(f"{name:16}  {multiple:.2f} x its own floor")
+    for name, values in record["denosent_decoder"].items():
+        print(f"16 decoder layers, {name}: {values}")
     print(path)
 
 

@@ -65,6 +65,12 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences). paser-supervised reads "
         "triplets: tab-separated anchor, positive and negative, or columns of these names",
     )
+    train.add_argument(
+        "--paraphrases",
+        metavar="FILE",
+        help="for denosent: a paraphrase of each sentence of TEXT, row by row, in any of the same formats "
+        "(data.back_translate makes them)",
+    )
     train.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
     train.add_argument("--limit", type=int, help="use the first LIMIT sentences")
     train.add_argument(
@@ -84,7 +90,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     settings.add_argument("--max-seq-length", type=int)
     settings.add_argument("--eval-steps", type=int)
     settings.add_argument("--sam-rho", type=float, help="radius of Sharpness-Aware Minimization, 0 for none")
-    settings.add_argument("--pooling", choices=["cls", "mean"], help="for a plain transformer")
+    settings.add_argument("--pooling", choices=["cls", "mean", "mask"], help="for a plain transformer; mask: in a template")
     settings.add_argument("--seed", type=int, default=42)
     settings.add_argument(
         "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
@@ -132,18 +138,23 @@ def _methods(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
+    recipe = recipes.RECIPES[options.method]
+    if options.paraphrases and "paraphrase" not in recipe.columns:
+        raise ValueError(f"--paraphrases is for denosent, got it with {recipe.method}, which reads {recipe.columns}.")
     recipes.check_output(options.output, resume=options.resume)
     _go_offline(options)
     from sbert_plugins import data, evaluation
 
-    recipe = recipes.RECIPES[options.method]
     if recipe.reads == "triplets":
         if options.offline and options.text is None:
             raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
         sentences = data.read_triplets(options.text or recipe.text, limit=options.limit)
     else:
         text = options.text or (recipes.offline_sentences_path() if options.offline else recipe.text)
-        sentences = data.read_sentences(text, column=options.column, limit=options.limit)
+        if options.paraphrases:
+            sentences = data.read_pairs(text, options.paraphrases, column=options.column, limit=options.limit)
+        else:
+            sentences = data.read_sentences(text, column=options.column, limit=options.limit)
     is_demo = options.offline and options.model is None
     settings = recipes.with_changes(
         recipe.offline if is_demo else recipe.settings,

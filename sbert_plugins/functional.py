@@ -24,11 +24,12 @@ __all__ = [
 
 
 def info_nce(anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, *, temperature: float) -> Tensor:
-    r"""InfoNCE (NT-Xent) with in-batch negatives: ArcCSE eq. 1, SimCSE eq. 1.
+    r"""InfoNCE (NT-Xent) with in-batch negatives: ArcCSE eq. 1, SimCSE eq. 1, DenoSent eq. 5.
 
     .. math:: -\frac{1}{B}\sum_i \log\frac{e^{\cos(h_i, h_i^*)/\tau}}{\sum_j e^{\cos(h_i, h_j^*)/\tau}}
 
-    The positive is part of the denominator, and :math:`j` runs over all positives and all ``negatives``. Equal to
+    The positive is part of the denominator (DenoSent prints it without), and :math:`j` runs over all positives and all
+    ``negatives``. Equal to
     sentence-transformers' ``MultipleNegativesRankingLoss`` with ``scale = 1 / temperature``.
 
     Args:
@@ -152,11 +153,11 @@ def decoding_signal(
 
 
 def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    r"""Mean negative log-likelihood of tokens: PaSeR eq. 3 (a phrase), and its masked language model.
+    r"""Mean negative log-likelihood of tokens: PaSeR eq. 3 (a phrase) and its masked language model, DenoSent eq. 4.
 
     .. math:: -\frac{1}{N}\sum_i \log P(t_i)
 
-    The paper's eq. 3 is the sum over one phrase's tokens; here all tokens of a batch weigh the same.
+    The papers' equations are sums over one phrase's or all sentences' tokens; here all tokens of a batch weigh the same.
 
     Args:
         logits: (N, V), at the scored positions only.

@@ -3,7 +3,7 @@
 from datasets import Dataset
 from encoders import SENTENCES, project_text
 
-from sbert_plugins import data, losses
+from sbert_plugins import data, losses, modules
 
 
 def _anchors(count):
@@ -15,8 +15,20 @@ def _phrases(count):
     return Dataset.from_dict(rows[:count])
 
 
+def _pairs(count):
+    rows = (SENTENCES + project_text())[: count + 1]
+    return Dataset.from_dict({"anchor": rows[:-1], "paraphrase": rows[1:]})
+
+
+def _denosent(model, **keywords):
+    small = {"decoder_layers": 2, "decoder_feedforward": 48, "mlm_head": "fresh"}
+    return losses.DenoSentLoss(model, **small, **keywords)
+
+
 # name -> (loss of a model, dataset of a number of rows)
 METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
+    "denosent": (_denosent, _anchors),
+    "denosent with paraphrases": (lambda model: _denosent(modules.apply_mask_template(model)), _pairs),
     "paser": (lambda model: losses.PaSeRLoss(model, decoder_layers=2, decoder_heads=4, mlm_head="fresh"), _phrases),
 }

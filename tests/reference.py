@@ -154,3 +154,26 @@ def phrase_decoder(word_embeddings, memory, weights, *, num_layers, num_heads):
         outer = np.array(inner) @ weights[f"{layer}.linear2.weight"].T + weights[f"{layer}.linear2.bias"]
         hidden = normed(f"{layer}.norm3", hidden + outer)
     return hidden
+
+
+def denoising_decoder(embedded, memory, weights, *, num_layers, num_heads, attended):
+    """DenoSent eq. 1 and 3 for one sentence: no causal mask, a softmax over a memory of length one, from a dict of arrays."""
+
+    def linear(name, rows):
+        return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def normed(name, rows):
+        return np.array([layer_norm(row, weights[f"{name}.weight"], weights[f"{name}.bias"]) for row in rows])
+
+    hidden = np.array(embedded)
+    for i in range(num_layers):
+        layer = f"layers.{i}"
+        queries, keys, values = np.split(linear(f"{layer}.self_in", hidden), 3, axis=1)
+        mixed = attention(queries, keys, values, num_heads, lambda i, j: attended[j])
+        hidden = normed(f"{layer}.norm1", hidden + linear(f"{layer}.self_out", mixed))
+        memory_values = linear(f"{layer}.memory_value", memory[None])
+        mixed = attention(hidden, memory[None], memory_values, num_heads, lambda i, j: True)
+        hidden = normed(f"{layer}.norm2", hidden + linear(f"{layer}.memory_out", mixed))
+        inner = np.maximum(linear(f"{layer}.linear1", hidden), 0.0)
+        hidden = normed(f"{layer}.norm3", hidden + linear(f"{layer}.linear2", inner))
+    return hidden

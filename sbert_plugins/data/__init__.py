@@ -1,10 +1,11 @@
 """Text in, text or datasets out. Knows nothing of models."""
 
+from .back_translation import back_translate
 from .columns import paser_columns
 from .noise import delete_words, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .synonyms import SynonymReplacer
-from .text import read_sentences, read_triplets
+from .text import read_pairs, read_sentences, read_triplets
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
@@ -12,11 +13,13 @@ __all__ = [
     "Phrase",
     "Rake",
     "SynonymReplacer",
+    "back_translate",
     "delete_words",
     "hide_phrase",
     "locate_phrases",
     "paser_columns",
     "rank_phrases",
+    "read_pairs",
     "read_sentences",
     "read_triplets",
     "swap_words",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from datasets import Dataset, load_dataset
 
 logger = logging.getLogger(__name__)
 
+_END = object()
 _TABULAR = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
 
 
@@ -32,32 +34,75 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
         FileNotFoundError: If ``source`` is neither a file nor a Hub dataset within reach.
         ValueError: If a text file is not UTF-8 (with the line), the column does not exist, or no sentence is left.
     """
+    _check_limit(limit)
+    rows = _rows([source], _texts_of(source, column), limit=limit)
+    return Dataset.from_dict({"anchor": [sentence for (sentence,) in rows]})
+
+
+def read_pairs(source: str | Path, paraphrases: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
+    """Read sentences and a paraphrase of each into a dataset with the columns ``anchor`` and ``paraphrase``.
+
+    Args:
+        source: Sentences, as in :func:`read_sentences`.
+        paraphrases: As many paraphrases in the same order, in any of the same formats. The column of a table is
+            ``paraphrase``, or else as in :func:`read_sentences`; it may be the table of the sentences.
+        column: Column of the sentences; by default ``anchor`` or else as in :func:`read_sentences`.
+        limit: Keep the first ``limit`` pairs.
+
+    Returns:
+        The pairs in the order of the source, outer white space stripped. Where either text is blank the pair is left out; a
+        warning tells their number.
+
+    Raises:
+        FileNotFoundError: If either is neither a file nor a Hub dataset within reach.
+        ValueError: As in :func:`read_sentences`, and if the two have different numbers of rows.
+    """
+    _check_limit(limit)
+    columns = [_texts_of(source, column, prefer="anchor"), _texts_of(paraphrases, None, prefer="paraphrase")]
+    rows = _rows([source, paraphrases], *columns, limit=limit)
+    return Dataset.from_dict({"anchor": [a for a, _ in rows], "paraphrase": [b for _, b in rows]})
+
+
+def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}.")
+
+
+def _texts_of(source: str | Path, column: str | None, *, prefer: str = "text") -> Iterable[str | None]:
     path = Path(source)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if path.is_dir():
         raise ValueError(f"{path} is a directory: name a file in it.")
     if not path.is_file():
-        texts = _column_of(_load_from_hub(str(source)), column, str(source))
-    elif suffix in _TABULAR:
-        texts = _column_of(_load_table(path, _TABULAR[suffix]), column, str(path))
-    else:
-        texts = _lines_of(path)
-    sentences, blank = [], 0
-    for text in texts:
-        sentence = (text or "").strip()
-        if not sentence:
+        return _column_of(_load_from_hub(str(source)), column, str(source), prefer)
+    if suffix in _TABULAR:
+        return _column_of(_load_table(path, _TABULAR[suffix]), column, str(path), prefer)
+    return _lines_of(path)
+
+
+def _rows(sources: list[str | Path], *columns: Iterable[str | None], limit: int | None) -> list[tuple[str, ...]]:
+    """Read columns side by side, without the rows that hold a blank text."""
+    names = " and ".join(map(str, sources))
+    rows: list[tuple[str, ...]] = []
+    blank = 0
+    for number, texts in enumerate(zip_longest(*columns, fillvalue=_END), start=1):
+        if _END in texts:
+            raise ValueError(
+                f"{names} must have one text a row each and as many rows, got {number - 1:,} in the shorter: "
+                "the paraphrase of a sentence stands in the same row."
+            )
+        row = tuple((text or "").strip() for text in texts)
+        if not all(row):
             blank += 1
             continue
-        sentences.append(sentence)
-        if len(sentences) == limit:
+        rows.append(row)
+        if len(rows) == limit:
             break
     if blank:
-        logger.warning("%s: skipped %d blank %s.", source, blank, "line" if blank == 1 else "lines")
-    if not sentences:
-        raise ValueError(f"{source} must hold at least one sentence, got {blank} blank lines and nothing else.")
-    return Dataset.from_dict({"anchor": sentences})
+        logger.warning("%s: skipped %d blank %s.", names, blank, "line" if blank == 1 else "lines")
+    if not rows:
+        raise ValueError(f"{names} must hold at least one sentence, got {blank} blank lines and nothing else.")
+    return rows
 
 
 def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
@@ -73,8 +118,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
         FileNotFoundError: If ``source`` is neither a file nor a Hub dataset within reach.
         ValueError: If a line has fewer than three fields (with file and line), a column is missing, or nothing is left.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}.")
+    _check_limit(limit)
     path = Path(source)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     names = ["anchor", "positive", "negative"]
@@ -131,12 +175,13 @@ def _load_table(path: Path, kind: str) -> Dataset:
         ) from error
 
 
-def _column_of(table: Dataset, column: str | None, source: str) -> list[str | None]:
+def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "text") -> list[str | None]:
     strings = [
         name for name, feature in table.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")
     ]
     if column is None:
-        column = "text" if "text" in strings or len(strings) != 1 else strings[0]
+        named = [name for name in (prefer, "text") if name in strings]
+        column = named[0] if named else strings[0] if len(strings) == 1 else prefer
     if column not in strings:
         raise ValueError(
             f"column must name a column of strings in {source}, got {column!r}. It has: {', '.join(strings) or 'none'}."

@@ -1,7 +1,8 @@
 """One loss class a method. Each reads text columns by position and returns its weighted terms."""
 
 from .arccse import ArcCSELoss
+from .denosent import DenoSentLoss
 from .paser import PaSeRLoss
 from .weighted_sum import WeightedSumLoss
 
-__all__ = ["ArcCSELoss", "PaSeRLoss", "WeightedSumLoss"]
+__all__ = ["ArcCSELoss", "DenoSentLoss", "PaSeRLoss", "WeightedSumLoss"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ from sbert_plugins import functional
 from sbert_plugins.modules import (
     ProjectionHead,
     TokenRoles,
+    check_negatives,
     dropout_off,
     nested_span_masks,
     require_dropout,
@@ -22,8 +22,6 @@ from sbert_plugins.modules import (
     warn_unless_kept,
     without_ddp,
 )
-
-logger = logging.getLogger(__name__)
 
 
 class ArcCSELoss(nn.Module):
@@ -138,7 +136,6 @@ class ArcCSELoss(nn.Module):
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not projection_head
         self.to(model.device)  # for loops that do not move the loss themselves
-        self._has_seen_negatives = False
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Compute the weighted terms of one batch of one column."""
@@ -155,7 +152,7 @@ class ArcCSELoss(nn.Module):
         views = embed_columns(self.model, [dict(features), dict(features)], separate_first=False)
         anchors, positives = (self.head(view) for view in views)
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
-        self._check_batch_size(len(anchors) + (0 if negatives is None else len(negatives)))
+        check_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
         terms = {
             "arccon": functional.arccon_loss(
                 anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
@@ -187,17 +184,6 @@ class ArcCSELoss(nn.Module):
                 "triplet_gap": gap.mean(),
             }
         return functional.order_triplet_loss(anchors, near, far, margin=self.triplet_margin)
-
-    def _check_batch_size(self, size: int) -> None:
-        if size > 1:
-            self._has_seen_negatives = True
-        elif self.model.training and not self._has_seen_negatives:
-            raise ValueError(
-                "ArcCSELoss takes the other sentences of a batch as negatives, got a batch of 1: "
-                "raise per_device_train_batch_size to at least 2."
-            )
-        elif self.model.training:
-            logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""

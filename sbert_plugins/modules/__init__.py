@@ -1,27 +1,37 @@
 """Parts of the losses that hold parameters, tables or state. None of them is saved with the model."""
 
-from .distributed import rows_of_other_ranks, without_ddp
+from .denoising_decoder import DenoisingDecoder
+from .distributed import rows_of_other_ranks, unwrap, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
+from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .mlm_head import MLMHead
+from .negatives import check_negatives
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .state import warn_unless_kept
-from .tokens import TokenRoles, mlm_mask, nested_span_masks
+from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks
 
 __all__ = [
+    "DenoisingDecoder",
     "MLMHead",
     "PhraseDecoder",
     "ProjectionHead",
     "TokenRoles",
+    "added_around",
     "after_optimizer_step",
+    "apply_mask_template",
+    "check_negatives",
     "dropout_off",
     "ema_update",
+    "freeze_mask_template",
+    "has_mask_template",
     "max_dropout",
     "mlm_mask",
     "nested_span_masks",
     "require_dropout",
     "rows_of_other_ranks",
+    "unwrap",
     "warn_unless_kept",
     "without_ddp",
 ]

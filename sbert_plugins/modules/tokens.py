@@ -40,13 +40,16 @@ class TokenRoles(nn.Module):
         surfaces = [tokenizer.convert_tokens_to_string([token]).strip() for token in tokens]
         wordy = torch.tensor([any(character.isalnum() for character in surface) for surface in surfaces])
         joins = torch.tensor([wordpiece and surface in _WORDPIECE_JOINERS for surface in surfaces])
+        left, right = added_around(tokenizer)
+        # What a mask template adds are ordinary words: known by their place, not by their ids.
+        self.template = (len(left), len(right)) if not special[left + right].all() else (0, 0)
         self.register_buffer("special", special, persistent=False)
         self.register_buffer("wordy", wordy & ~special, persistent=False)
         self.register_buffer("joins", joins, persistent=False)
         self.register_buffer("starts_word", (~marked if wordpiece else marked) & ~joins | special, persistent=False)
 
     def content(self, features: dict[str, Tensor]) -> Tensor:
-        """Return (B, L) bool: the sentence's own tokens, not special, padding or prompt tokens.
+        """Return (B, L) bool: the sentence's own tokens, not special, padding, prompt or template tokens.
 
         Raises:
             ValueError: If the batch is flattened for attention without padding.
@@ -61,7 +64,12 @@ class TokenRoles(nn.Module):
         if prompt_length is not None:
             # An int, or a tensor of shape (1,) or (B,) that a data loader made of it; counted from the first attended token.
             prompt_length = torch.as_tensor(prompt_length, device=content.device).reshape(-1, 1)
-            content &= attended.cumsum(dim=1) > prompt_length
+            # The host counts what follows the prompt, but for one token: with a template that is more than one.
+            content &= attended.cumsum(dim=1) > prompt_length - max(self.template[1] - 1, 0)
+        if any(self.template):
+            before, after = self.template
+            place = attended.cumsum(dim=1)
+            content &= (place > before) & (place <= place[:, -1:] - after)
         return content
 
     def count_words(self, input_ids: Tensor, content: Tensor) -> Tensor:
@@ -84,6 +92,15 @@ class TokenRoles(nn.Module):
         seen = torch.zeros(len(word), word.shape[1] + 2, dtype=torch.bool, device=word.device)
         seen.scatter_(1, word * (self.wordy[input_ids] & content), True)
         return seen[:, 1:].sum(dim=1)
+
+
+def added_around(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """Return the ids that a tokenizer puts before and after a text; two empty lists for a tokenizer without a Rust backend."""
+    if not tokenizer.is_fast:
+        return [], []
+    encoding = tokenizer("a")
+    own = [place for place, sequence in enumerate(encoding.sequence_ids()) if sequence is not None]
+    return encoding["input_ids"][: own[0]], encoding["input_ids"][own[-1] + 1 :]
 
 
 def nested_span_masks(

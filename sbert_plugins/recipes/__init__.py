@@ -5,6 +5,7 @@ print its tables at once.
 """
 
 from sbert_plugins.recipes.arccse import ARCCSE
+from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.encoders import build_encoder, graded_pairs, offline_encoder, offline_sentences_path
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
@@ -18,6 +19,7 @@ __all__ = [
     "ARCCSE",
     "DEFAULT_MODEL",
     "DEFAULT_TEXT",
+    "DENOSENT",
     "PASER",
     "PASER_SUPERVISED",
     "RECIPES",

@@ -20,24 +20,28 @@ def build_encoder(
 
     Args:
         name: A path or a name on the Hugging Face Hub.
-        pooling: ``cls`` or ``mean``, for a plain transformer only: a sentence-transformers model keeps its own.
-        max_seq_length: Tokens a sentence is truncated to; None keeps the encoder's own limit.
+        pooling: ``cls``, ``mean``, or ``mask`` (:func:`modules.apply_mask_template`), for a plain transformer only: a
+            sentence-transformers model keeps its own.
+        max_seq_length: Tokens a sentence is truncated to, [CLS] and the like among them; a template that is put on a plain
+            transformer comes on top. None keeps the encoder's own limit.
         device: As in ``SentenceTransformer``.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from sentence_transformers.util import is_sentence_transformer_model
 
-    if is_sentence_transformer_model(name):
+    from sbert_plugins.modules import apply_mask_template
+
+    is_built = is_sentence_transformer_model(name)
+    if is_built:
         model = SentenceTransformer(name, device=device)
     else:
         transformer = Transformer(name)
-        model = SentenceTransformer(
-            modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)], device=device
-        )
+        pooled = Pooling(transformer.get_embedding_dimension(), "mean" if pooling == "mask" else pooling)
+        model = SentenceTransformer(modules=[transformer, pooled], device=device)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
-    return model
+    return apply_mask_template(model) if pooling == "mask" and not is_built else model
 
 
 def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, device: str | None = None) -> SentenceTransformer:

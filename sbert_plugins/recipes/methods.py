@@ -1,6 +1,7 @@
 """The methods: one line each."""
 
 from sbert_plugins.recipes.arccse import ARCCSE
+from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
 
-RECIPES = {recipe.method: recipe for recipe in (ARCCSE, PASER, PASER_SUPERVISED)}
+RECIPES = {recipe.method: recipe for recipe in (ARCCSE, DENOSENT, PASER, PASER_SUPERVISED)}

@@ -124,7 +124,7 @@ def train(
     Args:
         method: A key of :data:`RECIPES`.
         sentences: A dataset with the column ``anchor``, or with the method's own columns; at least two rows.
-        model: The encoder to train.
+        model: The encoder to train. With the settings' pooling ``mask`` it is given the mask template, unless it has it.
         output: A new or empty directory.
         settings: By default the paper's.
         seed: Of Python, numpy and torch, set before the loss is built; the order of the sentences follows from it.
@@ -163,7 +163,7 @@ def train(
     run = {"method": method, "settings": asdict(settings), "seed": seed, "sentences": len(sentences)}
     if resume:
         _check_same_run(output, run)
-    rows, chosen = _rows_for(RECIPES[method], sentences, model, seed)
+    rows, chosen = _prepare(RECIPES[method], settings, sentences, model, seed)
     set_seed(seed)
     loss = build_loss(method, model, **(loss_keywords or {}))
 
@@ -253,7 +253,14 @@ def _check_same_run(output: Path, run: dict[str, Any]) -> None:
         raise ValueError(f"{output} was begun with {', '.join(changed)}: resume with the same, or begin in another directory.")
 
 
-def _rows_for(recipe: Recipe, sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
+def _prepare(
+    recipe: Recipe, settings: Settings, sentences: Dataset, model: SentenceTransformer, seed: int
+) -> tuple[Dataset, dict[str, Any]]:
+    """Give the model the template that the settings ask for; return the loss's rows and how they were made."""
+    from sbert_plugins.modules import apply_mask_template
+
+    if settings.pooling == "mask":
+        apply_mask_template(model)
     if recipe.prepare is None or sentences.column_names == recipe.columns.split(", "):
         return sentences, {}
     return recipe.prepare(sentences, model, seed)

@@ -19,7 +19,7 @@ class Settings:
     batch_size: int
     gradient_accumulation_steps: int
     epochs: float
-    pooling: str
+    pooling: str  # cls, mean, or mask: the vector of the mask in a template, which any model is given before it is trained
     max_seq_length: int | None  # None: the encoder's own
     eval_steps: int
     max_steps: int = -1  # -1: by epochs

@@ -4,7 +4,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from sbert_plugins.data import read_sentences, read_triplets
+from sbert_plugins.data import read_pairs, read_sentences, read_triplets
 
 LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
 
@@ -163,3 +163,33 @@ class TestTriplets:
     def test_neither_file_nor_hub(self):
         with pytest.raises(FileNotFoundError, match="neither a file here nor a dataset within reach"):
             read_triplets("nobody/nothing")
+
+
+class TestPairs:
+    def test_row_by_row_in_any_of_the_formats(self, tmp_path):
+        (tmp_path / "text.txt").write_text("\n".join(LINES), encoding="utf-8")
+        table = Dataset.from_dict({"anchor": LINES, "paraphrase": LINES[::-1], "id": ["1", "2", "3"]})
+        table.to_parquet(tmp_path / "pairs.parquet")
+        expected = {"anchor": LINES, "paraphrase": LINES[::-1]}
+        assert read_pairs(tmp_path / "text.txt", tmp_path / "pairs.parquet").to_dict() == expected
+        assert read_pairs(tmp_path / "pairs.parquet", tmp_path / "pairs.parquet").to_dict() == expected
+        assert read_pairs(tmp_path / "pairs.parquet", tmp_path / "text.txt", column="id")["anchor"][:] == ["1", "2", "3"]
+        assert len(read_pairs(tmp_path / "text.txt", tmp_path / "pairs.parquet", limit=2)) == 2
+
+    def test_a_blank_text_leaves_its_row_out(self, tmp_path, caplog):
+        (tmp_path / "a.txt").write_text("1\n\n3\n4\n", encoding="utf-8")
+        (tmp_path / "b.txt").write_text("one\ntwo\n \nfour\n", encoding="utf-8")
+        assert read_pairs(tmp_path / "a.txt", tmp_path / "b.txt").to_dict() == {
+            "anchor": ["1", "4"],
+            "paraphrase": ["one", "four"],
+        }
+        assert "skipped 2 blank lines" in caplog.text
+
+    def test_unequal_numbers(self, tmp_path):
+        (tmp_path / "a.txt").write_text("1\n2\n3\n", encoding="utf-8")
+        (tmp_path / "b.txt").write_text("one\ntwo\n", encoding="utf-8")
+        for pair in (("a.txt", "b.txt"), ("b.txt", "a.txt")):
+            with pytest.raises(ValueError, match="as many rows, got 2 in the shorter"):
+                read_pairs(*(tmp_path / name for name in pair))
+        with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+            read_pairs(tmp_path / "a.txt", tmp_path / "b.txt", limit=0)

@@ -49,6 +49,7 @@ class TestTrain:
         logged = set().union(*results["log"])
         terms = {
             "arccse": {"arccon", "triplet"},
+            "denosent": {"contrastive", "denoising"},
             "paser": {"generative", "mlm"},
             "paser-supervised": {"contrastive", "paser/generative"},
         }[method]

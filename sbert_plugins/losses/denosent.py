@@ -1,0 +1,254 @@
+"""DenoSent: a sentence vector that helps a decoder to restore the sentence from heavy noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import embed_columns
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+from sbert_plugins.modules import (
+    DenoisingDecoder,
+    MLMHead,
+    TokenRoles,
+    added_around,
+    check_negatives,
+    dropout_off,
+    freeze_mask_template,
+    require_dropout,
+    rows_of_other_ranks,
+    unwrap,
+    warn_unless_kept,
+)
+
+
+class DenoSentLoss(nn.Module):
+    r"""DenoSent (Wang et al., AAAI 2024, https://arxiv.org/abs/2401.13621): restoring a sentence, and contrast.
+
+    1. The two columns (with one column, two dropout views of it) pass the encoder in one forward; they are a positive pair,
+       the other sentences of the batch are negatives.
+    2. The embeddings of the sentence lose 82.5 % of their numbers to dropout. A decoder that sees this remainder and the
+       other column's vector predicts every token. It learns what the vector adds; the encoder learns to put it there.
+
+    .. math::
+        L = w_c L_{contrastive} + w_d L_{denoising},\quad
+        L_{contrastive} = -\log\frac{e^{\cos(z_i, z_i^+)/\tau}}{\sum_j e^{\cos(z_i, z_j^+)/\tau}},\quad
+        L_{denoising} = -\frac{1}{N}\sum_j \log P(t_j \mid \tilde t_1, \dots, \tilde t_n, z)
+
+    (eq. 3 to 6: :func:`functional.info_nce`, :func:`functional.token_cross_entropy`; eq. 4 is a sum, here the mean over the
+    batch's tokens). The paper's encoder reads ``[X] means [MASK].``: :func:`modules.apply_mask_template` before the loss.
+
+    Inputs:
+        +------------------------------------------------------------------------------------------+--------+
+        | Columns                                                                                  | Labels |
+        +==========================================================================================+========+
+        | anchor (one sentence)                                                                    | unused |
+        +------------------------------------------------------------------------------------------+--------+
+        | anchor, paraphrase (the discrete noise: :func:`data.back_translate`, or any rewriting)   | unused |
+        +------------------------------------------------------------------------------------------+--------+
+
+    Returns from ``forward``: a dict with the scalars ``contrastive`` and ``denoising``, weights applied, to be summed; a
+    weight of 0 leaves a term out. ``diagnostics`` then holds ``token_accuracy`` (share of the sentence's tokens that the
+    decoder ranks first).
+
+    Args:
+        model: Any encoder that sentence-transformers loads; with dropout where there is one column.
+        noise_dropout: Share of the embeddings' numbers that are set to zero, the continuous noise.
+        decoder_layers: Layers of the decoder.
+        decoder_heads: Heads of its self-attention. More than the paper's 1 cost it accuracy (Figure 4a).
+        decoder_feedforward: Its inner width; the official code's.
+        decoder_dropout: Its dropout; the official code's.
+        temperature: :math:`\tau`, above 0.
+        contrastive_weight: :math:`w_c`. The authors' released model has 5 and 7 for the two, and temperature 0.05.
+        denoising_weight: :math:`w_d`. 0 leaves decoder and head out, too.
+        reconstruct: Column that is restored, from the other one's vector: ``"anchor"``, or ``"paraphrase"`` as in the
+            official code.
+        projector: Whether a Linear, in training only, sits on the sentence vector for both terms, as in the official code.
+            It belongs to this loss and is not saved with the model.
+        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
+        gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
+
+    Raises:
+        ValueError: On a value out of range, a model without a head for its family, more columns than two, one column and
+            a model without dropout, and a first training batch of one sentence.
+
+    Relations:
+        - ``denoising_weight=0, projector=False`` is ``MultipleNegativesRankingLoss`` with ``scale=1 / temperature``: on one
+          column SimCSE.
+        - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the sentence word by word from the vector of a copy with words deleted;
+          here all words are restored at once, the noise is on the decoder's side.
+        - Table 3 of the paper: ``denoising_weight=0``, ``contrastive_weight=0``, one column (without discrete noise), an
+          encoder with CLS pooling in place of the template.
+
+    Deviations:
+        From the official code: the anchor is restored, the template's and special tokens are neither read by the decoder nor
+        scored, the encoder's own embedding dropout is not added to the noise; eq. 5 is printed without the positive in the
+        denominator, here as in the code it is there. Encoders without positions in their embeddings get learned ones.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import losses, modules
+        >>> model = modules.apply_mask_template(SentenceTransformer("bert-base-uncased"))
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> loss = losses.DenoSentLoss(model)
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        noise_dropout: float = 0.825,
+        decoder_layers: int = 16,
+        decoder_heads: int = 1,
+        decoder_feedforward: int = 2048,
+        decoder_dropout: float = 0.1,
+        temperature: float = 0.03,
+        contrastive_weight: float = 1.0,
+        denoising_weight: float = 1.0,
+        reconstruct: str = "anchor",
+        projector: bool = True,
+        mlm_head: str | None = None,
+        gather_across_devices: bool = False,
+    ) -> None:
+        super().__init__()
+        functional.check_temperature(temperature)
+        if min(contrastive_weight, denoising_weight) < 0 or contrastive_weight == denoising_weight == 0:
+            raise ValueError(
+                "contrastive_weight and denoising_weight must be at least 0, and one above, "
+                f"got {contrastive_weight} and {denoising_weight}. 0 leaves a term out."
+            )
+        if reconstruct not in ("anchor", "paraphrase"):
+            raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
+        self.model = model
+        freeze_mask_template(model)
+        self.temperature = temperature
+        self.contrastive_weight = contrastive_weight
+        self.denoising_weight = denoising_weight
+        self.restored = reconstruct
+        self.gather_across_devices = gather_across_devices
+        size = model.get_embedding_dimension()
+        self.projector = nn.Linear(size, size) if projector else nn.Identity()
+        if denoising_weight:
+            self.tokens = TokenRoles(model.tokenizer)
+            self.overhead = sum(map(len, added_around(model.tokenizer)))
+            self.head = MLMHead(model, checkpoint=mlm_head)
+            word = (~self.tokens.special).nonzero()[0].to(model.device)
+            first, second = self._embed(word.repeat(1, 2))[0]
+            self.decoder = DenoisingDecoder(
+                model.transformers_model.config.hidden_size,
+                embedding_dimension=len(first),
+                memory_dimension=size,
+                num_layers=decoder_layers,
+                num_heads=decoder_heads,
+                feedforward_dimension=decoder_feedforward,
+                dropout=decoder_dropout,
+                noise_dropout=noise_dropout,
+                learned_positions=torch.equal(first, second),  # one word at two places
+            )
+        self._config = {
+            "noise_dropout": noise_dropout,
+            "decoder_layers": decoder_layers,
+            "decoder_heads": decoder_heads,
+            "decoder_feedforward": decoder_feedforward,
+            "decoder_dropout": decoder_dropout,
+            "temperature": temperature,
+            "contrastive_weight": contrastive_weight,
+            "denoising_weight": denoising_weight,
+            "reconstruct": reconstruct,
+            "projector": projector,
+            "mlm_head": mlm_head,
+            "gather_across_devices": gather_across_devices,
+        }
+        self.diagnostics: dict[str, Tensor] = {}
+        self.state_is_kept = not (projector or denoising_weight)
+        self.to(model.device)  # for loops that do not move the loss themselves
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Compute the weighted terms of one batch of one or two columns."""
+        columns = list(sentence_features)
+        if len(columns) not in (1, 2):
+            raise ValueError(
+                f"DenoSentLoss reads one or two text columns (anchor, paraphrase), got {len(columns)}: "
+                "drop the others with dataset.select_columns(['anchor', 'paraphrase'])."
+            )
+        if len(columns) == 1 and self.contrastive_weight:
+            require_dropout(unwrap(self.model), "DenoSentLoss with one column")
+        self._follow_mode()
+        if self.model.training:
+            warn_unless_kept(self)
+        anchor, other = columns[0], columns[-1]
+        restored, remembered = (anchor, other) if self.restored == "anchor" else (other, anchor)
+        terms = {}
+        if self.contrastive_weight:
+            # Copies, because the model writes its outputs into the dict that it is given.
+            views = embed_columns(self.model, [dict(anchor), dict(other)], separate_first=False)
+            anchors, positives = (self._project(view) for view in views)
+            memory = positives if self.restored == "anchor" else anchors
+            terms["contrastive"] = self.contrastive_weight * self._contrast(anchors, positives)
+        else:
+            memory = self._project(self.model(dict(remembered))["sentence_embedding"])
+        if self.denoising_weight:
+            terms["denoising"] = self.denoising_weight * self._denoise(restored, memory)
+        return terms
+
+    def _contrast(self, anchors: Tensor, positives: Tensor) -> Tensor:
+        """Eq. 5, with the positive in the denominator."""
+        negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
+        check_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
+        return functional.info_nce(anchors, positives, negatives, temperature=self.temperature)
+
+    def _denoise(self, features: dict[str, Tensor], memory: Tensor) -> Tensor:
+        """Eq. 4 at the sentence's own tokens."""
+        ids, content = features["input_ids"], self.tokens.content(features)
+        embedded = self._embed(ids)
+        # The sentence's own tokens to the left, in their order: the decoder has nothing to do at the others.
+        length = max(ids.shape[1] - self.overhead, 1)
+        order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
+        ids, content = ids.gather(1, order), content.gather(1, order)
+        embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
+        hidden = self.decoder(embedded, memory, content)
+        logits, targets = self.head(hidden[content]), ids[content]  # the vocabulary is met at scored positions only
+        with torch.no_grad():
+            self.diagnostics = {"token_accuracy": (logits.argmax(dim=1) == targets).sum() / max(len(targets), 1)}
+        return functional.token_cross_entropy(logits, targets)
+
+    @torch.no_grad()
+    def _embed(self, ids: Tensor) -> Tensor:
+        """Return (B, L, E), what the encoder's first layer reads: words, positions, norm; detached."""
+        encoder = unwrap(self.model).transformers_model
+        embeddings = getattr(encoder, "embeddings", None) or encoder.get_input_embeddings()
+        with dropout_off(embeddings):  # the decoder's noise is all the noise there is
+            return embeddings(ids)
+
+    def _project(self, vectors: Tensor) -> Tensor:
+        parameter = next(self.projector.parameters(), None)
+        return self.projector(vectors if parameter is None else vectors.to(parameter.dtype))
+
+    def _follow_mode(self) -> None:
+        """Put the modules of this loss in the encoder's mode: the trainer and ``model.eval()`` reach the encoder only."""
+        for name, module in self.named_children():
+            if name != "model" and module.training != self.model.training:
+                module.train(self.model.training)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows."""
+        return dict(self._config)
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card."""
+        return """
+@inproceedings{wang-etal-2024-denosent,
+    title = "{DenoSent}: A Denoising Objective for Self-Supervised Sentence Representation Learning",
+    author = "Wang, Xinghao and He, Junliang and Wang, Pengyu and Zhou, Yunhua and Sun, Tianxiang and Qiu, Xipeng",
+    booktitle = "Proceedings of the AAAI Conference on Artificial Intelligence",
+    year = "2024",
+    url = "https://arxiv.org/abs/2401.13621",
+}
+"""

@@ -1,0 +1,122 @@
+"""DenoSent's decoder: restores a sentence from heavy noise with the help of one vector."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class DenoisingDecoder(nn.Module):
+    """Transformer decoder over the noisy embeddings of a sentence and a memory of one vector (DenoSent section 3).
+
+    Each place sees the whole noisy sentence: there is no causal mask. With a memory of length one the softmax of eq. 1 is 1,
+    so cross-attention is two linear maps of the memory; its query and key weights, which could never learn, are left out. In
+    eval mode equal to ``torch.nn.TransformerDecoder`` (post-norm, ReLU); in training that one also drops the single attention
+    weight, which is the whole memory at a place, with probability ``dropout``. Used in training only.
+
+    Args:
+        dimension: Width D, that of the encoder's token embeddings.
+        embedding_dimension: Width E of the embeddings; a Linear widens them where it is not D (ELECTRA, ALBERT).
+        memory_dimension: Width M of the memory; a Linear maps it where it is not D.
+        num_layers: Layers.
+        num_heads: Heads of the self-attention, a divisor of D.
+        feedforward_dimension: Width between the two linear maps of a layer.
+        dropout: Probability in training.
+        noise_dropout: Share of the embeddings' numbers that are set to zero in training, the continuous noise.
+        learned_positions: Whether to add positions, for embeddings that have none (rotary or relative encoders).
+
+    Raises:
+        ValueError: On a value out of range, or a sentence longer than the table of learned positions.
+    """
+
+    max_positions = 512
+
+    def __init__(
+        self,
+        dimension: int,
+        *,
+        embedding_dimension: int | None = None,
+        memory_dimension: int | None = None,
+        num_layers: int = 16,
+        num_heads: int = 1,
+        feedforward_dimension: int = 2048,
+        dropout: float = 0.1,
+        noise_dropout: float = 0.825,
+        learned_positions: bool = False,
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"decoder_layers must be at least 1, got {num_layers}. The paper uses 16.")
+        if num_heads < 1 or dimension % num_heads:
+            raise ValueError(f"decoder_heads must divide the encoder's width {dimension}, got {num_heads}. The paper uses 1.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"decoder_dropout must be in [0, 1), got {dropout}.")
+        if not 0 <= noise_dropout < 1:
+            raise ValueError(f"noise_dropout must be in [0, 1), got {noise_dropout}. The paper uses 0.825.")
+        embedding_dimension = embedding_dimension or dimension
+        memory_dimension = memory_dimension or dimension
+        self.positions = nn.Embedding(self.max_positions, embedding_dimension) if learned_positions else None
+        self.noise = nn.Dropout(noise_dropout)
+        self.widen = nn.Identity() if embedding_dimension == dimension else nn.Linear(embedding_dimension, dimension)
+        self.read_memory = nn.Identity() if memory_dimension == dimension else nn.Linear(memory_dimension, dimension)
+        self.layers = nn.ModuleList(_Layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers))
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, embedded: Tensor, memory: Tensor, attended: Tensor) -> Tensor:
+        """Decode (B, T, E) embeddings with a (B, M) memory to (B, T, D).
+
+        Args:
+            embedded: (B, T, E), without noise: it is added here.
+            memory: (B, M), one vector a sentence.
+            attended: (B, T) bool, false at padding, which no other place sees.
+        """
+        dtype = self.layers[0].norm1.weight.dtype
+        embedded, length = embedded.to(dtype), embedded.shape[1]
+        if self.positions is not None:
+            if length > self.max_positions:
+                raise ValueError(
+                    f"a sentence must have at most {self.max_positions} tokens, got {length}: lower model.max_seq_length."
+                )
+            embedded = embedded + self.positions.weight[:length]
+        hidden = self.widen(self.noise(embedded))
+        memory = self.read_memory(memory.to(dtype)).unsqueeze(1)  # (B, 1, D)
+        seen = attended.clone()
+        seen[:, 0] = True  # a row of padding alone would be 0 / 0; what it becomes is never scored
+        seen = seen[:, None, None, :]  # the same for all heads and places
+        for layer in self.layers:
+            hidden = layer(hidden, memory, seen)
+        return hidden
+
+
+class _Layer(nn.Module):
+    """One post-norm layer; numbered like the parts of ``torch.nn.TransformerDecoderLayer``."""
+
+    def __init__(self, dimension: int, num_heads: int, feedforward_dimension: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.self_in = nn.Linear(dimension, 3 * dimension)  # queries, keys, values
+        self.self_out = nn.Linear(dimension, dimension)
+        self.memory_value = nn.Linear(dimension, dimension)
+        self.memory_out = nn.Linear(dimension, dimension)
+        self.linear1 = nn.Linear(dimension, feedforward_dimension)
+        self.linear2 = nn.Linear(feedforward_dimension, dimension)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(dimension) for _ in range(3))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
+        hidden = self.norm1(hidden + self.dropout(self._attend(hidden, seen)))
+        remembered = self.memory_out(self.memory_value(memory))  # (B, 1, D), the same at every place
+        hidden = self.norm2(hidden + self.dropout(remembered.expand_as(hidden)))
+        inner = self.dropout(F.relu(self.linear1(hidden)))
+        return self.norm3(hidden + self.dropout(self.linear2(inner)))
+
+    def _attend(self, hidden: Tensor, seen: Tensor) -> Tensor:
+        rows, length, width = hidden.shape
+        heads = self.self_in(hidden).view(rows, length, 3, self.num_heads, width // self.num_heads)
+        queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # (B, H, T, D / H) each
+        probability = self.dropout.p if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, dropout_p=probability)
+        return self.self_out(mixed.transpose(1, 2).reshape(rows, length, width))
