@@ -18,5 +18,6 @@ def _phrases(count):
 # name -> (loss of a model, dataset of a number of rows)
 METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
+    "pt-bert": (lambda model: losses.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=10), _anchors),
     "paser": (lambda model: losses.PaSeRLoss(model, decoder_layers=2, decoder_heads=4, mlm_head="fresh"), _phrases),
 }

@@ -2,6 +2,7 @@
 
 from .arccse import ArcCSELoss
 from .paser import PaSeRLoss
+from .pt_bert import PTBERTLoss
 from .weighted_sum import WeightedSumLoss
 
-__all__ = ["ArcCSELoss", "PaSeRLoss", "WeightedSumLoss"]
+__all__ = ["ArcCSELoss", "PTBERTLoss", "PaSeRLoss", "WeightedSumLoss"]
