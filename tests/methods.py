@@ -21,3 +21,6 @@ METHODS = {
     "pt-bert": (lambda model: losses.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=10), _anchors),
     "paser": (lambda model: losses.PaSeRLoss(model, decoder_layers=2, decoder_heads=4, mlm_head="fresh"), _phrases),
 }
+
+# Their forwards change a buffer (a queue), which Sharpness-Aware Minimization refuses.
+WITHOUT_SAM = {"pt-bert"}

@@ -1,7 +1,7 @@
 """Text in, text or datasets out. Knows nothing of models."""
 
 from .columns import paser_columns
-from .noise import delete_words, swap_words
+from .noise import delete_words, duplicate_words, positive_pairs, recombine_roles, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .synonyms import SynonymReplacer
 from .text import read_sentences, read_triplets
@@ -13,11 +13,14 @@ __all__ = [
     "Rake",
     "SynonymReplacer",
     "delete_words",
+    "duplicate_words",
     "hide_phrase",
     "locate_phrases",
     "paser_columns",
+    "positive_pairs",
     "rank_phrases",
     "read_sentences",
     "read_triplets",
+    "recombine_roles",
     "swap_words",
 ]

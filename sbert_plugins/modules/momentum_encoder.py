@@ -36,7 +36,7 @@ class MomentumEncoder(nn.Module):
             raise ValueError(f"momentum must be in [0, 1), got {momentum}. PT-BERT's code has 0.885, MoCo 0.999.")
         self.momentum = momentum
         self.dropout = dropout
-        self.copies = nn.ModuleList(_frozen_copy(module) for module in modules)
+        self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64) if bf16 else None)
         if bf16:
             self.copies.bfloat16()
@@ -44,11 +44,9 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def forward(self, features: dict[str, Tensor], *, training: bool) -> Any:
         """Run a batch through the copies, ``training`` being the mode of the module that they were copied from."""
-        mode = training and self.dropout
+        self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
         output: Any = dict(features)
         for module in self.copies:
-            if module.training != mode:
-                module.train(mode)
             output = module(output)
         return output
 
@@ -59,9 +57,3 @@ class MomentumEncoder(nn.Module):
         if self.updates is not None:
             self.updates += 1
         ema_update(self.copies.parameters(), values, self.momentum, dither=self.updates)
-
-
-def _frozen_copy(module: nn.Module) -> nn.Module:
-    # Once a trainer was built, a model's card knows it, with dataset and optimizer: that is not copied.
-    card = getattr(module, "model_card_data", None)
-    return copy.deepcopy(module, memo={id(card): None} if card is not None else {}).requires_grad_(False)
