@@ -1,4 +1,4 @@
-"""One real run of a method: train on real sentences, the seven STS tasks before and after, one json.
+"""One real run of a method: train on real sentences, the seven STS tasks and the hard-length pairs before and after, one json.
 
     python benchmarks/real_run.py arccse --pooling mean --bf16
 
@@ -19,6 +19,7 @@ from provenance import provenance
 from sbert_plugins import data, evaluation, recipes
 
 RESULTS = Path(__file__).parent / "results"
+HARD = {"positive": ">=4", "negative": "<=1"}  # gold scores; the paper of this subset gives none
 
 
 def main() -> None:
@@ -42,6 +43,7 @@ def main() -> None:
     encoder = str(folder / options.encoder) if (folder / options.encoder).exists() else options.encoder
     model = recipes.build_encoder(encoder, pooling=options.pooling, max_seq_length=options.max_seq_length)
     suite = evaluation.STSSuiteEvaluator(show_progress_bar=True)
+    hard = evaluation.HardLengthEvaluator(**HARD, name="", write_csv=False)
     settings = recipes.with_changes(
         recipes.RECIPES[options.method].settings,
         pooling=options.pooling,
@@ -51,7 +53,7 @@ def main() -> None:
         eval_steps=options.eval_steps,
         loss_learning_rate=options.loss_learning_rate,
     )
-    before = suite(model)
+    before, hard_before = suite(model), hard(model)
     print("before", {task: round(score, 2) for task, score in before.items()}, flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         results = recipes.train(
@@ -74,7 +76,7 @@ def main() -> None:
             print(*table, sep="\n", flush=True)
             # The phrases only: other people's sentences do not enter the record.
             written = {"reconstructions": [{key: row[key] for key in ("phrase", "written")} for row in table]}
-    after = suite(model)
+    after, hard_after = suite(model), hard(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
     given |= {"epochs": options.epochs, "loss-learning-rate": options.loss_learning_rate}
@@ -94,6 +96,7 @@ def main() -> None:
         "text": f"{options.text}, first {options.sentences:,}",
         "sts_before": before,
         "sts_after": after,
+        "hard_length": {**HARD, "pairs": hard.num_pairs, "before": hard_before, "after": hard_after},
         **{key: value for key, value in results.items() if key not in ("python", "versions", "log")},
         **written,
         "log": results["log"],
