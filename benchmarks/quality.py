@@ -211,7 +211,7 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
             "own_settings": method.settings,
             "dev": recipes.score(model, dev),
             "geometry": geometry(model, dev),
-            **({} if options.dev_only else {"sts": evaluation.STSSuiteEvaluator()(model)}),
+            **({} if options.dev_only else {"sts": evaluation.STSSuiteEvaluator()(model), "hard_length": hard_length(model)}),
             "seconds": round(seconds, 1),
             "curve": curve,
             **provenance(),
@@ -323,6 +323,11 @@ def whiten(model: SentenceTransformer, sentences: list[str]) -> None:
         dense.linear.weight.copy_(torch.from_numpy(kernel.T))
         dense.linear.bias.copy_(torch.from_numpy(-mean @ kernel))
     model.append(dense)
+
+
+def hard_length(model: SentenceTransformer) -> dict[str, float]:
+    """Score the pairs whose length misleads, with the thresholds of ``real_run.py``: PT-BERT's paper gives none."""
+    return evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", name="", write_csv=False)(model)
 
 
 def geometry(model: SentenceTransformer, dev: evaluation.ScoredPairs) -> dict[str, float]:
