@@ -110,6 +110,16 @@ class TestValue:
         assert counts[-1] == [negatives]
         assert losses.PTBERTLoss(encoder).get_config_dict()["enqueue_first"]
 
+    @pytest.mark.parametrize("enqueue_first", [True, False])
+    def test_the_keys_of_other_ranks_are_negatives(self, encoder, enqueue_first):
+        """Eight keys came in, this rank's three are the last of them."""
+        loss = losses.PTBERTLoss(encoder, num_pseudo_tokens=0, queue_size=16, enqueue_first=enqueue_first)
+        keys = torch.randn(8, 32)
+        candidates, is_negative = loss._candidates(keys, 5, 3)
+        for row, own in zip(is_negative, keys[5:], strict=True):
+            assert row.sum() == 7
+            assert all(any(torch.equal(key, kept) for kept in candidates[row]) != torch.equal(key, own) for key in keys)
+
     def test_without_pseudo_tokens_it_is_moco(self, encoder):
         """The head's vector of each encoder, and nothing between."""
         loss = losses.PTBERTLoss(encoder.eval(), num_pseudo_tokens=0)

@@ -50,6 +50,7 @@ class TestTrain:
         terms = {
             "arccse": {"arccon", "triplet"},
             "paser": {"generative", "mlm"},
+            "pt-bert": {"contrastive"},
             "paser-supervised": {"contrastive", "paser/generative"},
         }[method]
         assert terms <= logged
