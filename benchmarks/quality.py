@@ -44,6 +44,7 @@ SWEEPS = {
     "arccse-triplet": [f"arccse:triplet_margin={margin}" for margin in (0, 0.1, 0.2)],
     "paser-top-k": [f"paser:top_k={count}" for count in (1, 2, 3)],
     "paser-decoder": [f"paser:decoder_layers={layers}" for layers in (1, 2, 4, 6, 8)],
+    "pt-bert-momentum": [f"pt-bert:momentum={momentum}" for momentum in (0.885, 0.99, 0.995, 0.999)],
     "paser-signed": ["paser:signed=false", "paser:signed=true"],
 }
 
@@ -97,6 +98,7 @@ METHODS = {
     "arccse": Method(losses.ArcCSELoss, anchors),
     "arccse-sam": Method(losses.ArcCSELoss, anchors, {"sam_rho": 0.05}),
     "paser": Method(losses.PaSeRLoss, phrases, {"loss_learning_rate": 1e-3}),
+    "pt-bert": Method(losses.PTBERTLoss, anchors),
     "cosent (supervised)": Method(host.CoSENTLoss, scored),
 }
 COLUMN_KEYWORDS = ("top_k",)
@@ -209,7 +211,7 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
             "own_settings": method.settings,
             "dev": recipes.score(model, dev),
             "geometry": geometry(model, dev),
-            **({} if options.dev_only else {"sts": evaluation.STSSuiteEvaluator()(model)}),
+            **({} if options.dev_only else {"sts": evaluation.STSSuiteEvaluator()(model), "hard_length": hard_length(model)}),
             "seconds": round(seconds, 1),
             "curve": curve,
             **provenance(),
@@ -321,6 +323,11 @@ def whiten(model: SentenceTransformer, sentences: list[str]) -> None:
         dense.linear.weight.copy_(torch.from_numpy(kernel.T))
         dense.linear.bias.copy_(torch.from_numpy(-mean @ kernel))
     model.append(dense)
+
+
+def hard_length(model: SentenceTransformer) -> dict[str, float]:
+    """Score the pairs whose length misleads, with the thresholds of ``real_run.py``: PT-BERT's paper gives none."""
+    return evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", name="", write_csv=False)(model)
 
 
 def geometry(model: SentenceTransformer, dev: evaluation.ScoredPairs) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""One real run of a method: train on real sentences, the seven STS tasks before and after, one json.
+"""One real run of a method: train on real sentences, the seven STS tasks and the hard-length pairs before and after, one json.
 
     python benchmarks/real_run.py arccse --pooling mean --bf16
 
@@ -22,6 +22,7 @@ from provenance import provenance
 from sbert_plugins import data, evaluation, recipes
 
 RESULTS = Path(__file__).parent / "results"
+HARD = {"positive": ">=4", "negative": "<=1"}  # gold scores; the paper of this subset gives none
 
 
 def main() -> None:
@@ -36,6 +37,9 @@ def main() -> None:
     parser.add_argument("--pooling", default="cls")
     parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--epochs", type=float, help="by default the recipe's")
+    parser.add_argument("--loss-keywords", type=json.loads, default={}, help="of the loss, as JSON")
+    parser.add_argument("--learning-rate", type=float, help="by default the recipe's")
+    parser.add_argument("--eval-steps", type=int, help="by default the recipe's")
     parser.add_argument("--loss-learning-rate", type=float, help="of what the loss owns, by default the recipe's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
@@ -45,14 +49,17 @@ def main() -> None:
     encoder = str(folder / options.encoder) if (folder / options.encoder).exists() else options.encoder
     model = recipes.build_encoder(encoder, pooling=options.pooling, max_seq_length=options.max_seq_length)
     suite = evaluation.STSSuiteEvaluator(show_progress_bar=True)
+    hard = evaluation.HardLengthEvaluator(**HARD, name="", write_csv=False)
     settings = recipes.with_changes(
         recipes.RECIPES[options.method].settings,
         pooling=options.pooling,
         max_seq_length=options.max_seq_length,
         epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        eval_steps=options.eval_steps,
         loss_learning_rate=options.loss_learning_rate,
     )
-    before = suite(model)
+    before, hard_before = suite(model), hard(model)
     print("before", {task: round(score, 2) for task, score in before.items()}, flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         results = recipes.train(
@@ -62,6 +69,7 @@ def main() -> None:
             output=Path(scratch) / "run",
             settings=settings,
             seed=options.seed,
+            loss_keywords=options.loss_keywords,
             bf16=options.bf16,
             dev=evaluation.load_sts("STS-B dev"),
             report=print,
@@ -74,11 +82,13 @@ def main() -> None:
             print(*table, sep="\n", flush=True)
             # The phrases only: other people's sentences do not enter the record.
             written = {"reconstructions": [{key: row[key] for key in ("phrase", "written")} for row in table]}
-    after = suite(model)
+    after, hard_after = suite(model), hard(model)
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
     given |= {"pairs": options.pairs, "sentences": None if options.sentences == 20_000 else options.sentences}
     given |= {"epochs": options.epochs, "loss-learning-rate": options.loss_learning_rate}
+    given |= {"learning-rate": options.learning_rate, "eval-steps": options.eval_steps}
+    given |= {"loss-keywords": f"'{json.dumps(options.loss_keywords)}'" if options.loss_keywords else None}
     command = " ".join(
         [
             "python benchmarks/real_run.py",
@@ -92,14 +102,16 @@ def main() -> None:
         "text": f"{options.pairs or options.text}, first {results['sentences']:,}",
         "sts_before": before,
         "sts_after": after,
+        "hard_length": {**HARD, "pairs": hard.num_pairs, "before": hard_before, "after": hard_after},
         **{key: value for key, value in results.items() if key not in ("python", "versions", "log")},
         **written,
         "log": results["log"],
         **provenance(),
     }
     RESULTS.mkdir(exist_ok=True)
-    suffix = f"_{Path(options.pairs).name.split('.')[0]}" if options.pairs else ""
-    path = RESULTS / f"real_run_{options.method}_{options.pooling}{suffix}_seed{options.seed}.json"
+    marks = [options.method, options.pooling, *([Path(options.pairs).name.split(".")[0]] if options.pairs else [])]
+    marks += [f"{key}-{value}" for key, value in sorted(options.loss_keywords.items())]
+    path = RESULTS / f"real_run_{'_'.join(marks)}_seed{options.seed}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(path)
 

@@ -11,6 +11,7 @@ numbers are medians over rounds, the ratios medians of the rounds' ratios. Write
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import time
@@ -28,8 +29,8 @@ from sbert_plugins.modules import DenoisingDecoder, dropout_off
 
 BATCH, LENGTH, LONG = 64, 32, 21
 PHRASE = 5  # tokens of a hidden phrase: what the three best of Wikipedia sentences have, and the two ends
-TARGETS = {"ArcCSE": 1.70, "ArcCSE with SAM": 3.40, "PaSeR": 1.95, "DenoSent": 3.50}
 DENOSENT_LAYERS, DENOSENT_FEEDFORWARD = 16, 2048
+TARGETS = {"ArcCSE": 1.70, "ArcCSE with SAM": 3.40, "PaSeR": 1.95, "DenoSent": 3.50, "PT-BERT": 0.90, "PT-BERT pooled": 0.75}
 
 
 def batch(model: SentenceTransformer) -> dict[str, Tensor]:
@@ -124,6 +125,31 @@ def paser(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list
     loss.state_is_kept = True
     columns = paser_columns(model, features)
     return list(loss.parameters()), lambda: sum(loss([dict(column) for column in columns]).values())
+
+
+def pt_bert_floor(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    """One forward with and, of a copy, one without gradients, 256 further negatives, the copy moved once a step."""
+    slow = copy.deepcopy(model).requires_grad_(False)
+    queue = torch.randn(4 * BATCH, model.get_embedding_dimension())
+
+    def loss() -> Tensor:
+        torch._foreach_lerp_(list(slow.parameters()), list(model.parameters()), 0.115)
+        queries = model(dict(features))["sentence_embedding"]
+        with torch.no_grad():
+            keys = slow(dict(features))["sentence_embedding"]
+        return functional.info_nce(queries, keys, queue, temperature=0.05)
+
+    return list(model.parameters()), loss
+
+
+def pt_bert(attend_to: str) -> Callable:
+    def built(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+        loss = losses.PTBERTLoss(model, attend_to=attend_to)
+        loss.state_is_kept = True
+        trained = [parameter for parameter in loss.parameters() if parameter.requires_grad]
+        return trained, lambda: sum(loss([dict(features)]).values())
+
+    return built
 
 
 def sam(parameters: list[Tensor], loss: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -256,6 +282,9 @@ def main() -> None:
     add("PaSeR", paser)
     add("DenoSent floor", denosent_floor)
     add("DenoSent", denosent)
+    add("PT-BERT floor", pt_bert_floor)
+    add("PT-BERT", pt_bert("tokens"))
+    add("PT-BERT pooled", pt_bert("pooled"))
 
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():

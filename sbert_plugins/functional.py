@@ -18,6 +18,8 @@ __all__ = [
     "decoding_signal",
     "info_nce",
     "order_triplet_loss",
+    "pseudo_token_mapping",
+    "queue_info_nce",
     "token_cross_entropy",
     "uniformity",
 ]
@@ -173,6 +175,90 @@ def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
         raise ValueError(f"logits and targets must be (N, V) and (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}.")
     with torch.autocast(logits.device.type, enabled=False):
         return F.cross_entropy(_full_precision(logits), targets, reduction="sum") / max(len(targets), 1)
+
+
+def pseudo_token_mapping(
+    pseudo_tokens: Tensor, sentence: Tensor, tokens: Tensor, mask: Tensor | None, *, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    r"""Map sentences onto pseudo tokens and back by one attention layer: PT-BERT eq. 1 to 3.
+
+    .. math::
+        Z = \mathrm{softmax}\left(\frac{(P W^Q)(Y W^K)^T}{\sqrt{D}}\right) Y W^V,\quad
+        h = \mathrm{softmax}\left(\frac{(y W^Q)(Z W^K)^T}{\sqrt{D}}\right) Z W^V
+
+    Multiplied in another order, exactly: the matrices go to the P pseudo tokens and the B sentences, never to B L tokens or
+    B P rows of :math:`Z`, which is not built.
+
+    Args:
+        pseudo_tokens: (P, D), :math:`P`.
+        sentence: (B, D), :math:`y`, what is mapped back.
+        tokens: (B, L, D), :math:`Y`, what the pseudo tokens attend to.
+        mask: (B, L), true (or 1) at what is no padding; None where nothing is.
+        query: (D, D), :math:`W^Q`.
+        key: (D, D), :math:`W^K`.
+        value: (D, D), :math:`W^V`.
+
+    Returns:
+        (B, D), :math:`h`.
+
+    Raises:
+        ValueError: On shapes other than these.
+    """
+    width = pseudo_tokens.shape[-1]
+    if tokens.ndim != 3 or sentence.shape != (len(tokens), width) or tokens.shape[2] != width:
+        raise ValueError(
+            f"sentence and tokens must be (B, {width}) and (B, L, {width}) like the pseudo tokens, "
+            f"got {tuple(sentence.shape)} and {tuple(tokens.shape)}."
+        )
+    if mask is not None and mask.shape != tokens.shape[:2]:
+        raise ValueError(f"mask must be {tuple(tokens.shape[:2])} like tokens, got {tuple(mask.shape)}.")
+    with torch.autocast(tokens.device.type, enabled=False):
+        pseudo_tokens, sentence, tokens, query, key, value = map(
+            _full_precision, (pseudo_tokens, sentence, tokens, query, key, value)
+        )
+        scores = (pseudo_tokens @ query @ key.T) @ tokens.transpose(1, 2) / math.sqrt(width)  # (B, P, L)
+        if mask is not None:
+            scores = scores.masked_fill(~mask.bool().unsqueeze(1), torch.finfo(scores.dtype).min)
+        forth = scores.softmax(dim=2)
+        reader = (sentence @ query @ key.T @ value.T).unsqueeze(2)  # (B, D, 1)
+        back = (forth @ (tokens @ reader) / math.sqrt(width)).softmax(dim=1)  # (B, P, 1)
+        share = back.transpose(1, 2) @ forth  # (B, 1, L)
+        return (share @ tokens).squeeze(1) @ value @ value
+
+
+def queue_info_nce(queries: Tensor, positives: Tensor, queue: Tensor, is_negative: Tensor, *, temperature: float) -> Tensor:
+    r"""InfoNCE against a queue: PT-BERT eq. 4.
+
+    .. math::
+        -\frac{1}{B}\sum_i \log\frac{e^{\cos(h_i, k_i)/\tau}}
+        {e^{\cos(h_i, k_i)/\tau} + \sum_{j \in N_i} e^{\cos(h_i, q_j)/\tau}}
+
+    Args:
+        queries: (B, D), of any length: they are normalised here.
+        positives: (B, D), row i belongs to query i.
+        queue: (Q, D).
+        is_negative: (B, Q) bool, :math:`N_i`: not the row's own key, and no slot that is still empty.
+        temperature: :math:`\tau`, above 0.
+
+    Returns:
+        The mean over queries, a scalar; 0 without gradient where no row is a negative.
+
+    Raises:
+        ValueError: On shapes other than these, or a temperature that is not above 0.
+    """
+    _check_rows(queries=queries, positives=positives)
+    if queue.ndim != 2 or queue.shape[1] != queries.shape[1] or is_negative.shape != (len(queries), len(queue)):
+        raise ValueError(
+            f"queue and is_negative must be (Q, {queries.shape[1]}) and ({len(queries)}, Q), "
+            f"got {tuple(queue.shape)} and {tuple(is_negative.shape)}."
+        )
+    check_temperature(temperature)
+    with torch.autocast(queries.device.type, enabled=False):
+        queries, positives, queue = _unit(queries), _unit(positives), _unit(queue)
+        own = (queries * positives).sum(dim=1, keepdim=True)  # (B, 1)
+        others = (queries @ queue.T).masked_fill(~is_negative, -math.inf)  # (B, Q)
+        target = torch.zeros(len(queries), dtype=torch.long, device=queries.device)
+        return F.cross_entropy(torch.cat([own, others], dim=1) / temperature, target)
 
 
 def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:

@@ -30,5 +30,9 @@ METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
     "denosent": (_denosent, _anchors),
     "denosent with paraphrases": (lambda model: _denosent(modules.apply_mask_template(model)), _pairs),
+    "pt-bert": (lambda model: losses.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=10), _anchors),
     "paser": (lambda model: losses.PaSeRLoss(model, decoder_layers=2, decoder_heads=4, mlm_head="fresh"), _phrases),
 }
+
+# Their forwards change a buffer (a queue), which Sharpness-Aware Minimization refuses.
+WITHOUT_SAM = {"pt-bert"}

@@ -177,3 +177,47 @@ def denoising_decoder(embedded, memory, weights, *, num_layers, num_heads, atten
         inner = np.maximum(linear(f"{layer}.linear1", hidden), 0.0)
         hidden = normed(f"{layer}.norm3", hidden + linear(f"{layer}.linear2", inner))
     return hidden
+
+
+def pseudo_token_mapping(pseudo_tokens, sentence, tokens, length, *, query, key, value):
+    """PT-BERT eq. 1 to 3 for one sentence, as printed: its first ``length`` tokens are no padding."""
+    width = pseudo_tokens.shape[1]
+    tokens = tokens[:length]
+    pseudo_sentence = np.zeros_like(pseudo_tokens)
+    for i, pseudo_token in enumerate(pseudo_tokens):
+        scores = [math.exp(np.dot(pseudo_token @ query, token @ key) / math.sqrt(width)) for token in tokens]
+        for score, token in zip(scores, tokens, strict=True):
+            pseudo_sentence[i] += score / sum(scores) * (token @ value)
+    scores = [math.exp(np.dot(sentence @ query, row @ key) / math.sqrt(width)) for row in pseudo_sentence]
+    mapped = np.zeros(width)
+    for score, row in zip(scores, pseudo_sentence, strict=True):
+        mapped += score / sum(scores) * (row @ value)
+    return mapped
+
+
+def queue_info_nce(queries, positives, negatives, *, temperature):
+    """PT-BERT eq. 4, mean over sentences; ``negatives`` has a list for each."""
+    losses = []
+    for query, positive, others in zip(queries, positives, negatives, strict=True):
+        numerator = math.exp(cosine(query, positive) / temperature)
+        denominator = numerator
+        for other in others:
+            denominator += math.exp(cosine(query, other) / temperature)
+        losses.append(-math.log(numerator / denominator))
+    return sum(losses) / len(losses)
+
+
+def last(batches, size):
+    """What a queue holds after some batches, oldest first: the list of the paper's words, not a ring."""
+    queue = []
+    for batch in batches:
+        for row in batch:
+            queue.append(row)
+            if len(queue) > size:
+                queue.pop(0)
+    return queue
+
+
+def momentum_update(slow, fast, *, m):
+    """PT-BERT eq. 5."""
+    return [m * a + (1 - m) * b for a, b in zip(slow, fast, strict=True)]

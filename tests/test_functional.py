@@ -276,6 +276,109 @@ class TestRelations:
         )
 
 
+class TestPTBERT:
+    """Eq. 1 to 4."""
+
+    def inputs(self, batch=3, length=6, pseudo=4, width=8):
+        tokens = rows(batch * length, width, 1).reshape(batch, length, width)
+        matrices = {name: rows(width, width, seed) / 2 for seed, name in enumerate(("query", "key", "value"), start=3)}
+        return rows(pseudo, width), rows(batch, width, 2), tokens, matrices
+
+    def test_mapping_is_the_references(self):
+        pseudo, sentence, tokens, matrices = self.inputs()
+        lengths = [6, 2, 1]
+        mask = torch.arange(6) < torch.tensor(lengths).unsqueeze(1)
+        value = functional.pseudo_token_mapping(pseudo, sentence, tokens, mask.long(), **matrices)
+        arrays = {name: matrix.numpy() for name, matrix in matrices.items()}
+        for i, length in enumerate(lengths):
+            expected = reference.pseudo_token_mapping(pseudo.numpy(), sentence[i].numpy(), tokens[i].numpy(), length, **arrays)
+            assert value[i].numpy() == pytest.approx(expected, rel=1e-11)
+
+    def test_mapping_by_hand(self):
+        """The pseudo tokens weigh the tokens 0 and 2 by 1 : 1 and by 1 : 3, so Z = (1, 1.5); y weighs these by 4 : 8."""
+        one = torch.ones(1, 1, dtype=torch.float64)
+        value = functional.pseudo_token_mapping(
+            torch.tensor([[0.0], [math.log(3) / 2]], dtype=torch.float64),
+            torch.tensor([[2 * math.log(2)]], dtype=torch.float64),
+            torch.tensor([[[0.0], [2.0], [77.0]]], dtype=torch.float64),
+            torch.tensor([[1, 1, 0]]),
+            query=one,
+            key=one,
+            value=one,
+        )
+        assert value.item() == pytest.approx(4 / 3, rel=1e-12)
+
+    def test_mapping_gradients(self):
+        pseudo, sentence, tokens, matrices = self.inputs(2, 3, 2, 3)
+        inputs = [x.requires_grad_() for x in (pseudo, sentence, tokens, *matrices.values())]
+        mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
+        assert torch.autograd.gradcheck(
+            lambda p, y, t, q, k, v: functional.pseudo_token_mapping(p, y, t, mask, query=q, key=k, value=v), inputs
+        )
+
+    def test_one_vector_to_attend_to_leaves_the_pseudo_tokens_idle(self):
+        """The map is then two linear ones, whatever the pseudo tokens are."""
+        pseudo, sentence, _, matrices = self.inputs()
+        pseudo.requires_grad_()
+        value = functional.pseudo_token_mapping(pseudo, sentence, sentence.unsqueeze(1), None, **matrices)
+        torch.testing.assert_close(value, sentence @ matrices["value"] @ matrices["value"])
+        value.pow(2).sum().backward()
+        assert not pseudo.grad.any()
+
+    @pytest.mark.parametrize("temperature", [0.05, 1.0])
+    def test_queue_info_nce_is_the_references(self, temperature):
+        queries, positives, queue = rows(4), rows(4, seed=1), rows(9, seed=2)
+        is_negative = rows(4, 9, 3) > 0
+        is_negative[2] = False
+        value = functional.queue_info_nce(queries, positives, queue, is_negative, temperature=temperature)
+        others = [queue[kept].numpy() for kept in is_negative]
+        expected = reference.queue_info_nce(queries.numpy(), positives.numpy(), others, temperature=temperature)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+
+    def test_queue_info_nce_by_hand(self):
+        """cos is 1 to the positive and 0 to the one negative: log(1 + e^-1)."""
+        value = functional.queue_info_nce(
+            on_circle(0), on_circle(0), on_circle(90, 5), torch.tensor([[True, False]]), temperature=1.0
+        )
+        assert value.item() == pytest.approx(math.log(1 + math.exp(-1)), rel=1e-12)
+
+    def test_queue_info_nce_gradients(self):
+        inputs = [rows(count, 5, seed).requires_grad_() for seed, count in enumerate((3, 3, 4))]
+        mask = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]).bool()
+        assert torch.autograd.gradcheck(lambda q, p, k: functional.queue_info_nce(q, p, k, mask, temperature=0.5), inputs)
+
+    def test_queue_info_nce_with_the_other_positives_is_info_nce(self):
+        queries, positives = rows(5), rows(5, seed=1)
+        value = functional.queue_info_nce(queries, positives, positives, ~torch.eye(5).bool(), temperature=0.05)
+        assert value.item() == pytest.approx(functional.info_nce(queries, positives, temperature=0.05).item(), rel=1e-12)
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    def test_float32_and_finite(self, dtype):
+        pseudo, sentence, tokens, matrices = (x if isinstance(x, dict) else (30 * x).to(dtype) for x in self.inputs())
+        sentence.requires_grad_()
+        matrices = {name: matrix.to(dtype) for name, matrix in matrices.items()}
+        mask = torch.zeros(3, 6, dtype=torch.long)  # nothing but padding is no NaN
+        mask[0] = 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mapped = functional.pseudo_token_mapping(pseudo, sentence, tokens, mask, **matrices)
+            loss = functional.queue_info_nce(mapped, mapped, mapped, ~torch.eye(3).bool(), temperature=0.05)
+        assert mapped.dtype == loss.dtype == torch.float32
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert torch.isfinite(sentence.grad).all()
+
+    def test_shapes(self):
+        pseudo, sentence, tokens, matrices = self.inputs()
+        with pytest.raises(ValueError, match=r"must be \(B, 8\) and \(B, L, 8\) like the pseudo tokens, got \(2, 8\) and"):
+            functional.pseudo_token_mapping(pseudo, sentence[:2], tokens, None, **matrices)
+        with pytest.raises(ValueError, match=r"mask must be \(3, 6\) like tokens, got \(3, 5\)"):
+            functional.pseudo_token_mapping(pseudo, sentence, tokens, torch.ones(3, 5), **matrices)
+        with pytest.raises(ValueError, match=r"must be \(Q, 8\) and \(3, Q\), got \(4, 8\) and \(3, 5\)"):
+            functional.queue_info_nce(sentence, sentence, pseudo, torch.ones(3, 5).bool(), temperature=1)
+        with pytest.raises(ValueError, match="temperature must be above 0, got 0"):
+            functional.queue_info_nce(sentence, sentence, pseudo, torch.ones(3, 4).bool(), temperature=0)
+
+
 class TestErrors:
     @pytest.mark.parametrize("temperature", [0, -0.05, math.nan, math.inf])
     def test_temperature(self, temperature):

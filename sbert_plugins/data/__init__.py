@@ -2,7 +2,7 @@
 
 from .back_translation import back_translate
 from .columns import paser_columns
-from .noise import delete_words, swap_words
+from .noise import delete_words, duplicate_words, positive_pairs, recombine_roles, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .synonyms import SynonymReplacer
 from .text import read_pairs, read_sentences, read_triplets
@@ -15,12 +15,15 @@ __all__ = [
     "SynonymReplacer",
     "back_translate",
     "delete_words",
+    "duplicate_words",
     "hide_phrase",
     "locate_phrases",
     "paser_columns",
+    "positive_pairs",
     "rank_phrases",
     "read_pairs",
     "read_sentences",
     "read_triplets",
+    "recombine_roles",
     "swap_words",
 ]

@@ -1,9 +1,12 @@
-"""Words left out or moved (EDA, Wei and Zou 2019, as PaSeR section 3.1.3 uses it)."""
+"""Words left out, moved (EDA, Wei and Zou 2019, as PaSeR section 3.1.3 uses it) or said twice (PT-BERT's baselines)."""
 
 from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from datasets import Dataset
 
 from .synonyms import find_words
 
@@ -31,3 +34,78 @@ def swap_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "
     for match, word in zip(reversed(matches), reversed(words), strict=True):
         sentence = sentence[: match.start()] + word + sentence[match.end() :]
     return sentence
+
+
+def duplicate_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
+    """Say each word twice with probability ``ratio``; ``keep`` (the mask token) is said once."""
+    matches = [match for match in find_words(sentence, keep) if match[0] != keep]
+    for match in reversed([match for match in matches if rng.random() < ratio]):
+        sentence = f"{sentence[: match.end()]} {sentence[match.start() :]}"
+    return sentence
+
+
+def recombine_roles(
+    sentence: str,
+    label: Callable[[str], Iterable[Mapping[str, str]]],
+    *,
+    order: Sequence[str] = ("ARG0", "V", "ARGM-NEG", "ARG1"),
+) -> str:
+    """Say who does what to whom and nothing else: PT-BERT's augmentation by semantic roles (section 4.4).
+
+    Args:
+        sentence: Any text.
+        label: A semantic role labeller of yours. It gets the sentence and returns a dict for each predicate, from the name of
+            a role (PropBank's, with ``V`` for the predicate itself) to its words. None ships with this package.
+        order: The roles that are kept, in their order; the set of the paper is not legible in the copies at hand.
+
+    Returns:
+        The roles of all predicates in a row; the sentence itself where there are none, as in the paper.
+
+    Example:
+        >>> from sbert_plugins import data
+        >>> def label(sentence):
+        ...     return [{"V": "caught", "ARG0": "I", "ARG1": "a caterpillar", "ARGM-TMP": "yesterday"}]
+        >>> data.recombine_roles("Yesterday a caterpillar was caught by me.", label)
+        'I caught a caterpillar'
+    """
+    words = [roles[role] for roles in label(sentence) for role in order if roles.get(role)]
+    return " ".join(words) or sentence
+
+
+AUGMENTATIONS = {"reorder": swap_words, "duplication": duplicate_words, "deletion": delete_words}
+
+
+def positive_pairs(
+    sentences: Iterable[str],
+    augment: str | Callable[[str, random.Random], str],
+    *,
+    ratio: float = 0.1,
+    seed: int = 0,
+) -> Dataset:
+    """Give each sentence an altered copy, for ``losses.PTBERTLoss(model, num_pseudo_tokens=0)``: PT-BERT's discrete baselines.
+
+    Args:
+        sentences: Texts.
+        augment: ``"reorder"``, ``"duplication"``, ``"deletion"``, or a callable that gets a sentence and a ``random.Random``
+            and returns the copy: ``lambda sentence, rng: recombine_roles(sentence, label)`` is the paper's MoCo + SRL.
+        ratio: Share of the words that change, for the three named ones. The paper gives none; 0.1 is EDA's.
+        seed: Another seed, other changes.
+
+    Returns:
+        A dataset with the columns ``anchor`` and ``positive``.
+
+    Raises:
+        ValueError: On an unknown name, or a ratio outside (0, 1].
+    """
+    if not callable(augment):
+        if augment not in AUGMENTATIONS:
+            raise ValueError(f"augment must be {', '.join(AUGMENTATIONS)} or a callable, got {augment!r}.")
+        if not 0 < ratio <= 1:
+            raise ValueError(f"ratio must be in (0, 1], got {ratio}. It is the share of the words that change.")
+        function = AUGMENTATIONS[augment]
+
+        def augment(sentence: str, rng: random.Random) -> str:
+            return function(sentence, ratio, rng)
+
+    rng, anchors = random.Random(seed), list(sentences)
+    return Dataset.from_dict({"anchor": anchors, "positive": [augment(sentence, rng) for sentence in anchors]})

@@ -3,6 +3,13 @@
 from .arccse import ArcCSELoss
 from .denosent import DenoSentLoss
 from .paser import PaSeRLoss
+from .pt_bert import PTBERTLoss
 from .weighted_sum import WeightedSumLoss
 
-__all__ = ["ArcCSELoss", "DenoSentLoss", "PaSeRLoss", "WeightedSumLoss"]
+__all__ = [
+    "ArcCSELoss",
+    "DenoSentLoss",
+    "PTBERTLoss",
+    "PaSeRLoss",
+    "WeightedSumLoss",
+]

@@ -1,22 +1,28 @@
 """Parts of the losses that hold parameters, tables or state. None of them is saved with the model."""
 
 from .denoising_decoder import DenoisingDecoder
-from .distributed import rows_of_other_ranks, unwrap, without_ddp
+from .distributed import rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
+from .embedding_queue import EmbeddingQueue
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .mlm_head import MLMHead
+from .momentum_encoder import MomentumEncoder
 from .negatives import check_negatives
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
+from .pseudo_token_attention import PseudoTokenAttention
 from .state import warn_unless_kept
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks
 
 __all__ = [
     "DenoisingDecoder",
+    "EmbeddingQueue",
     "MLMHead",
+    "MomentumEncoder",
     "PhraseDecoder",
     "ProjectionHead",
+    "PseudoTokenAttention",
     "TokenRoles",
     "added_around",
     "after_optimizer_step",
@@ -30,6 +36,7 @@ __all__ = [
     "mlm_mask",
     "nested_span_masks",
     "require_dropout",
+    "rows_of_all_ranks",
     "rows_of_other_ranks",
     "unwrap",
     "warn_unless_kept",

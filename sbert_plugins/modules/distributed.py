@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from sentence_transformers.util import all_gather, all_gather_with_grad, get_rank, get_world_size
@@ -23,12 +25,30 @@ def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
     """
     if get_world_size() == 1:
         return None
+    return torch.cat([block for rank, block in enumerate(_blocks(rows, all_gather_with_grad)) if rank != get_rank()])
+
+
+@torch.no_grad()
+def rows_of_all_ranks(rows: Tensor) -> tuple[Tensor, int]:
+    """Gather the rows of all processes, without gradients: the same rows in the same order on every rank.
+
+    Args:
+        rows: (B, D), B of this rank; sizes may differ, as in :func:`rows_of_other_ranks`.
+
+    Returns:
+        (N, D), in the order of the ranks, and the number of the first one that is of this rank.
+    """
+    if get_world_size() == 1:
+        return rows.detach(), 0
+    blocks = _blocks(rows.detach(), all_gather)
+    return torch.cat(blocks), sum(map(len, blocks[: get_rank()]))
+
+
+def _blocks(rows: Tensor, gather: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Return the rows of each rank, their number gathered first."""
     sizes = all_gather(torch.tensor([len(rows)], device=rows.device)).tolist()
-    padded = all_gather_with_grad(F.pad(rows, (0, 0, 0, max(sizes) - len(rows))))
-    blocks = padded.split(max(sizes))
-    return torch.cat(
-        [block[:size] for rank, (block, size) in enumerate(zip(blocks, sizes, strict=True)) if rank != get_rank()]
-    )
+    padded = gather(F.pad(rows, (0, 0, 0, max(sizes) - len(rows))))
+    return [block[:size] for block, size in zip(padded.split(max(sizes)), sizes, strict=True)]
 
 
 def without_ddp(model: nn.Module) -> nn.Module:

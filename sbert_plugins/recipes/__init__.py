@@ -9,6 +9,7 @@ from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.encoders import build_encoder, graded_pairs, offline_encoder, offline_sentences_path
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
+from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.run import build_loss, check_output, load_loss, reconstructions, score, train
 from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
 
@@ -22,6 +23,7 @@ __all__ = [
     "DENOSENT",
     "PASER",
     "PASER_SUPERVISED",
+    "PT_BERT",
     "RECIPES",
     "Recipe",
     "Settings",

@@ -3,5 +3,6 @@
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
+from sbert_plugins.recipes.pt_bert import PT_BERT
 
-RECIPES = {recipe.method: recipe for recipe in (ARCCSE, DENOSENT, PASER, PASER_SUPERVISED)}
+RECIPES = {recipe.method: recipe for recipe in (ARCCSE, DENOSENT, PASER, PASER_SUPERVISED, PT_BERT)}

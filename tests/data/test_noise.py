@@ -42,3 +42,64 @@ class TestSwapWords:
 
     def test_nothing_at_zero(self):
         assert data.swap_words(SENTENCE, 0, random.Random(0)) == SENTENCE
+
+
+class TestDuplicateWords:
+    def test_share(self):
+        lengths = [len(data.duplicate_words("word " * 100, 0.3, random.Random(seed)).split()) for seed in range(50)]
+        assert sum(lengths) / len(lengths) == pytest.approx(130, abs=2)
+
+    def test_each_word_twice_and_masks_once(self):
+        expected = "The The old old man man, [MASK] [MASK] said said, sleeps sleeps by by the the sea sea."
+        assert data.duplicate_words(SENTENCE, 1.0, random.Random(0), keep="[MASK]") == expected
+
+    @pytest.mark.parametrize("sentence", ["", "!", SENTENCE])
+    def test_nothing_at_zero(self, sentence):
+        assert data.duplicate_words(sentence, 0.0, random.Random(0)) == sentence
+
+
+class TestRecombineRoles:
+    def test_all_predicates_in_order(self):
+        """Figure 1's pair of the paper becomes one sentence."""
+        frames = [
+            {"V": "caught", "ARG1": "a caterpillar", "ARG0": "I", "ARGM-LOC": "in the garden"},
+            {"V": "let", "ARG0": "I", "ARGM-NEG": "not", "ARG1": "it"},
+        ]
+        mixed = data.recombine_roles("whatever", lambda sentence: frames)
+        assert mixed == "I caught a caterpillar I let not it"
+
+    def test_the_labeller_gets_the_sentence(self):
+        assert data.recombine_roles("He left.", lambda sentence: [{"V": sentence.split()[0]}]) == "He"
+
+    @pytest.mark.parametrize("frames", [[], [{}], [{"ARGM-TMP": "yesterday"}]], ids=str)
+    def test_without_a_predicate_it_is_the_sentence(self, frames):
+        assert data.recombine_roles(SENTENCE, lambda sentence: frames) == SENTENCE
+
+    def test_another_order(self):
+        label = [{"V": "caught", "ARG0": "I"}]
+        assert data.recombine_roles("", lambda sentence: label, order=("V", "ARG0")) == "caught I"
+
+
+class TestPositivePairs:
+    @pytest.mark.parametrize("augment", ["reorder", "duplication", "deletion"])
+    def test_named(self, augment):
+        sentences = ["The old man sleeps by the sea.", "Prices fell for the third month."] * 20
+        rows = data.positive_pairs(sentences, augment, ratio=0.5)
+        assert rows.column_names == ["anchor", "positive"]
+        assert rows["anchor"][:] == sentences
+        counts = [(len(b.split()), len(a.split())) for a, b in zip(rows["anchor"], rows["positive"], strict=True)]
+        longer = {"reorder": 0, "duplication": 1, "deletion": -1}[augment]
+        assert sum((b > a) - (b < a) for b, a in counts) * longer >= 30 * abs(longer)
+        assert sum(a != b for a, b in zip(rows["anchor"], rows["positive"], strict=True)) > 30
+        again, other = (data.positive_pairs(sentences, augment, ratio=0.5, seed=seed) for seed in (0, 1))
+        assert again.to_dict() == rows.to_dict() != other.to_dict()
+
+    def test_a_callable(self):
+        rows = data.positive_pairs(iter(["a b", "c d"]), lambda sentence, rng: sentence.upper() + rng.choice("!"))
+        assert rows.to_dict() == {"anchor": ["a b", "c d"], "positive": ["A B!", "C D!"]}
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match="augment must be reorder, duplication, deletion or a callable, got 'crop'"):
+            data.positive_pairs(["a"], "crop")
+        with pytest.raises(ValueError, match=r"ratio must be in \(0, 1\], got 0"):
+            data.positive_pairs(["a"], "deletion", ratio=0)

@@ -2,11 +2,19 @@
 
 import torch
 
-from sbert_plugins.modules import rows_of_other_ranks, without_ddp
+from sbert_plugins.modules import rows_of_all_ranks, rows_of_other_ranks, without_ddp
 
 
 def test_a_single_process_has_no_others():
     assert rows_of_other_ranks(torch.randn(3, 4)) is None
+
+
+def test_in_a_single_process_its_rows_are_all():
+    rows = torch.randn(3, 4, requires_grad=True)
+    everyone, first = rows_of_all_ranks(rows)
+    assert torch.equal(everyone, rows)
+    assert not everyone.requires_grad
+    assert first == 0
 
 
 def test_a_model_without_a_wrapper_is_itself():

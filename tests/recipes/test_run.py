@@ -51,6 +51,7 @@ class TestTrain:
             "arccse": {"arccon", "triplet"},
             "denosent": {"contrastive", "denoising"},
             "paser": {"generative", "mlm"},
+            "pt-bert": {"contrastive"},
             "paser-supervised": {"contrastive", "paser/generative"},
         }[method]
         assert terms <= logged

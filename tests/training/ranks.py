@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sbert_plugins import losses, training
-from sbert_plugins.modules import rows_of_other_ranks
+from sbert_plugins.modules import rows_of_all_ranks, rows_of_other_ranks
 from sbert_plugins.training.loss_state import own_state
 
 
@@ -97,6 +97,8 @@ def unequal_batches(encoder: str) -> dict:
     others = rows_of_other_ranks(rows)
     others.sum().backward()
     expected = torch.arange(6.0 if rank == 0 else 10.0).reshape(-1, 2)
+    everyone, first = rows_of_all_ranks(rows)
+    all_rows = torch.equal(everyone, torch.cat([torch.arange(10.0), torch.arange(6.0)]).reshape(-1, 2))
     model = SentenceTransformer(encoder, device="cpu").train()
     loss = losses.ArcCSELoss(model, gather_across_devices=True, triplet_margin=0.5)
     sentences = [LONG, *SENTENCES[:4]] if rank == 0 else SENTENCES[:2] + SENTENCES[3:4]
@@ -104,8 +106,12 @@ def unequal_batches(encoder: str) -> dict:
     terms = loss([model.preprocess(sentences)])
     sum(terms.values()).backward()
     gradient = model[0].model.embeddings.word_embeddings.weight.grad
+    queued = losses.PTBERTLoss(model, queue_size=6)
+    queued([model.preprocess(sentences)])
     return {
         "rows": bool(torch.equal(others, expected)),
+        "all_rows": all_rows and first == 5 * rank and not everyone.requires_grad,
+        "queue": [spread([queued.queue.rows]), int(queued.queue.seen)],
         "row_gradients": rows.grad.unique().tolist(),
         "triplet": float(terms["triplet"]),
         "encoder_gradients": spread([gradient]),

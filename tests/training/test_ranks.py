@@ -42,6 +42,8 @@ def test_unequal_last_batches_and_a_rank_without_a_long_sentence(report):
     with_long, without = report["unequal"]
     for rank in (with_long, without):
         assert rank["rows"]
+        assert rank["all_rows"]
+        assert rank["queue"] == [0.0, 8]
         assert rank["row_gradients"] == [1.0]
         assert rank["encoder_gradients"] == 0.0
         assert rank["finite"]

@@ -1,0 +1,220 @@
+"""PT-BERT: contrast on pseudo tokens, against a queue that a momentum encoder fills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+from sbert_plugins.modules import (
+    EmbeddingQueue,
+    MomentumEncoder,
+    ProjectionHead,
+    PseudoTokenAttention,
+    after_optimizer_step,
+    require_dropout,
+    rows_of_all_ranks,
+    warn_unless_kept,
+)
+
+
+class PTBERTLoss(nn.Module):
+    r"""PT-BERT (Tan et al., Findings of ACL 2022, https://aclanthology.org/2022.findings-acl.22): learns from one column.
+
+    1. A sentence passes the encoder and, without gradient, a slow copy of it. On both sides one attention layer maps it onto
+       ``num_pseudo_tokens`` learned vectors and back to one, so that sentences of all lengths are compared as sentences of
+       one length.
+    2. The copy's vector is the positive; those of the last ``queue_size`` sentences are the negatives.
+    3. After each optimizer step the copy moves towards the encoder.
+
+    .. math::
+        Z = \mathrm{Attention}(P W^Q, Y W^K, Y W^V),\quad h = \mathrm{Attention}(y W^Q, Z W^K, Z W^V),\quad
+        L = -\log\frac{e^{\cos(h_i, k_i)/\tau}}{\sum_{j \in \mathrm{queue}} e^{\cos(h_i, q_j)/\tau}},\quad
+        \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
+
+    (eq. 1 to 5, mean over the batch: :func:`functional.pseudo_token_mapping`, :func:`functional.queue_info_nce`,
+    :class:`modules.MomentumEncoder`).
+
+    Inputs:
+        +-----------------------------------------------------------------------+--------+
+        | Columns                                                               | Labels |
+        +=======================================================================+========+
+        | anchor (one sentence), or anchor and positive (an altered copy of it, | unused |
+        | for the momentum encoder: :func:`data.positive_pairs`)                |        |
+        +-----------------------------------------------------------------------+--------+
+
+    Returns from ``forward``: a dict with the scalar ``contrastive``. ``diagnostics`` then holds ``queue_filled`` (share of the
+    queue in use) and ``positive_cosine`` (mean cosine of a vector and its positive). An evaluation changes no state; it scores
+    its batch in the queue's newest slots.
+
+    Args:
+        model: Any encoder that sentence-transformers loads, with dropout.
+        num_pseudo_tokens: Length of the pseudo sentence. 0 leaves pseudo tokens and attention out: the paper's MoCo-BERT.
+        queue_size: Vectors in the queue.
+        momentum: :math:`m`, in [0, 1). The paper's number is not legible in the copies at hand; this is the official code's.
+        attend_to: What the pseudo tokens attend to: the sentence's ``"tokens"``, or the ``"pooled"`` vector, the official
+            code's reading, in which they are idle (see Deviations).
+        temperature: :math:`\tau`, above 0.
+        enqueue_first: Whether the batch enters the queue before it is scored, the paper's count: with a queue of 256 each
+            sentence has 1 positive and 255 negatives. False scores the batch's own vectors and the whole queue before it:
+            319 negatives with a batch of 64, as in the official code.
+        projection_head: Whether a Linear and tanh, in training only, sits on the mapped vector.
+        momentum_dropout: Whether the copy uses dropout.
+        momentum_bf16: Whether the copy is kept in bfloat16: half its memory, with a little noise.
+
+    Raises:
+        ValueError: On a value out of range, a model without dropout, a number of columns other than one or two, and, with
+            ``attend_to="tokens"``, a model whose token embeddings are missing, flattened or of another width than its
+            sentence vectors.
+
+    Relations:
+        - ``num_pseudo_tokens=0`` with ``data.positive_pairs`` are the paper's baselines MoCo + reorder, duplication, deletion.
+        - Queue, copy and pseudo tokens belong to this loss and are not saved with the model. ``recipes`` holds the paper's
+          training settings. On several processes the queue holds the sentences of all of them.
+
+    Deviations:
+        The official code gives the pseudo tokens the pooled vector alone. A softmax over one key is 1: its 128 pseudo tokens
+        become one row, get no gradient, and the two attentions amount to two linear maps. The paper wants them "to attend to
+        the core part and ignore the redundant part", which needs the tokens: the default. The code's momentum encoder starts
+        from random weights, ours from the encoder's; its second attention on that side is the trained one, ours the copy. Its
+        attention has biases and dropout, the paper's equations have none. A batch larger than the queue leaves rows whose own
+        vector did not stay; they have one negative more.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import losses
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> loss = losses.PTBERTLoss(model)
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        num_pseudo_tokens: int = 128,
+        queue_size: int = 256,
+        momentum: float = 0.885,
+        attend_to: str = "tokens",
+        temperature: float = 0.05,
+        enqueue_first: bool = True,
+        projection_head: bool = True,
+        momentum_dropout: bool = True,
+        momentum_bf16: bool = False,
+    ) -> None:
+        super().__init__()
+        functional.check_temperature(temperature)
+        require_dropout(model, "PTBERTLoss")
+        self.model = model
+        self.temperature = temperature
+        self.enqueue_first = enqueue_first
+        self.mapping = _Mapping(model.get_embedding_dimension(), num_pseudo_tokens, attend_to, projection_head)
+        self.queue = EmbeddingQueue(queue_size, model.get_embedding_dimension())
+        self.momentum_encoder = MomentumEncoder(
+            model, self.mapping, momentum=momentum, dropout=momentum_dropout, bf16=momentum_bf16
+        )
+        self._config = {
+            "num_pseudo_tokens": num_pseudo_tokens,
+            "queue_size": queue_size,
+            "momentum": momentum,
+            "attend_to": attend_to,
+            "temperature": temperature,
+            "enqueue_first": enqueue_first,
+            "projection_head": projection_head,
+            "momentum_dropout": momentum_dropout,
+            "momentum_bf16": momentum_bf16,
+        }
+        self.diagnostics: dict[str, Tensor] = {}
+        self.state_is_kept = False
+        self.to(model.device)  # for loops that do not move the loss themselves
+        trained = next(parameter for parameter in self.parameters() if parameter.requires_grad)
+        after_optimizer_step(self, trained, PTBERTLoss._update_momentum)
+
+    def _update_momentum(self) -> None:
+        self.momentum_encoder.update(self.model, self.mapping)
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Compute the weighted term of one batch of one or two columns."""
+        columns = list(sentence_features)
+        if len(columns) not in (1, 2):
+            raise ValueError(
+                f"PTBERTLoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
+                "drop the others with dataset.select_columns(['anchor'])."
+            )
+        training = self.model.training
+        if training:
+            warn_unless_kept(self)
+        # A copy, because the model writes its outputs into the dict that it is given.
+        queries = self.mapping(self.model(dict(columns[0])))
+        positives = self.momentum_encoder(columns[-1], training=training).to(queries.dtype)
+        # An evaluation does not wait for the other ranks: it lets nothing in.
+        keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
+        candidates, is_negative = self._candidates(keys, first, len(queries))
+        with torch.no_grad():
+            self.diagnostics = {
+                "queue_filled": self.queue.filled.float().mean(),
+                "positive_cosine": torch.cosine_similarity(queries, positives).mean(),
+            }
+        loss = functional.queue_info_nce(queries, positives, candidates, is_negative, temperature=self.temperature)
+        if training:
+            self.queue.enqueue(keys)
+        return {"contrastive": loss}
+
+    def _candidates(self, keys: Tensor, first: int, rows: int) -> tuple[Tensor, Tensor]:
+        """Return what the batch is scored against (Q, D), and where that is a negative of each row (B, Q)."""
+        if self.enqueue_first:
+            candidates, filled, slots = self.queue.after(keys)
+        else:
+            candidates = torch.cat([keys, self.queue.rows.to(keys.dtype)])
+            slots = torch.arange(len(candidates), device=keys.device)
+            filled = torch.cat([torch.ones_like(slots[: len(keys)], dtype=torch.bool), self.queue.filled])
+        own = slots[first : first + rows].unsqueeze(1)
+        return candidates, filled & (own != torch.arange(len(candidates), device=keys.device))
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows."""
+        return dict(self._config)
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card."""
+        return """
+@inproceedings{tan-etal-2022-sentence,
+    title = "A Sentence is Worth 128 Pseudo Tokens: A Semantic-Aware Contrastive Learning Framework for Sentence Embeddings",
+    author = "Tan, Haochen and Shao, Wei and Wu, Han and Yang, Ke and Song, Linqi",
+    booktitle = "Findings of the Association for Computational Linguistics: ACL 2022",
+    year = "2022",
+    url = "https://aclanthology.org/2022.findings-acl.22",
+}
+"""
+
+
+class _Mapping(nn.Module):
+    """What sits on the encoder in training: the pseudo tokens, then the head."""
+
+    def __init__(self, dimension: int, num_pseudo_tokens: int, attend_to: str, projection_head: bool) -> None:
+        super().__init__()
+        self.attention = None
+        if num_pseudo_tokens:
+            self.attention = PseudoTokenAttention(dimension, num_pseudo_tokens=num_pseudo_tokens, attend_to=attend_to)
+        self.head = ProjectionHead(dimension) if projection_head else nn.Identity()
+
+    def forward(self, output: dict[str, Tensor]) -> Tensor:
+        sentence = output["sentence_embedding"]
+        if self.attention is None:
+            return self.head(sentence)
+        tokens, mask = output.get("token_embeddings"), output.get("attention_mask")
+        if self.attention.attend_to == "tokens" and (mask is None or tokens is None or tokens.shape[2] != sentence.shape[1]):
+            raise ValueError(
+                "attend_to='tokens' needs padded token embeddings as wide as the sentence vectors, got "
+                f"{'none' if tokens is None else tuple(tokens.shape)} for sentence vectors {tuple(sentence.shape)}"
+                f"{' without an attention_mask' if mask is None else ''}: set model[0].unpad_inputs = False where they are "
+                "flattened, train without a Dense layer that changes the width, or pass attend_to='pooled'."
+            )
+        return self.head(self.attention(sentence, tokens, mask))

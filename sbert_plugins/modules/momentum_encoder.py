@@ -1,0 +1,59 @@
+"""A slow copy of an encoder and of what sits on it (MoCo)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .ema import ema_update
+
+
+class MomentumEncoder(nn.Module):
+    r"""Exact frozen copies of modules that run one after the other, moved towards them by :meth:`update`: PT-BERT eq. 5.
+
+    .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
+
+    The owner calls :meth:`update` after each optimizer step (:func:`after_optimizer_step`). The first module is the
+    encoder; it is held as ``copies``, for the trainer would put the trained encoder in the place of an attribute ``model``.
+
+    Args:
+        *modules: What to copy: the encoder first, then what reads its output.
+        momentum: :math:`m`, in [0, 1).
+        dropout: Whether the copies use dropout in training.
+        bf16: Whether the copies are kept in bfloat16, which halves their memory. They are then rounded up or down at
+            random, else small steps would be lost; the noise is about 1 % of a weight at a momentum of .99, 4 % at .999.
+
+    Raises:
+        ValueError: On a momentum out of range.
+    """
+
+    def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True, bf16: bool = False) -> None:
+        super().__init__()
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {momentum}. PT-BERT's code has 0.885, MoCo 0.999.")
+        self.momentum = momentum
+        self.dropout = dropout
+        self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64) if bf16 else None)
+        if bf16:
+            self.copies.bfloat16()
+
+    @torch.no_grad()
+    def forward(self, features: dict[str, Tensor], *, training: bool) -> Any:
+        """Run a batch through the copies, ``training`` being the mode of the module that they were copied from."""
+        self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
+        output: Any = dict(features)
+        for module in self.copies:
+            output = module(output)
+        return output
+
+    @torch.no_grad()
+    def update(self, *modules: nn.Module) -> None:
+        """Move the copies towards the modules, which may be wrapped (DistributedDataParallel, torch.compile) by now."""
+        values = [parameter for module in modules for parameter in module.parameters()]
+        if self.updates is not None:
+            self.updates += 1
+        ema_update(self.copies.parameters(), values, self.momentum, dither=self.updates)

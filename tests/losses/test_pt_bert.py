@@ -1,0 +1,335 @@
+import copy
+import gc
+import math
+import weakref
+
+import numpy as np
+import pytest
+import reference
+import torch
+from encoders import ARCHITECTURES, LONG, SENTENCES
+from sentence_transformers.sentence_transformer.modules import Dense
+from test_sam import trainer_of
+from torch import nn
+
+from sbert_plugins import data, losses
+from sbert_plugins.losses import pt_bert
+
+
+@pytest.fixture
+def encoder(tiny_encoder):
+    return tiny_encoder()
+
+
+class Recorder:
+    """Keeps what each pass of a module gave."""
+
+    def __init__(self, module):
+        self.outputs = []
+        module.register_forward_hook(lambda _, __, output: self.outputs.append(output))
+
+
+def numpy(tensor):
+    return tensor.detach().numpy()
+
+
+def state(loss):
+    return {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+
+
+def step(loss, optimizer, sentences=SENTENCES):
+    value = loss([loss.model.preprocess(sentences)])["contrastive"]
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
+    return value
+
+
+class TestValue:
+    @pytest.mark.parametrize("enqueue_first", [True, False])
+    @pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
+    def test_steps_are_those_of_the_reference(self, encoder, attend_to, enqueue_first):
+        """Eq. 1 to 5 in numpy from the outputs of both encoders: mapping, head, queue past its end, loss, momentum."""
+        loss = losses.PTBERTLoss(
+            encoder.train(), num_pseudo_tokens=5, queue_size=10, attend_to=attend_to, enqueue_first=enqueue_first
+        ).double()
+        slow_encoder, slow_mapping = loss.momentum_encoder.copies
+        fast, slow = Recorder(encoder), Recorder(slow_encoder)
+        optimizer = torch.optim.SGD([p for p in loss.parameters() if p.requires_grad], lr=0.1)
+        batches = []
+        for sentences in (SENTENCES, SENTENCES[:3], SENTENCES[::-1]):
+            mapped = [self.mapped(mapping, copy.deepcopy(mapping.state_dict())) for mapping in (loss.mapping, slow_mapping)]
+            averages = [numpy(parameter).copy() for parameter in loss.momentum_encoder.parameters()]
+            value = step(loss, optimizer, sentences).item()
+            queries, keys = mapped[0](fast.outputs[-1]), mapped[1](slow.outputs[-1])
+            queue = reference.last(batches, 10)
+            batches.append(keys)
+            held = reference.last(batches, 10) if enqueue_first else [*keys, *queue]
+            negatives = [[row for row in held if row is not keys[i]] for i in range(len(keys))]
+            assert value == pytest.approx(reference.queue_info_nce(queries, keys, negatives, temperature=0.05), rel=1e-9)
+            trained = [numpy(p) for module in (encoder, loss.mapping) for p in module.parameters()]
+            expected = reference.momentum_update(averages, trained, m=0.885)
+            for parameter, wanted in zip(loss.momentum_encoder.parameters(), expected, strict=True):
+                assert numpy(parameter) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+        assert int(loss.queue.seen) == 19
+
+    @staticmethod
+    def mapped(mapping, weights):
+        """Eq. 1 to 3 and the head with the weights of now."""
+        arrays = {name.split(".", 1)[1]: tensor.numpy() for name, tensor in weights.items()}
+        matrices = {name: arrays[f"{name}.weight"].T for name in ("query", "key", "value")}
+
+        def run(output):
+            rows = []
+            for sentence, tokens, mask in zip(
+                output["sentence_embedding"], output["token_embeddings"], output["attention_mask"], strict=True
+            ):
+                pooled = mapping.attention.attend_to == "pooled"
+                tokens = sentence.unsqueeze(0) if pooled else tokens
+                length = 1 if pooled else int(mask.sum())
+                rows.append(
+                    reference.pseudo_token_mapping(arrays["pseudo_tokens"], numpy(sentence), numpy(tokens), length, **matrices)
+                )
+            hidden = torch.tensor(np.array(rows)) @ weights["head.linear.weight"].T + weights["head.linear.bias"]
+            return list(hidden.tanh().numpy())
+
+        return run
+
+    @pytest.mark.parametrize(
+        ("enqueue_first", "negatives"), [(True, 255), (False, 319)], ids=["the paper's count", "the code's"]
+    )
+    def test_negatives_at_batch_64_and_queue_256(self, encoder, enqueue_first, negatives):
+        loss = losses.PTBERTLoss(encoder.train(), num_pseudo_tokens=0, enqueue_first=enqueue_first)
+        keys = torch.randn(64, 32)
+        counts = []
+        for _ in range(6):
+            counts.append(loss._candidates(keys, 0, 64)[1].sum(dim=1).unique().tolist())
+            loss.queue.enqueue(keys)
+        assert counts[0] == [63]  # the queue is empty at first
+        assert counts[1] == [127]
+        assert counts[-1] == [negatives]
+        assert losses.PTBERTLoss(encoder).get_config_dict()["enqueue_first"]
+
+    @pytest.mark.parametrize("enqueue_first", [True, False])
+    def test_the_keys_of_other_ranks_are_negatives(self, encoder, enqueue_first):
+        """Eight keys came in, this rank's three are the last of them."""
+        loss = losses.PTBERTLoss(encoder, num_pseudo_tokens=0, queue_size=16, enqueue_first=enqueue_first)
+        keys = torch.randn(8, 32)
+        candidates, is_negative = loss._candidates(keys, 5, 3)
+        for row, own in zip(is_negative, keys[5:], strict=True):
+            assert row.sum() == 7
+            assert all(any(torch.equal(key, kept) for kept in candidates[row]) != torch.equal(key, own) for key in keys)
+
+    def test_without_pseudo_tokens_it_is_moco(self, encoder):
+        """The head's vector of each encoder, and nothing between."""
+        loss = losses.PTBERTLoss(encoder.eval(), num_pseudo_tokens=0)
+        assert not any("attention" in name for name, _ in loss.mapping.named_parameters())
+        vectors = torch.from_numpy(encoder.encode(SENTENCES))
+        keys = numpy(loss.mapping.head(vectors))
+        negatives = [[row for j, row in enumerate(keys) if j != i] for i in range(len(keys))]
+        expected = reference.queue_info_nce(keys, keys, negatives, temperature=0.05)
+        assert loss([encoder.preprocess(SENTENCES)])["contrastive"].item() == pytest.approx(expected, rel=1e-4)
+
+    def test_the_copy_reads_the_second_column(self, encoder):
+        """The paper's discrete baselines: an altered copy is the positive."""
+        rows = data.positive_pairs(SENTENCES, "deletion", ratio=0.5)
+        loss = losses.PTBERTLoss(encoder.train(), num_pseudo_tokens=0)
+        slow = Recorder(loss.momentum_encoder.copies[0])
+        anchors, positives = (encoder.preprocess(rows[column][:]) for column in rows.column_names)
+        loss([anchors, positives])["contrastive"].backward()
+        assert torch.equal(slow.outputs[0]["input_ids"], positives["input_ids"])
+
+    def test_padding_changes_nothing(self, encoder):
+        loss = losses.PTBERTLoss(encoder.eval())
+        features = encoder.preprocess(SENTENCES[:2])
+        wider = {
+            key: nn.functional.pad(value, (0, 9)) if isinstance(value, torch.Tensor) else value
+            for key, value in features.items()
+        }
+        assert loss([features])["contrastive"].item() == pytest.approx(loss([wider])["contrastive"].item(), rel=1e-4)
+
+    def test_features_are_left_as_they_came(self, encoder):
+        features = encoder.preprocess(SENTENCES)
+        before = dict(features)
+        losses.PTBERTLoss(encoder)([features])
+        assert set(features) == set(before)
+        assert all(features[key] is before[key] for key in before)
+
+
+class TestState:
+    def test_an_evaluation_changes_nothing(self, encoder):
+        loss = losses.PTBERTLoss(encoder.train())
+        loss([encoder.preprocess(SENTENCES)])
+        before = state(loss)
+        encoder.eval()
+        values = [loss([encoder.preprocess(SENTENCES)])["contrastive"] for _ in range(2)]
+        assert torch.equal(*values)  # no dropout in either encoder
+        assert all(torch.equal(tensor, before[name]) for name, tensor in loss.state_dict().items())
+
+    def test_one_pass_with_gradients_and_one_of_the_copy(self, encoder):
+        loss = losses.PTBERTLoss(encoder.train())
+        fast, slow = Recorder(encoder), Recorder(loss.momentum_encoder.copies[0])
+        loss([encoder.preprocess([LONG, LONG])])
+        assert len(fast.outputs) == len(slow.outputs) == 1
+        first, second = slow.outputs[0]["sentence_embedding"]
+        assert not torch.equal(first, second)  # dropout
+        assert fast.outputs[0]["sentence_embedding"].requires_grad
+        assert not slow.outputs[0]["sentence_embedding"].requires_grad
+
+    def test_dropout_of_the_copy_can_be_off(self, encoder):
+        loss = losses.PTBERTLoss(encoder.train(), momentum_dropout=False)
+        slow = Recorder(loss.momentum_encoder.copies[0])
+        loss([encoder.preprocess([LONG, LONG])])
+        assert torch.equal(*slow.outputs[0]["sentence_embedding"])
+
+    def test_the_copy_moves_once_an_update(self, encoder):
+        """Also with micro-batches, and not before the first update."""
+        loss = losses.PTBERTLoss(encoder.train(), momentum=0.5)
+        optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-2)
+        start = state(loss.momentum_encoder)
+        for _ in range(3):
+            loss([encoder.preprocess(SENTENCES)])["contrastive"].backward()
+        assert all(torch.equal(tensor, start[name]) for name, tensor in loss.momentum_encoder.state_dict().items())
+        optimizer.step()
+        for slow, fast, name in zip(
+            loss.momentum_encoder.parameters(),
+            [*encoder.parameters(), *loss.mapping.parameters()],
+            dict(loss.momentum_encoder.named_parameters()),
+            strict=True,
+        ):
+            torch.testing.assert_close(slow, (start[name] + fast) / 2)
+
+    def test_the_trainer_leaves_the_copy_alone(self, encoder, tmp_path):
+        """It puts its wrapper in the place of what is called ``model``, at any depth."""
+        loss = losses.PTBERTLoss(encoder)
+        slow, wrapper = loss.momentum_encoder.copies[0], nn.Sequential(encoder)
+        trainer_of(encoder, loss, tmp_path, sam_rho=None).override_model_in_loss(loss, wrapper)
+        assert loss.model is wrapper
+        assert loss.momentum_encoder.copies[0] is slow
+
+    def test_a_bfloat16_copy_trains(self, encoder):
+        loss = losses.PTBERTLoss(encoder.train(), momentum_bf16=True, momentum=0.99)
+        optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
+        before = state(loss.momentum_encoder)
+        for _ in range(3):
+            assert torch.isfinite(step(loss, optimizer))
+        assert int(loss.momentum_encoder.updates) == 3
+        weight = "copies.0.0.model.encoder.layer.0.attention.self.query.weight"
+        assert not torch.equal(loss.momentum_encoder.state_dict()[weight], before[weight])
+        assert loss.queue.rows.dtype == torch.float32
+
+    def test_nothing_keeps_a_loss_alive(self, encoder):
+        alive = weakref.ref(losses.PTBERTLoss(encoder))
+        gc.collect()
+        assert alive() is None
+
+
+class TestGradients:
+    @pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
+    def test_pseudo_tokens(self, encoder, attend_to):
+        """Each of the 128 learns from the tokens; from the pooled vector, the official code's reading, none does."""
+        loss = losses.PTBERTLoss(encoder.train(), attend_to=attend_to)
+        loss([encoder.preprocess(SENTENCES)])["contrastive"].backward()
+        moved = loss.mapping.attention.pseudo_tokens.grad.abs().sum(dim=1) > 0
+        assert moved.all() if attend_to == "tokens" else not moved.any()
+        assert encoder[0].model.embeddings.word_embeddings.weight.grad.any()
+        assert loss.mapping.head.linear.weight.grad.any()
+        assert not any(parameter.grad is not None for parameter in loss.momentum_encoder.parameters())
+
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    def test_every_architecture_learns(self, tiny_encoder, architecture, pooling):
+        model = tiny_encoder(architecture, pooling).train()
+        loss = losses.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=24)
+        optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
+        values = [step(loss, optimizer).item() for _ in range(16)]
+        assert all(map(math.isfinite, values))
+        assert sum(values[-3:]) < sum(values[3:6])  # once the queue is full
+
+    def test_diagnostics(self, encoder):
+        loss = losses.PTBERTLoss(encoder.train(), queue_size=16)
+        for share in (0.0, 0.5, 1.0):
+            loss([encoder.preprocess(SENTENCES)])
+            assert loss.diagnostics["queue_filled"] == share
+            assert 0 < loss.diagnostics["positive_cosine"] <= 1
+            assert not any(value.requires_grad for value in loss.diagnostics.values())
+
+
+class TestPrecision:
+    def test_under_autocast_the_loss_stays_float32(self, encoder):
+        loss = losses.PTBERTLoss(encoder.train())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            terms = loss([encoder.preprocess(SENTENCES)])
+        assert terms["contrastive"].dtype == torch.float32
+
+    def test_an_encoder_in_bfloat16(self, encoder):
+        loss = losses.PTBERTLoss(encoder.bfloat16().train())
+        terms = loss([encoder.preprocess(SENTENCES)])
+        terms["contrastive"].backward()
+        assert torch.isfinite(terms["contrastive"])
+
+    def test_identical_sentences(self, encoder):
+        loss = losses.PTBERTLoss(encoder.eval())
+        terms = loss([encoder.preprocess([LONG] * 4)])
+        terms["contrastive"].backward()
+        assert terms["contrastive"].item() == pytest.approx(math.log(4), rel=1e-4)
+        assert torch.isfinite(loss.mapping.head.linear.weight.grad).all()
+
+    @pytest.mark.parametrize("size", [1, 8])
+    def test_any_batch(self, encoder, size):
+        """One sentence and an empty queue: nothing to tell apart, no NaN; eight sentences and a queue of five."""
+        loss = losses.PTBERTLoss(encoder.train(), queue_size=5)
+        value = loss([encoder.preprocess(SENTENCES[:size])])["contrastive"]
+        value.backward()
+        assert (value == 0) == (size == 1)
+        assert torch.isfinite(loss.mapping.head.linear.weight.grad).all()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("count", [0, 3])
+    def test_columns(self, encoder, count):
+        with pytest.raises(ValueError, match=rf"one text column \(anchor\) or two \(anchor, positive\), got {count}"):
+            losses.PTBERTLoss(encoder)([encoder.preprocess(SENTENCES) for _ in range(count)])
+
+    @pytest.mark.parametrize(
+        ("keywords", "message"),
+        [
+            ({"temperature": 0}, "temperature must be above 0, got 0"),
+            ({"num_pseudo_tokens": -1}, "num_pseudo_tokens must be at least 1, got -1"),
+            ({"queue_size": 0}, "queue_size must be at least 1, got 0"),
+            ({"momentum": 1}, r"momentum must be in \[0, 1\), got 1"),
+            ({"attend_to": "cls"}, "attend_to must be 'tokens' or 'pooled', got 'cls'"),
+        ],
+    )
+    def test_values(self, encoder, keywords, message):
+        with pytest.raises(ValueError, match=message):
+            losses.PTBERTLoss(encoder, **keywords)
+
+    def test_a_model_without_dropout(self, tiny_encoder):
+        model = tiny_encoder("modernbert", embedding_dropout=0.0, attention_dropout=0.0, mlp_dropout=0.0)
+        with pytest.raises(ValueError, match="PTBERTLoss makes its positive pairs by dropout"):
+            losses.PTBERTLoss(model)
+
+    def test_sentence_vectors_of_another_width(self, encoder):
+        encoder.append(Dense(32, 8))
+        with pytest.raises(ValueError, match=r"as wide as the sentence vectors, got \(8, .*, 32\) for .* \(8, 8\)"):
+            losses.PTBERTLoss(encoder)([encoder.preprocess(SENTENCES)])
+        assert losses.PTBERTLoss(encoder, attend_to="pooled")([encoder.preprocess(SENTENCES)])["contrastive"] > 0
+
+    def test_flattened_batches(self, encoder):
+        loss = losses.PTBERTLoss(encoder)
+        output = {"sentence_embedding": torch.randn(2, 32), "token_embeddings": torch.randn(1, 9, 32)}
+        with pytest.raises(ValueError, match=r"without an attention_mask: set model\[0\].unpad_inputs = False"):
+            loss.mapping(output)
+
+    def test_sam_is_refused(self, encoder, tmp_path):
+        """Each batch would enter the queue twice."""
+        with pytest.raises(ValueError, match=r"PTBERTLoss.queue.rows.* changes in every forward and would change twice"):
+            trainer_of(encoder, losses.PTBERTLoss(encoder), tmp_path, sam_rho=0.05).train()
+
+
+def test_config_shows_every_setting(encoder):
+    signature = pt_bert.PTBERTLoss.__init__.__kwdefaults__
+    assert losses.PTBERTLoss(encoder).get_config_dict() == signature
+    changed = {"num_pseudo_tokens": 8, "momentum": 0.99, "attend_to": "pooled", "momentum_bf16": True}
+    assert losses.PTBERTLoss(encoder, **changed).get_config_dict() == signature | changed

@@ -1,0 +1,94 @@
+import pytest
+import reference
+import torch
+from torch import nn
+
+from sbert_plugins.modules import MomentumEncoder, ProjectionHead
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection = ProjectionHead(32)
+
+    def forward(self, output):
+        return self.projection(output["sentence_embedding"])
+
+
+@pytest.fixture
+def parts(tiny_encoder):
+    return tiny_encoder(), Head()
+
+
+def test_is_an_exact_frozen_copy(parts):
+    model, head = parts
+    slow = MomentumEncoder(model, head, momentum=0.9)
+    features = model.preprocess(["It is raining.", "Prices fell."])
+    before = dict(features)
+    model.eval()
+    assert torch.equal(slow(features, training=False), head(model(dict(features))))
+    assert set(features) == set(before)
+    assert not any(parameter.requires_grad for parameter in slow.parameters())
+    originals = [*model.parameters(), *head.parameters()]
+    assert len(originals) == len(list(slow.parameters()))
+    assert all(a is not b and torch.equal(a, b) for a, b in zip(slow.parameters(), originals, strict=True))
+
+
+def test_after_k_updates_it_is_the_closed_form(parts):
+    """theta_k = m^k theta_0 + (1 - m^k) theta, and the reference's loop."""
+    head = parts[1]
+    slow = MomentumEncoder(head, momentum=0.885)
+    start = [parameter.detach().clone() for parameter in head.parameters()]
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    expected = [parameter.numpy() for parameter in start]
+    for _ in range(5):
+        slow.update(head)
+        expected = reference.momentum_update(expected, [p.detach().numpy() for p in head.parameters()], m=0.885)
+    for average, first, value, stepped in zip(slow.parameters(), start, head.parameters(), expected, strict=True):
+        torch.testing.assert_close(average, 0.885**5 * first + (1 - 0.885**5) * value)
+        assert average.numpy() == pytest.approx(stepped, abs=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [True, False])
+def test_its_mode_follows_training_and_dropout(parts, dropout):
+    model, head = parts
+    slow = MomentumEncoder(model, head, momentum=0.9, dropout=dropout)
+    features = model.preprocess(["It is raining."] * 2)
+    first, second = (slow(features, training=True) for _ in range(2))
+    assert torch.equal(first, second) != dropout
+    first, second = (slow(features, training=False) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_in_bfloat16_it_takes_half_the_memory_and_still_follows(parts):
+    head = parts[1]
+    exact, half = MomentumEncoder(head, momentum=0.99), MomentumEncoder(head, momentum=0.99, bf16=True)
+    assert all(parameter.dtype == torch.bfloat16 for parameter in half.parameters())
+    with torch.no_grad():  # a step that round-to-nearest would never make: 1 % of 0.4 % of the weight
+        for parameter in head.parameters():
+            parameter.mul_(1.004)
+    for _ in range(400):
+        exact.update(head)
+        half.update(head)
+    for average, rounded in zip(exact.parameters(), half.parameters(), strict=True):
+        error = (rounded.float() - average) / average.abs()
+        assert error.mean().abs() < 1e-3
+        assert error.std() < 0.02
+
+
+def test_the_bfloat16_copy_owes_nothing_to_a_generator(parts):
+    results = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        slow = MomentumEncoder(parts[1], momentum=0.9, bf16=True)
+        slow.update(parts[1])
+        results.append([parameter.clone() for parameter in slow.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.0, 2])
+def test_momentum(parts, momentum):
+    with pytest.raises(ValueError, match=rf"momentum must be in \[0, 1\), got {momentum}"):
+        MomentumEncoder(*parts, momentum=momentum)
