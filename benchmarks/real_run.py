@@ -30,6 +30,11 @@ def main() -> None:
     parser.add_argument("--pooling", default="cls")
     parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--epochs", type=float, help="by default the recipe's")
+    parser.add_argument(
+        "--loss-keywords", type=json.loads, default={}, help="of the loss, as JSON; slt-fai takes its backbone"
+    )
+    parser.add_argument("--learning-rate", type=float, help="by default the recipe's")
+    parser.add_argument("--eval-steps", type=int, help="by default the recipe's")
     parser.add_argument("--loss-learning-rate", type=float, help="of what the loss owns, by default the recipe's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
@@ -40,10 +45,12 @@ def main() -> None:
     model = recipes.build_encoder(encoder, pooling=options.pooling, max_seq_length=options.max_seq_length)
     suite = evaluation.STSSuiteEvaluator(show_progress_bar=True)
     settings = recipes.with_changes(
-        recipes.RECIPES[options.method].settings,
+        recipes.settings_of(options.method, options.loss_keywords),
         pooling=options.pooling,
         max_seq_length=options.max_seq_length,
         epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        eval_steps=options.eval_steps,
         loss_learning_rate=options.loss_learning_rate,
     )
     before = suite(model)
@@ -56,6 +63,7 @@ def main() -> None:
             output=Path(scratch) / "run",
             settings=settings,
             seed=options.seed,
+            loss_keywords=options.loss_keywords,
             bf16=options.bf16,
             dev=evaluation.load_sts("STS-B dev"),
             report=print,
@@ -72,6 +80,9 @@ def main() -> None:
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
     given |= {"epochs": options.epochs, "loss-learning-rate": options.loss_learning_rate}
+    given |= {"learning-rate": options.learning_rate, "eval-steps": options.eval_steps}
+    given |= {"sentences": None if options.sentences == parser.get_default("sentences") else options.sentences}
+    given |= {"loss-keywords": f"'{json.dumps(options.loss_keywords)}'" if options.loss_keywords else None}
     command = " ".join(
         [
             "python benchmarks/real_run.py",
@@ -91,7 +102,8 @@ def main() -> None:
         **provenance(),
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"real_run_{options.method}_{options.pooling}_seed{options.seed}.json"
+    keywords = "".join(f"_{key}-{value}" for key, value in sorted(options.loss_keywords.items()))
+    path = RESULTS / f"real_run_{options.method}_{options.pooling}{keywords}_seed{options.seed}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(path)
 

@@ -1,7 +1,9 @@
 """One loss class a method. Each reads text columns by position and returns its weighted terms."""
 
 from .arccse import ArcCSELoss
+from .consert import ConSERTLoss
 from .paser import PaSeRLoss
+from .slt_fai import SLTFAILoss
 from .weighted_sum import WeightedSumLoss
 
-__all__ = ["ArcCSELoss", "PaSeRLoss", "WeightedSumLoss"]
+__all__ = ["ArcCSELoss", "ConSERTLoss", "PaSeRLoss", "SLTFAILoss", "WeightedSumLoss"]

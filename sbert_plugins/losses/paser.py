@@ -17,6 +17,7 @@ from sbert_plugins.modules import (
     TokenRoles,
     dropout_off,
     mlm_mask,
+    unwrap,
     warn_unless_kept,
     without_ddp,
 )
@@ -244,7 +245,7 @@ class PaSeRLoss(nn.Module):
     @property
     def _word_embeddings(self) -> nn.Module:
         # Looked up at each use: the trainer wraps self.model, and as an attribute the table would be registered twice.
-        return _unwrap(self.model).transformers_model.get_input_embeddings()
+        return unwrap(self.model).transformers_model.get_input_embeddings()
 
     def _follow_mode(self) -> None:
         """Put the modules of this loss in the encoder's mode: the trainer and ``model.eval()`` reach the encoder only."""
@@ -280,7 +281,7 @@ class PaSeRLoss(nn.Module):
         """
         if len(sentences) != len(masked):
             raise ValueError(f"sentences and masked must be of one length, got {len(sentences)} and {len(masked)}.")
-        model, phrases = _unwrap(self.model), []
+        model, phrases = unwrap(self.model), []
         with dropout_off(self):
             for start in range(0, len(sentences), batch_size):
                 columns = [list(texts[start : start + batch_size]) for texts in (sentences, masked)]
@@ -327,12 +328,6 @@ def _first_id(tokenizer: Any, *names: str) -> int:
         f"PaSeRLoss needs a tokenizer with {' or '.join(name.removesuffix('_id') for name in names)}, which this model's has "
         "not: use an encoder pretrained with masks."
     )
-
-
-def _unwrap(model: nn.Module) -> nn.Module:
-    """Return the SentenceTransformer inside DistributedDataParallel and torch.compile."""
-    model = getattr(model, "module", model)
-    return getattr(model, "_orig_mod", model)
 
 
 def _in_dtype_of(module: nn.Module, x: Tensor) -> Tensor:

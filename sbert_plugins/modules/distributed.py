@@ -38,3 +38,9 @@ def without_ddp(model: nn.Module) -> nn.Module:
     the same, as long as every rank also runs one pass through the wrapper in the same step.
     """
     return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the SentenceTransformer inside DistributedDataParallel and torch.compile, for its parts; never to call it."""
+    model = getattr(model, "module", model)
+    return getattr(model, "_orig_mod", model)

@@ -8,8 +8,9 @@ from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.encoders import build_encoder, graded_pairs, offline_encoder, offline_sentences_path
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
-from sbert_plugins.recipes.run import build_loss, check_output, load_loss, reconstructions, score, train
+from sbert_plugins.recipes.run import build_loss, check_output, load_loss, reconstructions, score, settings_of, train
 from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
+from sbert_plugins.recipes.slt_fai import SLT_FAI, slt_fai_loss, slt_fai_settings
 
 DEFAULT_MODEL = "bert-base-uncased"
 DEFAULT_TEXT = ARCCSE.text
@@ -21,6 +22,7 @@ __all__ = [
     "PASER",
     "PASER_SUPERVISED",
     "RECIPES",
+    "SLT_FAI",
     "Recipe",
     "Settings",
     "build_encoder",
@@ -35,6 +37,9 @@ __all__ = [
     "paser_supervised_rows",
     "reconstructions",
     "score",
+    "settings_of",
+    "slt_fai_loss",
+    "slt_fai_settings",
     "train",
     "with_changes",
 ]

@@ -2,5 +2,6 @@
 
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
+from sbert_plugins.recipes.slt_fai import SLT_FAI
 
-RECIPES = {recipe.method: recipe for recipe in (ARCCSE, PASER, PASER_SUPERVISED)}
+RECIPES = {recipe.method: recipe for recipe in (ARCCSE, PASER, PASER_SUPERVISED, SLT_FAI)}
