@@ -206,8 +206,7 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
     Raises:
         ValueError: If ``strength`` is not a finite number of at least 0.
     """
-    if not 0 <= strength < math.inf:
-        raise ValueError(f"strength must be at least 0, got {strength}. The paper reverses with strength 1.")
+    check_reversal_strength(strength)
     return _GradientReversal.apply(x, strength)
 
 
@@ -233,7 +232,8 @@ def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor
             "logits, targets and counted must be (B, L, C), (B, L) and (B, L), got {}, {} and {}.".format(*shapes)
         )
     with torch.autocast(logits.device.type, enabled=False):
-        losses = F.cross_entropy(_full_precision(logits).flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+        logits = _full_precision(logits).masked_fill(~counted.unsqueeze(2), 0.0)
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
         lengths = counted.sum(dim=1)
         means = losses.where(counted, 0.0).sum(dim=1) / lengths.clamp(min=1)  # (B,)
         return means.sum() / (lengths > 0).sum().clamp(min=1)
@@ -351,6 +351,12 @@ def check_margin_degrees(margin_degrees: float) -> None:
         raise ValueError(
             f"margin_degrees must be in [0, 180), got {margin_degrees}. It is an angle in degrees; the paper uses 10."
         )
+
+
+def check_reversal_strength(strength: float) -> None:
+    """Refuse a factor of a reversed gradient that is not a finite number of at least 0."""
+    if not 0 <= strength < math.inf:
+        raise ValueError(f"reversal_strength must be at least 0, got {strength}. The paper reverses with strength 1.")
 
 
 def _check_rows(**tensors: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from datasets import Dataset
 from encoders import SENTENCES, project_text
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from sbert_plugins import data, losses
 
@@ -15,8 +16,19 @@ def _phrases(count):
     return Dataset.from_dict(rows[:count])
 
 
+def _slt_fai(model, base, **keywords):
+    frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+    return losses.SLTFAILoss(model, base, frequencies=frequencies, **keywords)
+
+
+def _simcse(model):
+    return losses.WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])})
+
+
 # name -> (loss of a model, dataset of a number of rows)
 METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
     "paser": (lambda model: losses.PaSeRLoss(model, decoder_layers=2, decoder_heads=4, mlm_head="fresh"), _phrases),
+    "slt-fai": (lambda model: _slt_fai(model, _simcse(model), warmup_steps=1), _anchors),
+    "slt-fai consert": (lambda model: _slt_fai(model, losses.ConSERTLoss(model), warmup_steps=0), _anchors),
 }

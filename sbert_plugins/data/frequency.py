@@ -118,7 +118,7 @@ class TokenFrequencies:
                     special_ids=file["special_ids"].tolist(),
                     source=str(file["source"]),
                 )
-        except (zipfile.BadZipFile, KeyError, EOFError, AttributeError, TypeError) as error:
+        except (zipfile.BadZipFile, ValueError, KeyError, EOFError, AttributeError, TypeError) as error:
             raise ValueError(f"{path} must be a file that TokenFrequencies.save has written: {error}.") from None
 
     def check_tokenizer(self, tokenizer: Any) -> None:

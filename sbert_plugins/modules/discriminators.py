@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sbert_plugins.functional import gradient_reversal
+from sbert_plugins.functional import check_reversal_strength, gradient_reversal
 
 
 class _Discriminator(nn.Module):
@@ -41,6 +41,7 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
     def __init__(self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0) -> None:
         super().__init__(dimension, hidden_dimension)
+        check_reversal_strength(reversal_strength)
         self.reversal_strength = reversal_strength
 
     def forward(self, embeddings: Tensor) -> Tensor:

@@ -51,6 +51,7 @@ class TestTrain:
             "arccse": {"arccon", "triplet"},
             "paser": {"generative", "mlm"},
             "paser-supervised": {"contrastive", "paser/generative"},
+            "slt-fai": {"base/simcse", "adversarial", "filtering"},
         }[method]
         assert terms <= logged
 
