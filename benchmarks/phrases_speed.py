@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -42,11 +43,14 @@ def main() -> None:
         return
     sentences = data.read_sentences(path, limit=options.sentences)["anchor"][:]
     stock = rake_nltk.Rake()
+    replacers = {}
     rates: dict[str, list[float]] = {}
     for _ in range(options.repeats):
         for name, work in {
             "rake-nltk, default settings": lambda: [stock.extract_keywords_from_text(sentence) for sentence in sentences],
             "rank_phrases": lambda: [data.rank_phrases(sentence) for sentence in sentences],
+            "synonyms, words not seen before": lambda: replacers.update(latest=synonyms(data.SynonymReplacer(), sentences)),
+            "synonyms, all words seen before": lambda: synonyms(replacers["latest"], sentences),
             "paser_columns, no synonyms, 1 process": lambda: columns(sentences, synonyms=None),
             "paser_columns, no synonyms, 2 processes": lambda: columns(sentences, synonyms=None, num_proc=2),
             "paser_columns, 1 process": lambda: columns(sentences),
@@ -67,6 +71,13 @@ def main() -> None:
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(RESULT)
+
+
+def synonyms(replacer: data.SynonymReplacer, sentences: list[str]) -> data.SynonymReplacer:
+    rng = random.Random(0)
+    for sentence in sentences:
+        replacer(sentence, rng)
+    return replacer
 
 
 def columns(sentences: list[str], **keywords: object) -> None:

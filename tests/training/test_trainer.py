@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from encoders import SENTENCES
 from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
-from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
+from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss, MultipleNegativesRankingLoss
 from torch import nn
 
 from sbert_plugins import losses, training
@@ -354,3 +354,32 @@ def test_no_other_private_method_is_overridden():
     assert {name for name in ours if name.startswith("_") and not name.startswith("__") and hasattr(host, name)} == {
         "_save_rng_state", "_checkpoint_push_skip_names", "_clip_grad_norm", "_get_grad_norm",
     }  # fmt: skip
+
+
+def test_simcse_is_that_of_a_loop_written_by_hand(tiny_encoder, tmp_path):
+    """Each sentence twice through ``MultipleNegativesRankingLoss``: nothing is added to what the rivals' rows stand for."""
+    model, by_hand = tiny_encoder(), tiny_encoder()
+    rows = Dataset.from_dict({"anchor": SENTENCES * 2, "positive": SENTENCES * 2})
+    loss = MultipleNegativesRankingLoss(model, scale=20.0)
+    trainer = trainer_of(model, loss, tmp_path, rows, seed=3)
+    batches = trainer.get_train_dataloader()
+    transformers.set_seed(3)
+    trainer.train()
+
+    transformers.set_seed(3)
+    by_hand.train()
+    optimizer = torch.optim.AdamW(by_hand.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
+    for step, batch in zip(range(4), batches, strict=False):
+        optimizer.param_groups[0]["lr"] = 1e-3 * (4 - step) / 4
+        views = [
+            {key.removeprefix(name): batch[key] for key in batch if key.startswith(name)} for name in ("anchor_", "positive_")
+        ]
+        first, second = (nn.functional.normalize(by_hand(view)["sentence_embedding"], dim=1) for view in views)
+        nn.functional.cross_entropy(20 * first @ second.T, torch.arange(len(first))).backward()
+        nn.utils.clip_grad_norm_(by_hand.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    # Vectors, not weights: where a gradient is zero but for rounding (biases of keys), Adam makes steps of the rounding.
+    trained, expected, untrained = (encoder.encode(SENTENCES) for encoder in (model, by_hand, tiny_encoder()))
+    assert abs(trained - expected).max() < 1e-5
+    assert abs(trained - untrained).max() > 1e-2

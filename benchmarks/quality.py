@@ -1,0 +1,340 @@
+"""Methods, mixes and rivals on the same encoder, text, steps and seeds: one process and one json a cell.
+
+    python benchmarks/quality.py --methods simcse arccse pt-bert --seeds 5
+
+A cell that has its json is not run again, so a grid that was killed continues. A method takes keywords of its loss after a
+colon: ``pt-bert:attend_to=pooled,momentum=0.99``. STS-B dev selects the checkpoint. The seven test tasks are looked at once,
+after training; ``--dev-only``, for screening, leaves them out. Encoders and texts are described in ``benchmarks/README.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from datasets import Dataset
+from provenance import provenance
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer import losses as host
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from sentence_transformers.sentence_transformer.modules import Dense
+from tqdm import tqdm
+from transformers import set_seed
+
+from sbert_plugins import data, evaluation, functional, losses, recipes, training
+
+RESULTS = Path(__file__).parent / "results" / "quality"
+SWEEPS = {
+    "arccse-margin": [f"arccse:margin_degrees={degrees}" for degrees in (0, 5, 10, 15, 20)],
+    "arccse-temperature": [f"arccse:temperature={value}" for value in (0.03, 0.04, 0.05, 0.06, 0.07)],
+    "arccse-triplet": [f"arccse:triplet_margin={margin}" for margin in (0, 0.1, 0.2)],
+    "paser-top-k": [f"paser:top_k={count}" for count in (1, 2, 3)],
+    "paser-decoder": [f"paser:decoder_layers={layers}" for layers in (1, 2, 4, 6, 8)],
+    "paser-signed": ["paser:signed=false", "paser:signed=true"],
+}
+
+
+class Method(NamedTuple):
+    """How a loss is built, and from which columns; ``settings`` are the few that leave the grid's."""
+
+    loss: Callable[..., Any] | None
+    columns: Callable[..., Dataset]
+    settings: dict[str, Any] = {}  # noqa: RUF012 (a NamedTuple: never changed)
+
+
+def anchors(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
+    return sentences
+
+
+def pairs(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
+    """Each sentence twice: two dropout views."""
+    return Dataset.from_dict({"anchor": sentences["anchor"][:], "positive": sentences["anchor"][:]})
+
+
+def noisy(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
+    """TSDAE's columns: 60 % of the words deleted, and the sentence."""
+    rng = random.Random(seed)
+    texts = sentences["anchor"][:]
+    return Dataset.from_dict({"noisy": [data.delete_words(text, 0.6, rng) for text in texts], "text": texts})
+
+
+def phrases(sentences: Dataset, model: SentenceTransformer, seed: int, top_k: int = 3) -> Dataset:
+    return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, top_k=top_k, seed=seed)
+
+
+def scored(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
+    """STS-B train with its scores: the supervised ceiling."""
+    train = evaluation.read_scored_pairs(Path(os.environ["SBERT_PLUGINS_DATA"]) / "sts" / "stsb_train.tsv")
+    return Dataset.from_dict(
+        {"sentence1": train.sentences1, "sentence2": train.sentences2, "score": [score / 5 for score in train.scores]}
+    )
+
+
+def simcse(model: SentenceTransformer, *, temperature: float = 0.05) -> Any:
+    return host.MultipleNegativesRankingLoss(model, scale=1 / temperature)
+
+
+METHODS = {
+    "raw": Method(None, anchors),
+    "whitening": Method(None, anchors),
+    "simcse": Method(simcse, pairs),
+    "tsdae": Method(host.DenoisingAutoEncoderLoss, noisy),
+    "ct": Method(host.ContrastiveTensionLossInBatchNegatives, anchors),
+    "arccse": Method(losses.ArcCSELoss, anchors),
+    "arccse-sam": Method(losses.ArcCSELoss, anchors, {"sam_rho": 0.05}),
+    "paser": Method(losses.PaSeRLoss, phrases, {"loss_learning_rate": 1e-3}),
+    "cosent (supervised)": Method(host.CoSENTLoss, scored),
+}
+COLUMN_KEYWORDS = ("top_k",)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help=", ".join(METHODS))
+    parser.add_argument("--sweep", choices=list(SWEEPS), help="add a paper's ablation to the methods")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--encoder", default="minilm-mlm", help="minilm-mlm, minilm-4-layers, or a path or Hub name")
+    parser.add_argument("--text", default="short", help="short, wiki, sts (transductive), or a file or Hub dataset")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--max-seq-length", type=int, default=32)
+    parser.add_argument("--pooling", default="mean", choices=["cls", "mean"])
+    parser.add_argument("--eval-steps", type=int, default=20)
+    parser.add_argument(
+        "--preset", choices=["paper"], help="bert-base-uncased and a million Wikipedia sentences, from the Hub"
+    )
+    parser.add_argument("--dev-only", action="store_true", help="look at no test set")
+    parser.add_argument("--no-bf16", dest="bf16", action="store_false")
+    parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.preset == "paper":
+        options.encoder, options.text, options.pooling = "bert-base-uncased", recipes.DEFAULT_TEXT, "cls"
+        options.sentences, options.steps, options.eval_steps, options.learning_rate = 1_000_000, 15_625, 125, 3e-5
+    if options.cell:
+        cell(options.cell[0], int(options.cell[1]), options)
+        return
+    methods = options.methods + SWEEPS.get(options.sweep, [])
+    for method in methods:
+        parse(method)
+    grid = [(method, seed) for seed in range(options.seeds) for method in methods]
+    missing = [place for place in grid if not result_path(*place, options).exists()]
+    print(f"{len(grid)} cells, {len(grid) - len(missing)} there already")
+    failed = []
+    arguments = sys.argv[1:]
+    for method, seed in tqdm(missing, desc="cells"):
+        log = result_path(method, seed, options).with_suffix(".log")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as file:
+            command = [sys.executable, __file__, *arguments, "--cell", method, str(seed)]
+            code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+        if code:
+            failed.append((method, seed))
+            tqdm.write(f"{method}, seed {seed}: exit status {code}, see {log}")
+        else:
+            log.unlink()
+            record = json.loads(result_path(method, seed, options).read_text())
+            tests = "" if options.dev_only else f", seven tasks {record['sts']['avg7']:.2f}"
+            tqdm.write(f"{method}, seed {seed}: dev {record['dev']:.2f}{tests}, {record['seconds']:.0f} s")
+    sys.exit(bool(failed))
+
+
+def parse(method: str) -> tuple[Method, dict[str, Any], dict[str, Any]]:
+    """Split ``name:key=value,...`` into the method, keywords of its columns and of its loss."""
+    name, _, rest = method.partition(":")
+    if name not in METHODS:
+        raise SystemExit(f"--methods must be among {', '.join(METHODS)}, got {name!r}.")
+    keywords = dict(pair.split("=", 1) for pair in rest.split(",") if pair)
+    keywords = {key: _value(value) for key, value in keywords.items()}
+    columns = {key: keywords.pop(key) for key in COLUMN_KEYWORDS if key in keywords}
+    return METHODS[name], columns, keywords
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def result_path(method: str, seed: int, options: argparse.Namespace) -> Path:
+    """Name the json of a cell by everything that could change it."""
+    keys = ("encoder", "text", "steps", "sentences", "learning_rate", "batch_size", "max_seq_length", "pooling", "bf16")
+    settings = {key: getattr(options, key) for key in keys}
+    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    folder = f"{Path(options.encoder).name}_{Path(options.text).stem}_{options.steps}_{mark}" + "_dev" * options.dev_only
+    slug = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in method)
+    return RESULTS / folder / f"{slug}_seed{seed}.json"
+
+
+def cell(name: str, seed: int, options: argparse.Namespace) -> None:
+    """Train and score one method with one seed; the json appears whole or not at all."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    method, column_keywords, loss_keywords = parse(name)
+    model = encoder(options)
+    sentences = text(options, seed)
+    dev = evaluation.load_sts("STS-B dev")
+    set_seed(seed)
+    start = time.perf_counter()
+    curve: list[dict[str, float]] = []
+    if method.loss is None:
+        if name == "whitening":
+            whiten(model, sentences["anchor"][:])
+    else:
+        rows = method.columns(sentences, model, seed, **column_keywords)
+        curve = train(model, method.loss(model, **loss_keywords), rows, dev, seed, options, **method.settings)
+    seconds = time.perf_counter() - start
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=options.bf16):
+        record = {
+            "method": name,
+            "seed": seed,
+            "settings": {
+                key: value for key, value in vars(options).items() if key not in ("cell", "methods", "sweep", "seeds")
+            },
+            "own_settings": method.settings,
+            "dev": recipes.score(model, dev),
+            "geometry": geometry(model, dev),
+            **({} if options.dev_only else {"sts": evaluation.STSSuiteEvaluator()(model)}),
+            "seconds": round(seconds, 1),
+            "curve": curve,
+            **provenance(),
+        }
+    path = result_path(name, seed, options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    scratch.replace(path)
+
+
+def train(
+    model: SentenceTransformer,
+    loss: Any,
+    rows: Dataset,
+    dev: evaluation.ScoredPairs,
+    seed: int,
+    options: argparse.Namespace,
+    *,
+    sam_rho: float | None = None,
+    loss_learning_rate: float | None = None,
+) -> list[dict[str, float]]:
+    """Train with the settings that all methods share; the best checkpoint by STS-B dev is what ``model`` then is."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            learning_rate=options.learning_rate,
+            learning_rate_mapping={} if loss_learning_rate is None else {r"^(?!model\.)": loss_learning_rate},
+            per_device_train_batch_size=options.batch_size,
+            max_steps=options.steps,
+            use_cpu=model.device.type == "cpu",
+            bf16=options.bf16,
+            seed=seed,
+            logging_steps=options.eval_steps,
+            eval_strategy="steps",
+            eval_steps=options.eval_steps,
+            save_strategy="steps",
+            save_steps=options.eval_steps,
+            save_total_limit=1,
+            load_best_model_at_end=True,
+            metric_for_best_model="eval_stsb-dev_spearman_cosine",
+            report_to="none",
+        )
+        evaluator = EmbeddingSimilarityEvaluator(*dev, name="stsb-dev", batch_size=128, main_similarity="cosine")
+        trainer = training.SentenceTransformerTrainer(
+            model=model, args=arguments, train_dataset=rows, loss=loss, evaluator=evaluator, sam_rho=sam_rho
+        )
+        trainer.train()
+    return [
+        {"step": entry["step"], "dev": 100 * entry["eval_stsb-dev_spearman_cosine"]}
+        for entry in trainer.state.log_history
+        if "eval_stsb-dev_spearman_cosine" in entry
+    ]
+
+
+def encoder(options: argparse.Namespace) -> SentenceTransformer:
+    if options.encoder == "minilm-4-layers":
+        return recipes.offline_encoder(num_layers=4, max_seq_length=options.max_seq_length)
+    name = options.encoder
+    if name == "minilm-mlm":
+        name = str(Path(os.environ["SBERT_PLUGINS_DATA"]) / "encoders" / name)
+    return recipes.build_encoder(name, pooling=options.pooling, max_seq_length=options.max_seq_length)
+
+
+def text(options: argparse.Namespace, seed: int) -> Dataset:
+    """Sentences in an order that follows from the seed; the same for every method."""
+    folder = Path(os.environ["SBERT_PLUGINS_DATA"])
+    if options.text == "wiki":
+        sentences = data.read_sentences(folder / "corpus" / "wiki_sentences_1m.parquet", limit=options.sentences)["anchor"][:]
+    elif options.text == "short":
+        sentences = short_sentences(folder, options.sentences)
+    elif options.text == "sts":
+        sentences = sorted(test_sentences())
+    else:
+        sentences = data.read_sentences(options.text, limit=options.sentences)["anchor"][:]
+    random.Random(seed).shuffle(sentences)
+    return Dataset.from_dict({"anchor": sentences})
+
+
+def test_sentences() -> set[str]:
+    tasks = [evaluation.load_sts(task) for task in evaluation.TASKS[:7]]
+    return {sentence for task in tasks for sentence in (*task.sentences1, *task.sentences2)}
+
+
+def short_sentences(folder: Path, limit: int) -> list[str]:
+    """Inference sentences, questions and captions in equal parts, 4 to 25 words, none of them in an STS test set."""
+    unwanted = {sentence.lower() for sentence in test_sentences()}
+    parts = []
+    for name, columns in (
+        ("nli/nli_triplets.tsv.gz", slice(1, 4)),
+        ("paraphrase/quora_dup_train.tsv.gz", slice(0, 2)),
+        ("paraphrase/multi30k_captions_train.tsv.gz", slice(0, 5)),
+    ):
+        with gzip.open(folder / name, "rt", encoding="utf-8", newline="") as file:
+            found = {cell for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) for cell in row[columns]}
+        kept = sorted(text for text in found if 4 <= len(text.split()) <= 25 and text.lower() not in unwanted)
+        parts.append(random.Random(0).sample(kept, min(limit // 3, len(kept))))
+    return [sentence for part in parts for sentence in part]
+
+
+def whiten(model: SentenceTransformer, sentences: list[str]) -> None:
+    """Append the whitening of the training sentences (Su et al., 2021) as a stock dense layer."""
+    vectors = model.encode(sentences, batch_size=128, show_progress_bar=False)
+    mean = vectors.mean(axis=0)
+    values, directions = np.linalg.eigh(np.cov(vectors - mean, rowvar=False))
+    kernel = directions / np.sqrt(values)
+    dense = Dense(len(mean), len(mean), activation_function=torch.nn.Identity())
+    with torch.no_grad():
+        dense.linear.weight.copy_(torch.from_numpy(kernel.T))
+        dense.linear.bias.copy_(torch.from_numpy(-mean @ kernel))
+    model.append(dense)
+
+
+def geometry(model: SentenceTransformer, dev: evaluation.ScoredPairs) -> dict[str, float]:
+    """Alignment of STS-B dev pairs with a score above 4, uniformity of its distinct sentences."""
+    distinct = sorted({*dev.sentences1, *dev.sentences2})
+    place = {sentence: i for i, sentence in enumerate(distinct)}
+    vectors = model.encode(distinct, batch_size=128, convert_to_tensor=True, show_progress_bar=False).float()
+    close = [(place[a], place[b]) for a, b, score in zip(*dev, strict=True) if score > 4]
+    first, second = torch.tensor(close).T
+    return {
+        "alignment": functional.alignment(vectors[first], vectors[second]).item(),
+        "uniformity": functional.uniformity(vectors).item(),
+    }
+
+
+if __name__ == "__main__":
+    main()
