@@ -37,7 +37,9 @@ def main() -> None:
     parser.add_argument("--pooling", default="cls")
     parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--epochs", type=float, help="by default the recipe's")
-    parser.add_argument("--loss-keywords", type=json.loads, default={}, help="of the loss, as JSON")
+    parser.add_argument(
+        "--loss-keywords", type=json.loads, default={}, help="of the loss, as JSON; slt-fai takes its backbone"
+    )
     parser.add_argument("--learning-rate", type=float, help="by default the recipe's")
     parser.add_argument("--eval-steps", type=int, help="by default the recipe's")
     parser.add_argument("--loss-learning-rate", type=float, help="of what the loss owns, by default the recipe's")
@@ -51,7 +53,7 @@ def main() -> None:
     suite = evaluation.STSSuiteEvaluator(show_progress_bar=True)
     hard = evaluation.HardLengthEvaluator(**HARD, name="", write_csv=False)
     settings = recipes.with_changes(
-        recipes.RECIPES[options.method].settings,
+        recipes.settings_of(options.method, options.loss_keywords),
         pooling=options.pooling,
         max_seq_length=options.max_seq_length,
         epochs=options.epochs,

@@ -31,6 +31,7 @@ BATCH, LENGTH, LONG = 64, 32, 21
 PHRASE = 5  # tokens of a hidden phrase: what the three best of Wikipedia sentences have, and the two ends
 DENOSENT_LAYERS, DENOSENT_FEEDFORWARD = 16, 2048
 TARGETS = {"ArcCSE": 1.70, "ArcCSE with SAM": 3.40, "PaSeR": 1.95, "DenoSent": 3.50, "PT-BERT": 0.90, "PT-BERT pooled": 0.75}
+TARGETS |= {"SLT-FAI": 1.65}
 
 
 def batch(model: SentenceTransformer) -> dict[str, Tensor]:
@@ -152,6 +153,35 @@ def pt_bert(attend_to: str) -> Callable:
     return built
 
 
+def slt_fai_floor(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    """One merged forward of two views and a copy with tokens masked; both classifiers, of tokens and of sentences."""
+    width = model.get_embedding_dimension()
+    of_tokens, of_sentences = (
+        torch.nn.Sequential(torch.nn.Linear(width, 2 * width), torch.nn.ReLU(), torch.nn.Linear(2 * width, 2)) for _ in "ab"
+    )
+    labels = (torch.rand(BATCH, LENGTH, generator=torch.Generator().manual_seed(0)) < 0.5).long().flatten()
+    ids = features["input_ids"].masked_fill(labels.view(BATCH, LENGTH).bool(), model.tokenizer.mask_token_id)
+    complete = torch.arange(2).repeat_interleave(BATCH)
+
+    def loss() -> Tensor:
+        stack = stacked(features, 3)
+        stack["input_ids"] = torch.cat([features["input_ids"], features["input_ids"], ids])
+        output = model(stack)
+        first, second, incomplete = output["sentence_embedding"].chunk(3)
+        entropy = torch.nn.functional.cross_entropy
+        total = functional.info_nce(first, second, temperature=0.05)
+        total = total + entropy(of_tokens(output["token_embeddings"][:BATCH].flatten(0, 1)), labels)
+        return total + 2 * entropy(of_sentences(torch.cat([first, incomplete])), complete)
+
+    return [*model.parameters(), *of_tokens.parameters(), *of_sentences.parameters()], loss
+
+
+def slt_fai(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    loss = recipes.slt_fai_loss(model, backbone="simcse", warmup_steps=0)
+    loss.state_is_kept = True
+    return list(loss.parameters()), lambda: sum(loss([dict(features)]).values())
+
+
 def sam(parameters: list[Tensor], loss: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """Two passes, the arithmetic of the perturbation included."""
 
@@ -265,12 +295,15 @@ def plain(build: Callable) -> Callable:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", nargs="+", help="steps whose names begin so; the result file is then left as it is")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     steps = {}
 
     def add(name: str, build: Callable[[SentenceTransformer, dict], tuple[list[Tensor], Callable[[], Tensor]]]) -> None:
+        if options.only and not name.startswith(("SimCSE floor", *options.only)):
+            return
         model = recipes.offline_encoder(num_layers=6, max_seq_length=LENGTH, device="cpu").train()
         steps[name] = stepper(*build(model, batch(model)))
 
@@ -285,6 +318,8 @@ def main() -> None:
     add("PT-BERT floor", pt_bert_floor)
     add("PT-BERT", pt_bert("tokens"))
     add("PT-BERT pooled", pt_bert("pooled"))
+    add("SLT-FAI floor", slt_fai_floor)
+    add("SLT-FAI", slt_fai)
 
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
@@ -308,7 +343,8 @@ def main() -> None:
         **provenance(),
     }
     path = ROOT / "benchmarks" / "results" / "speed.json"
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if not options.only:
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for name in steps:
         target = f"  target {TARGETS[name]:.2f}" if name in TARGETS else ""
         multiple = record["multiple_of_simcse_floor"][name]

@@ -76,6 +76,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument(
         "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
     )
+    train.add_argument("--backbone", help="what slt-fai goes round: simcse (default), consert or another method on sentences")
     train.add_argument("--output", required=True, help="a new or empty directory")
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
     train.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
@@ -156,8 +157,12 @@ def _train(options: argparse.Namespace) -> None:
         else:
             sentences = data.read_sentences(text, column=options.column, limit=options.limit)
     is_demo = options.offline and options.model is None
+    keywords = {"backbone": options.backbone} if options.backbone else {}
+    if keywords and recipe is not recipes.SLT_FAI:
+        raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
+    paper = recipes.settings_of(options.method, keywords)
     settings = recipes.with_changes(
-        recipe.offline if is_demo else recipe.settings,
+        recipe.offline if is_demo else paper,
         epochs=options.epochs,
         max_steps=options.max_steps,
         batch_size=options.batch_size,
@@ -181,6 +186,7 @@ def _train(options: argparse.Namespace) -> None:
         model,
         output=options.output,
         settings=settings,
+        loss_keywords=keywords,
         seed=options.seed,
         bf16=options.bf16,
         dev=evaluation.load_sts("STS-B dev", options.data_dir) if options.data_dir else None,

@@ -7,6 +7,7 @@ float64 for float64 input) and outside autocast, whatever the dtype of the input
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +17,14 @@ __all__ = [
     "alignment",
     "arccon_loss",
     "decoding_signal",
+    "gradient_reversal",
+    "incomplete_sentence_loss",
     "info_nce",
+    "nt_xent",
     "order_triplet_loss",
     "pseudo_token_mapping",
     "queue_info_nce",
+    "token_class_loss",
     "token_cross_entropy",
     "uniformity",
 ]
@@ -261,6 +266,120 @@ def queue_info_nce(queries: Tensor, positives: Tensor, queue: Tensor, is_negativ
         return F.cross_entropy(torch.cat([own, others], dim=1) / temperature, target)
 
 
+class _GradientReversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return -ctx.strength * gradient, None
+
+
+def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
+    r"""Identity whose gradient is :math:`-s` times the one that arrives: SLT-FAI section 3.2, Ganin and Lempitsky (2015).
+
+    What comes before it climbs the loss that what comes after it descends: the min and max of SLT-FAI eq. 3 in one
+    backward pass.
+
+    Args:
+        x: Of any shape and dtype.
+        strength: :math:`s`, at least 0. 0 stops the gradient.
+
+    Returns:
+        ``x``, the same values.
+
+    Raises:
+        ValueError: If ``strength`` is not a finite number of at least 0.
+    """
+    check_reversal_strength(strength)
+    return _GradientReversal.apply(x, strength)
+
+
+def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
+    r"""Cross entropy of token classes, mean over the tokens of a sentence, then over sentences: SLT-FAI eq. 4.
+
+    .. math:: \frac{1}{N}\sum_i \frac{1}{|s_i|} \sum_{j \in s_i} \ell_{CE}(p_{ij}, y_{ij})
+
+    Args:
+        logits: (B, L, C)
+        targets: (B, L), class numbers.
+        counted: (B, L) bool, the sentence's own tokens. What is not counted has neither value nor gradient.
+
+    Returns:
+        A scalar; a sentence without a counted token is left out, and without any sentence it is 0.
+
+    Raises:
+        ValueError: On shapes other than these.
+    """
+    if logits.ndim != 3 or not logits.shape[:2] == targets.shape == counted.shape:
+        shapes = tuple(logits.shape), tuple(targets.shape), tuple(counted.shape)
+        raise ValueError(
+            "logits, targets and counted must be (B, L, C), (B, L) and (B, L), got {}, {} and {}.".format(*shapes)
+        )
+    with torch.autocast(logits.device.type, enabled=False):
+        logits = _full_precision(logits).masked_fill(~counted.unsqueeze(2), 0.0)
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+        lengths = counted.sum(dim=1)
+        means = losses.where(counted, 0.0).sum(dim=1) / lengths.clamp(min=1)  # (B,)
+        return means.sum() / (lengths > 0).sum().clamp(min=1)
+
+
+def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tensor) -> Tensor:
+    r"""Tell original sentences (class 0) from incomplete ones (class 1): SLT-FAI eq. 6.
+
+    .. math:: \frac{1}{N}\sum_i \ell_{CE}(\hat p_i, 1) + \ell_{CE}(p_i, 0)
+
+    Args:
+        original: (B, 2), logits :math:`p_i`.
+        incomplete: (B, 2), logits :math:`\hat p_i` of the same sentences with tokens masked.
+        usable: (B,) bool, the pairs that differ. A sentence with nothing to mask would be both classes at once.
+
+    Returns:
+        The sum of the two cross entropies, mean over usable pairs; 0 without any.
+
+    Raises:
+        ValueError: On shapes other than these.
+    """
+    if original.ndim != 2 or original.shape != incomplete.shape or usable.shape != original.shape[:1]:
+        shapes = tuple(original.shape), tuple(incomplete.shape), tuple(usable.shape)
+        raise ValueError("original, incomplete and usable must be (B, 2), (B, 2) and (B,), got {}, {} and {}.".format(*shapes))
+    with torch.autocast(original.device.type, enabled=False):
+        whole = F.log_softmax(_full_precision(original), dim=1)[:, 0]
+        lacking = F.log_softmax(_full_precision(incomplete), dim=1)[:, 1]
+        return -(whole + lacking).where(usable, 0.0).sum() / usable.sum().clamp(min=1)
+
+
+def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
+    r"""NT-Xent over both views of a batch: ConSERT eq. 1, SLT-FAI eq. 9.
+
+    .. math:: -\frac{1}{2B}\sum_i \log\frac{e^{\cos(r_i, r_{i^*})/\tau}}{\sum_{k \ne i} e^{\cos(r_i, r_k)/\tau}}
+
+    :math:`r` are the 2B views; each has the other view of its sentence for positive and the 2B - 2 views of the other
+    sentences for negatives. SLT-FAI's eq. 9 prints the denominator without the positive; here as in ConSERT it is in.
+
+    Args:
+        first: (B, D), of any length: they are normalised here.
+        second: (B, D), row i belongs to row i of ``first``.
+        temperature: :math:`\tau`, above 0.
+
+    Returns:
+        The mean over the 2B views, a scalar. With B = 1 it is 0 and has no gradient to give.
+
+    Raises:
+        ValueError: If the shapes are not one (B, D), or the temperature is not above 0.
+    """
+    _check_rows(first=first, second=second)
+    check_temperature(temperature)
+    with torch.autocast(first.device.type, enabled=False):
+        views = torch.cat([_unit(first), _unit(second)])  # (2B, D)
+        itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+        cosines = (views @ views.T).masked_fill(itself, -math.inf)
+        target = torch.arange(len(views), device=views.device).roll(len(first))
+        return F.cross_entropy(cosines / temperature, target)
+
+
 def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
     r"""Mean distance of positive pairs on the unit sphere: ArcCSE eq. 6, Wang and Isola (2020).
 
@@ -319,6 +438,36 @@ def check_margin_degrees(margin_degrees: float) -> None:
         raise ValueError(
             f"margin_degrees must be in [0, 180), got {margin_degrees}. It is an angle in degrees; the paper uses 10."
         )
+
+
+def _check_rows(**tensors: Tensor) -> None:
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if len(set(shapes.values())) > 1 or len(next(iter(shapes.values()))) != 2:
+        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"{' and '.join(shapes)} must be of one shape (B, D), got {got}.")
+
+
+def _unit(x: Tensor) -> Tensor:
+    return F.normalize(_full_precision(x), dim=-1)
+
+
+def _full_precision(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _shift_angle(cosine: Tensor, radians: float) -> Tensor:
+    """Compute cos(arccos(cosine) + radians) without arccos, whose gradient is infinite at 1 and -1."""
+    squared_sine = (1 - cosine) * (1 + cosine)  # below 0 where rounding put the cosine beyond 1
+    regular = squared_sine > 0
+    # The inner where keeps sqrt's infinite gradient at 0 from turning into 0 * inf.
+    sine = torch.where(regular, torch.where(regular, squared_sine, 1.0).sqrt(), 0.0)
+    return cosine * math.cos(radians) - sine * math.sin(radians)
+
+
+def check_reversal_strength(strength: float) -> None:
+    """Refuse a factor of a reversed gradient that is not a finite number of at least 0."""
+    if not 0 <= strength < math.inf:
+        raise ValueError(f"reversal_strength must be at least 0, got {strength}. The paper reverses with strength 1.")
 
 
 def _check_rows(**tensors: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from datasets import Dataset
 from encoders import SENTENCES, project_text
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from sbert_plugins import data, losses, modules
 
@@ -25,6 +26,15 @@ def _denosent(model, **keywords):
     return losses.DenoSentLoss(model, **small, **keywords)
 
 
+def _slt_fai(model, base, **keywords):
+    frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+    return losses.SLTFAILoss(model, base, frequencies=frequencies, **keywords)
+
+
+def _simcse(model):
+    return losses.WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])})
+
+
 # name -> (loss of a model, dataset of a number of rows)
 METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
@@ -32,6 +42,8 @@ METHODS = {
     "denosent with paraphrases": (lambda model: _denosent(modules.apply_mask_template(model)), _pairs),
     "pt-bert": (lambda model: losses.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=10), _anchors),
     "paser": (lambda model: losses.PaSeRLoss(model, decoder_layers=2, decoder_heads=4, mlm_head="fresh"), _phrases),
+    "slt-fai": (lambda model: _slt_fai(model, _simcse(model), warmup_steps=1), _anchors),
+    "slt-fai consert": (lambda model: _slt_fai(model, losses.ConSERTLoss(model), warmup_steps=0), _anchors),
 }
 
 # Their forwards change a buffer (a queue), which Sharpness-Aware Minimization refuses.

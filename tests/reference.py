@@ -111,6 +111,42 @@ def mean_negative_log_likelihood(logits, targets):
     return sum(losses) / len(losses) if losses else 0.0
 
 
+def class_loss(logits, target):
+    """Cross entropy of one row."""
+    total = sum(math.exp(x) for x in logits)
+    return -math.log(math.exp(logits[target]) / total)
+
+
+def token_class_loss(logits, targets, counted):
+    """SLT-FAI eq. 4: mean over the counted tokens of each sentence, then over sentences that have any."""
+    means = []
+    for rows, labels, flags in zip(logits, targets, counted, strict=True):
+        losses = [class_loss(row, label) for row, label, flag in zip(rows, labels, flags, strict=True) if flag]
+        if losses:
+            means.append(sum(losses) / len(losses))
+    return sum(means) / len(means) if means else 0.0
+
+
+def incomplete_sentence_loss(original, incomplete, usable):
+    """SLT-FAI eq. 6: original sentences are class 0, incomplete ones class 1."""
+    losses = []
+    for whole, lacking, flag in zip(original, incomplete, usable, strict=True):
+        if flag:
+            losses.append(class_loss(lacking, 1) + class_loss(whole, 0))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def nt_xent(first, second, *, temperature):
+    """ConSERT eq. 1, over both views as anchors; all views but the anchor are in the denominator."""
+    views = [*first, *second]
+    losses = []
+    for i, anchor in enumerate(views):
+        partner = (i + len(first)) % len(views)
+        denominator = sum(math.exp(cosine(anchor, view) / temperature) for k, view in enumerate(views) if k != i)
+        losses.append(-math.log(math.exp(cosine(anchor, views[partner]) / temperature) / denominator))
+    return sum(losses) / len(losses)
+
+
 def layer_norm(x, weight, bias, epsilon=1e-5):
     return (x - x.mean()) / math.sqrt(((x - x.mean()) ** 2).mean() + epsilon) * weight + bias
 

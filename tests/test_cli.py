@@ -92,6 +92,17 @@ def test_supervised_paser_from_triplets(encoder, tmp_path, capsys):
     assert "reads triplets, and none ship with the package" in capsys.readouterr().err
 
 
+def test_slt_fai_takes_a_backbone(text, encoder, tmp_path, capsys):
+    arguments = ["--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
+    assert cli.main(["train", "slt-fai", str(text), "--backbone", "consert", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "base/nt_xent" in printed
+    assert "filtering" in printed
+    for method, backbone, message in (("slt-fai", "bert", "backbone must be one of"), ("arccse", "simcse", "is for slt-fai")):
+        assert cli.main(["train", method, str(text), "--backbone", backbone, "--output", str(tmp_path / "other")]) == 2
+        assert message in capsys.readouterr().err
+
+
 @pytest.fixture
 def data_dir_with_dev(tmp_path):
     folder = tmp_path / "data" / "sts"

@@ -79,8 +79,57 @@ class TestAgainstReference:
         expected = reference.mean_negative_log_likelihood(logits.numpy(), targets.tolist())
         assert functional.token_cross_entropy(logits, targets).item() == pytest.approx(expected, rel=1e-12)
 
+    @pytest.mark.parametrize("temperature", [0.1, 1.0])
+    def test_nt_xent(self, temperature):
+        a, b = rows(5), rows(5) + 0.5 * rows(5, seed=1)
+        value = functional.nt_xent(a, b, temperature=temperature)
+        assert value.item() == pytest.approx(reference.nt_xent(a.numpy(), b.numpy(), temperature=temperature), rel=1e-12)
+
+    @pytest.mark.parametrize("lengths", [[3, 1, 7], [0, 2, 5], [0, 0, 0]])
+    def test_token_class_loss(self, lengths):
+        logits = rows(3 * 7, 2).view(3, 7, 2)
+        targets = (rows(3, 7, seed=1) > 0).long()
+        counted = torch.arange(7) < torch.tensor(lengths).unsqueeze(1)
+        value = functional.token_class_loss(logits, targets, counted)
+        expected = reference.token_class_loss(logits.numpy(), targets.numpy(), counted.numpy())
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+
+    @pytest.mark.parametrize("usable", [[1, 1, 1], [0, 1, 0], [0, 0, 0]])
+    def test_incomplete_sentence_loss(self, usable):
+        original, incomplete = rows(3, 2), rows(3, 2, seed=1)
+        value = functional.incomplete_sentence_loss(original, incomplete, torch.tensor(usable).bool())
+        expected = reference.incomplete_sentence_loss(original.numpy(), incomplete.numpy(), usable)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+
 
 class TestByHand:
+    def test_nt_xent_of_two_orthogonal_pairs(self):
+        """cos is 1 to the other view and 0 to the two views of the other sentence: log(1 + 2 e^-1)."""
+        x = on_circle(0, 90)
+        value = functional.nt_xent(x, x, temperature=1.0)
+        assert value.item() == pytest.approx(math.log(1 + 2 * math.exp(-1)), rel=1e-12)
+
+    def test_token_class_loss_is_a_mean_of_means(self):
+        """A sentence of one token at probability 1/2 and one of three at 1/4 weigh the same."""
+        logits = torch.log(torch.tensor([[[0.5, 0.5]] * 3, [[0.25, 0.75]] * 3], dtype=torch.float64))
+        counted = torch.tensor([[True, False, False], [True, True, True]])
+        value = functional.token_class_loss(logits, torch.zeros(2, 3, dtype=torch.long), counted)
+        assert value.item() == pytest.approx((math.log(2) + math.log(4)) / 2, rel=1e-12)
+
+    def test_incomplete_sentence_loss_is_a_sum_of_two(self):
+        """The original is called incomplete with 3/4, the incomplete one rightly with 3/4; the second pair is left out."""
+        original = torch.log(torch.tensor([[0.25, 0.75], [0.01, 0.99]], dtype=torch.float64))
+        value = functional.incomplete_sentence_loss(original, original, torch.tensor([True, False]))
+        assert value.item() == pytest.approx(-math.log(0.25) - math.log(0.75), rel=1e-12)
+
+    @pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
+    def test_gradient_reversal(self, strength):
+        x = rows(3).requires_grad_()
+        y = functional.gradient_reversal(x, strength=strength)
+        assert torch.equal(y, x)
+        (y * torch.arange(8.0, dtype=torch.float64)).sum().backward()
+        assert torch.equal(x.grad, (-strength * torch.arange(8.0, dtype=torch.float64)).expand(3, 8))
+
     def test_decoding_signal_in_the_order_of_the_equation(self):
         """E_s = (1, -2), E_s~ = (3, 1): differences 2 and 3, products 3 and 2, each ten times."""
         signal = functional.decoding_signal(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 1.0]]))
@@ -180,8 +229,60 @@ class TestGradients:
             lambda logits: functional.token_cross_entropy(logits, targets), [rows(4, 5).requires_grad_()]
         )
 
+    def test_nt_xent(self):
+        inputs = [rows(3, 5, seed).requires_grad_() for seed in range(2)]
+        assert torch.autograd.gradcheck(lambda a, b: functional.nt_xent(a, b, temperature=0.5), inputs)
+
+    def test_token_class_loss(self):
+        targets, counted = torch.tensor([[0, 1, 1], [1, 0, 0]]), torch.tensor([[True, True, False], [True, True, True]])
+        logits = rows(6, 2).view(2, 3, 2).requires_grad_()
+        assert torch.autograd.gradcheck(lambda x: functional.token_class_loss(x, targets, counted), [logits])
+
+    def test_incomplete_sentence_loss(self):
+        usable, inputs = torch.tensor([True, False, True]), [rows(3, 2, seed).requires_grad_() for seed in range(2)]
+        assert torch.autograd.gradcheck(lambda a, b: functional.incomplete_sentence_loss(a, b, usable), inputs)
+
+    def test_reversal_is_the_negative_of_what_gradcheck_finds(self):
+        """The one function here whose gradient is not its derivative."""
+        x = rows(3).requires_grad_()
+        weight = rows(8, 4, seed=1)
+        (plain,) = torch.autograd.grad((x @ weight).pow(2).sum(), x)
+        (reversed_,) = torch.autograd.grad((functional.gradient_reversal(x, strength=0.7) @ weight).pow(2).sum(), x)
+        assert torch.allclose(reversed_, -0.7 * plain)
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    def test_reversal_under_autocast(self, dtype):
+        x = rows(3, dtype=dtype).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = functional.gradient_reversal(x)
+        y.sum().backward()
+        assert y.dtype == x.grad.dtype == dtype
+        assert (x.grad == -1).all()
+
 
 class TestFinite:
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    def test_slt_fai_losses_are_float32(self, dtype):
+        logits = (1000 * rows(6, 2, dtype=dtype)).clamp(-3e4, 3e4).view(2, 3, 2).requires_grad_()
+        usable = torch.tensor([True, False])
+        value = functional.token_class_loss(logits, torch.ones(2, 3, dtype=torch.long), usable.unsqueeze(1).expand(2, 3))
+        value = value + functional.incomplete_sentence_loss(logits[:, 0], logits[:, 1], usable)
+        value = value + functional.nt_xent(logits[:, 0], logits[:, 0], temperature=0.05)
+        value.backward()
+        assert value.dtype == torch.float32
+        assert torch.isfinite(value)
+        assert torch.isfinite(logits.grad).all()
+
+    def test_what_is_not_counted_may_be_anything(self):
+        """Neither value nor gradient of padding, not even where it is not a number."""
+        logits = torch.zeros(1, 2, 2)
+        logits[0, 1] = math.nan
+        logits.requires_grad_()
+        value = functional.token_class_loss(logits, torch.zeros(1, 2, dtype=torch.long), torch.tensor([[True, False]]))
+        value.backward()
+        assert value.item() == pytest.approx(math.log(2))
+        assert (logits.grad[0, 1] == 0).all()
+
     @pytest.mark.parametrize("dtype", HALF, ids=str)
     @pytest.mark.parametrize("angle", [0, 180, 175, 90], ids=lambda angle: f"positive at {angle} degrees")
     @pytest.mark.parametrize("dimension", [2, 384])
@@ -409,3 +510,18 @@ class TestErrors:
 
 def _info_nce(a, p):
     return functional.info_nce(a, p, temperature=0.05)
+
+    def test_shapes_of_slt_fai(self):
+        with pytest.raises(
+            ValueError, match=r"must be \(B, L, C\), \(B, L\) and \(B, L\), got \(2, 3, 2\), \(2, 3\) and \(2, 4\)"
+        ):
+            functional.token_class_loss(torch.zeros(2, 3, 2), torch.zeros(2, 3), torch.ones(2, 4))
+        with pytest.raises(ValueError, match=r"must be \(B, 2\), \(B, 2\) and \(B,\), got \(3, 2\), \(2, 2\) and \(3,\)"):
+            functional.incomplete_sentence_loss(torch.zeros(3, 2), torch.zeros(2, 2), torch.ones(3))
+        with pytest.raises(ValueError, match="first and second must be of one shape"):
+            functional.nt_xent(rows(2), rows(3), temperature=0.1)
+
+    @pytest.mark.parametrize("strength", [-1.0, math.nan, math.inf])
+    def test_reversal_strength(self, strength):
+        with pytest.raises(ValueError, match="reversal_strength must be at least 0, got"):
+            functional.gradient_reversal(rows(2), strength=strength)

@@ -2,6 +2,7 @@
 
 from .back_translation import back_translate
 from .columns import paser_columns
+from .frequency import TokenFrequencies
 from .noise import delete_words, duplicate_words, positive_pairs, recombine_roles, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .synonyms import SynonymReplacer
@@ -13,6 +14,7 @@ __all__ = [
     "Phrase",
     "Rake",
     "SynonymReplacer",
+    "TokenFrequencies",
     "back_translate",
     "delete_words",
     "duplicate_words",

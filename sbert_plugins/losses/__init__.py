@@ -1,15 +1,19 @@
 """One loss class a method. Each reads text columns by position and returns its weighted terms."""
 
 from .arccse import ArcCSELoss
+from .consert import ConSERTLoss
 from .denosent import DenoSentLoss
 from .paser import PaSeRLoss
 from .pt_bert import PTBERTLoss
+from .slt_fai import SLTFAILoss
 from .weighted_sum import WeightedSumLoss
 
 __all__ = [
     "ArcCSELoss",
+    "ConSERTLoss",
     "DenoSentLoss",
     "PTBERTLoss",
     "PaSeRLoss",
+    "SLTFAILoss",
     "WeightedSumLoss",
 ]

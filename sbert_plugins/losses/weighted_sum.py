@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+
+from sbert_plugins.modules import shared_passes, unwrap
 
 
 class WeightedSumLoss(nn.Module):
@@ -15,8 +18,9 @@ class WeightedSumLoss(nn.Module):
 
     .. math:: L = \sum_k w_k L_k
 
-    Each loss makes its own passes over the columns that it reads. sentence-transformers trains several losses on several
-    datasets in turn; this is several losses on one dataset, at once.
+    Losses that read one column share the encoder's passes over it: the first pass of each is one dropout view, the second of
+    each another. Passes over changed columns (masked, in a view, without dropout) are each loss's own. sentence-transformers
+    trains several losses on several datasets in turn; this is several losses on one dataset, at once.
 
     Inputs:
         +---------------------------------------------+------------------------------+
@@ -32,7 +36,9 @@ class WeightedSumLoss(nn.Module):
         model: The encoder that all the losses train.
         losses: A dict from a name to (loss, weight) or (loss, weight, columns). ``columns`` are the indices of the dataset's
             columns that this loss reads, in its order, from 0; without them it reads all. Losses take columns by their
-            place: a ranking loss would take every further text for a hard negative.
+            place: a ranking loss would take every further text for a hard negative. An index may stand twice: ``[0, 0]`` makes
+            of a ranking loss on one column of sentences SimCSE.
+        share_passes: Whether losses share passes. Without, each makes all of its own, with its own dropout.
 
     Raises:
         ValueError: Without a loss, on a name that is empty or holds a dot or slash, a weight that is not a finite number above
@@ -56,11 +62,12 @@ class WeightedSumLoss(nn.Module):
         ... )
     """
 
-    def __init__(self, model: SentenceTransformer, losses: Mapping[str, Sequence[Any]]) -> None:
+    def __init__(self, model: SentenceTransformer, losses: Mapping[str, Sequence[Any]], *, share_passes: bool = True) -> None:
         super().__init__()
         if not losses:
             raise ValueError("losses must hold at least one loss, got none.")
         self.model = model
+        self.share_passes = share_passes
         self.losses = nn.ModuleDict()
         self.weights: dict[str, float] = {}
         self.columns: dict[str, list[int] | None] = {}
@@ -86,18 +93,32 @@ class WeightedSumLoss(nn.Module):
         """Compute the weighted terms of all losses on one batch."""
         features = list(sentence_features)
         terms: dict[str, Tensor] = {}
-        for name, loss in self.losses.items():
-            indices = range(len(features)) if self.columns[name] is None else self.columns[name]
-            if max(indices, default=0) >= len(features):
-                raise ValueError(
-                    f"losses[{name!r}] reads the columns {list(indices)}, got a batch with {len(features)}, the last of which "
-                    f"is {len(features) - 1}."
-                )
-            # Copies for each loss: the model writes its outputs into the dicts that it is given.
-            value = loss([dict(features[i]) for i in indices], labels)
-            parts = {f"{name}/{term}": part for term, part in value.items()} if isinstance(value, dict) else {name: value}
-            terms |= {term: self.weights[name] * part for term, part in parts.items()}
+        with self._shared() as begin_loss:
+            for name, loss in self.losses.items():
+                begin_loss()
+                terms |= self._terms_of(name, loss, features, labels)
         return terms
+
+    def _shared(self) -> Any:
+        """Share encoder passes where two losses read a column; a compiled encoder is left alone."""
+        read = [column for columns in self.columns.values() for column in set(columns or ())]
+        apart = len(self.losses) == 1 or (None not in self.columns.values() and len(set(read)) == len(read))
+        compiled = unwrap(self.model) is not getattr(self.model, "module", self.model)
+        return shared_passes(self.model) if self.share_passes and not apart and not compiled else nullcontext(lambda: None)
+
+    def _terms_of(
+        self, name: str, loss: nn.Module, features: list[dict[str, Tensor]], labels: Tensor | None
+    ) -> dict[str, Tensor]:
+        indices = range(len(features)) if self.columns[name] is None else self.columns[name]
+        if max(indices, default=0) >= len(features):
+            raise ValueError(
+                f"losses[{name!r}] reads the columns {list(indices)}, got a batch with {len(features)}, the last of which "
+                f"is {len(features) - 1}."
+            )
+        # Copies for each loss: the model writes its outputs into the dicts that it is given.
+        value = loss([dict(features[i]) for i in indices], labels)
+        parts = {f"{name}/{term}": part for term, part in value.items()} if isinstance(value, dict) else {name: value}
+        return {term: self.weights[name] * part for term, part in parts.items()}
 
     @property
     def diagnostics(self) -> dict[str, Tensor]:

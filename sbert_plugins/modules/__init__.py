@@ -1,6 +1,7 @@
 """Parts of the losses that hold parameters, tables or state. None of them is saved with the model."""
 
 from .denoising_decoder import DenoisingDecoder
+from .discriminators import CompletenessDiscriminator, TokenFrequencyDiscriminator
 from .distributed import rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
@@ -9,13 +10,17 @@ from .mask_template import apply_mask_template, freeze_mask_template, has_mask_t
 from .mlm_head import MLMHead
 from .momentum_encoder import MomentumEncoder
 from .negatives import check_negatives
+from .passes import shared_passes
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
 from .state import warn_unless_kept
-from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks
+from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
+from .views import VIEW_PARTS, View, active_view, viewed
 
 __all__ = [
+    "VIEW_PARTS",
+    "CompletenessDiscriminator",
     "DenoisingDecoder",
     "EmbeddingQueue",
     "MLMHead",
@@ -23,7 +28,10 @@ __all__ = [
     "PhraseDecoder",
     "ProjectionHead",
     "PseudoTokenAttention",
+    "TokenFrequencyDiscriminator",
     "TokenRoles",
+    "View",
+    "active_view",
     "added_around",
     "after_optimizer_step",
     "apply_mask_template",
@@ -35,10 +43,13 @@ __all__ = [
     "max_dropout",
     "mlm_mask",
     "nested_span_masks",
+    "random_subset",
     "require_dropout",
     "rows_of_all_ranks",
     "rows_of_other_ranks",
+    "shared_passes",
     "unwrap",
+    "viewed",
     "warn_unless_kept",
     "without_ddp",
 ]

@@ -164,6 +164,24 @@ def mlm_mask(
     return torch.where(chosen & (share >= 0.9), others, corrupted), chosen
 
 
+def random_subset(candidates: Tensor, ratio: float, *, at_least: int = 0) -> Tensor:
+    """Draw a share of the true entries of each row: ``round(ratio * n)`` of n, and ``at_least`` that many where there are.
+
+    Drawn with torch's generator of the tensor's device, so that a resumed run draws the same.
+
+    Args:
+        candidates: (B, L) bool.
+        ratio: Share of them, in [0, 1].
+        at_least: Fewest a row; a row with fewer candidates gives all of them.
+
+    Returns:
+        (B, L) bool, a subset of ``candidates``.
+    """
+    wanted = (candidates.sum(dim=1, keepdim=True) * ratio).round().clamp(min=at_least)
+    draws = torch.rand(candidates.shape, device=candidates.device).masked_fill(~candidates, 2.0)
+    return candidates & (draws.argsort(dim=1).argsort(dim=1) < wanted)
+
+
 def _random_below(limits: Tensor) -> Tensor:
     """Draw one integer in [0, limit) for each entry."""
     return (torch.rand(limits.shape, device=limits.device) * limits).long().minimum(limits - 1)

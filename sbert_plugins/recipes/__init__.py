@@ -10,8 +10,9 @@ from sbert_plugins.recipes.encoders import build_encoder, graded_pairs, offline_
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
 from sbert_plugins.recipes.pt_bert import PT_BERT
-from sbert_plugins.recipes.run import build_loss, check_output, load_loss, reconstructions, score, train
+from sbert_plugins.recipes.run import build_loss, check_output, load_loss, reconstructions, score, settings_of, train
 from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
+from sbert_plugins.recipes.slt_fai import SLT_FAI, slt_fai_loss, slt_fai_settings
 
 DEFAULT_MODEL = "bert-base-uncased"
 DEFAULT_TEXT = ARCCSE.text
@@ -25,6 +26,7 @@ __all__ = [
     "PASER_SUPERVISED",
     "PT_BERT",
     "RECIPES",
+    "SLT_FAI",
     "Recipe",
     "Settings",
     "build_encoder",
@@ -39,6 +41,9 @@ __all__ = [
     "paser_supervised_rows",
     "reconstructions",
     "score",
+    "settings_of",
+    "slt_fai_loss",
+    "slt_fai_settings",
     "train",
     "with_changes",
 ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sbert_plugins import __version__
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.settings import Recipe, Settings
+from sbert_plugins.recipes.slt_fai import slt_fai_settings
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -31,6 +32,13 @@ def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
     from sbert_plugins import losses
 
     return (RECIPES[method].build or getattr(losses, RECIPES[method].loss))(model, **keywords)
+
+
+def settings_of(method: str, loss_keywords: dict[str, Any] | None = None) -> Settings:
+    """Return a method's settings; those of SLT-FAI are its backbone's."""
+    if method == "slt-fai":
+        return slt_fai_settings((loss_keywords or {}).get("backbone", "simcse"))
+    return RECIPES[method].settings
 
 
 def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
@@ -152,7 +160,7 @@ def train(
 
     if method not in RECIPES:
         raise ValueError(f"method must be one of {', '.join(RECIPES)}, got {method!r}.")
-    settings = settings or RECIPES[method].settings
+    settings = settings or settings_of(method, loss_keywords)
     if settings.batch_size < 2:
         raise ValueError(
             f"batch_size must be at least 2, got {settings.batch_size}: the other sentences of a batch are the negatives."
@@ -161,11 +169,13 @@ def train(
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     output = check_output(output, resume=resume)
     run = {"method": method, "settings": asdict(settings), "seed": seed, "sentences": len(sentences)}
+    run["loss_keywords"] = loss_keywords or {}
     if resume:
         _check_same_run(output, run)
     rows, chosen = _prepare(RECIPES[method], settings, sentences, model, seed)
+    found = {} if RECIPES[method].keywords is None else RECIPES[method].keywords(rows, model)
     set_seed(seed)
-    loss = build_loss(method, model, **(loss_keywords or {}))
+    loss = build_loss(method, model, **(found | (loss_keywords or {})))
 
     def evaluator(name: str, pairs: ScoredPairs) -> EmbeddingSimilarityEvaluator:
         return EmbeddingSimilarityEvaluator(*pairs, name=name, batch_size=128, main_similarity="cosine")

@@ -129,6 +129,14 @@ def mark_state_kept(loss: Losses) -> None:
                 module.state_is_kept = True
 
 
+def tell_training_steps(loss: Losses, steps: int) -> None:
+    """Tell a loss, and the losses inside it, how many updates the whole training has, where they ask (``training_steps``)."""
+    for member in named_losses(loss).values():
+        for module in member.modules():
+            if hasattr(module, "training_steps"):
+                module.training_steps = steps
+
+
 class LossStateCallback(TrainerCallback):
     """Saves and restores a loss's state with sentence-transformers' own trainer.
 
@@ -158,7 +166,8 @@ class LossStateCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **_: Any
     ) -> None:
-        """Restore, where the trainer continues."""
+        """Tell the loss the length of the training; restore, where the trainer continues."""
+        tell_training_steps(self.loss, state.max_steps)
         if state.global_step > 0:
             load_loss_state(self.loss, model, self.resume_from_checkpoint or self._folder(args, state))
         # Checkpoints of an earlier run that this one will write again may not count as whole while it does.

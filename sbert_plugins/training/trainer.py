@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
 from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
@@ -25,6 +26,7 @@ from .loss_state import (
     own_modules,
     own_state,
     save_loss_state,
+    tell_training_steps,
 )
 from .sam import SharpnessAwareStep
 
@@ -74,6 +76,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._synced_mode: bool | None = None
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
+        self.add_callback(_LengthCallback(self))
         if isinstance(self.data_collator, AugmentingCollator):
             self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
             self.add_callback(EpochCallback(self.data_collator))
@@ -247,3 +250,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._diagnostics[kind] = {}
             logs = {**logs, **means}
         super().log(logs, *args, **kwargs)
+
+
+class _LengthCallback(TrainerCallback):
+    """Tells the loss the length of the training, which the host works out when it begins."""
+
+    def __init__(self, trainer: SentenceTransformerTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        tell_training_steps(self.trainer.loss, state.max_steps)

@@ -74,6 +74,67 @@ class TestTerms:
         assert mix.get_config_dict()["a"]["settings"] == {}
 
 
+class TestSharedPasses:
+    def mix(self, model, **keywords):
+        ranking = MultipleNegativesRankingLoss(model)
+        arccse = losses.ArcCSELoss(model, triplet_weight=0)
+        consert = losses.ConSERTLoss(model)
+        members = {"simcse": (ranking, 1, [0, 0]), "arccse": (arccse, 1, [0]), "consert": (consert, 1)}
+        return losses.WeightedSumLoss(model, members, **keywords)
+
+    def rows_encoded(self, model, loss, features):
+        rows = []
+        hook = model[0].register_forward_hook(lambda module, arguments, output: rows.append(len(output["token_embeddings"])))
+        loss(features)
+        hook.remove()
+        return sum(rows) / len(SENTENCES)
+
+    def test_two_dropout_views_serve_two_losses(self, encoder):
+        features = [encoder.train().preprocess(SENTENCES)]
+        assert self.rows_encoded(encoder, self.mix(encoder), features) == 4  # two with dropout, two in ConSERT's views
+        assert self.rows_encoded(encoder, self.mix(encoder, share_passes=False), features) == 6
+
+    def test_supervised_paser_embeds_its_anchor_once(self, encoder):
+        loss, features = supervised(encoder.train()), batch(encoder)
+        assert self.rows_encoded(encoder, loss, features) == 4
+        loss.share_passes = False
+        assert self.rows_encoded(encoder, loss, features) == 5
+
+    def test_without_dropout_terms_and_gradients_are_the_same(self, encoder):
+        features = batch(encoder.eval())
+        found = []
+        for share in (True, False):
+            loss = supervised(encoder)
+            loss.share_passes = share
+            if found:
+                loss.load_state_dict(found[0][0].state_dict())
+            terms = loss(features)
+            sum(terms.values()).backward()
+            gradient = encoder[0].model.embeddings.word_embeddings.weight.grad.clone()
+            encoder.zero_grad()
+            found.append((loss, terms, gradient))
+        (_, shared, gradient), (_, apart, expected) = found
+        assert all(torch.allclose(shared[name], apart[name], rtol=1e-5) for name in apart)
+        assert torch.allclose(gradient, expected, atol=1e-5)
+
+    @pytest.mark.parametrize("members", [{"a": [0]}, {"a": [0], "b": [1]}])
+    def test_nothing_to_share_nothing_changed(self, encoder, members):
+        """Columns stay merged, and the draws those of the losses alone."""
+        columns = [encoder.preprocess(SENTENCES), encoder.preprocess(SENTENCES[::-1])]
+        entries = {name: (losses.ArcCSELoss(encoder), 1, indices) for name, indices in members.items()}
+        loss = losses.WeightedSumLoss(encoder, entries)
+        merged = []
+        encoder[0].register_forward_hook(lambda module, arguments, output: merged.append(len(output["token_embeddings"])))
+        loss(columns)
+        assert merged[0] == 2 * len(SENTENCES)
+
+    def test_a_compiled_encoder_is_left_alone(self, encoder):
+        loss = self.mix(encoder)
+        loss.model = torch.compile(encoder)
+        with loss._shared():
+            assert "forward" not in vars(encoder)
+
+
 def test_the_parts_are_found(encoder, tmp_path):
     """Parameters, state and the nested ``model`` that a trainer wraps."""
     loss = supervised(encoder)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sbert_plugins import recipes
-from sbert_plugins.modules import TokenRoles, mlm_mask, nested_span_masks
+from sbert_plugins.modules import TokenRoles, mlm_mask, nested_span_masks, random_subset
 
 KINDS = ("wordpiece", "bpe", "unigram")
 
@@ -168,3 +168,18 @@ class TestMlmMask:
     def test_every_other_token_gets_its_turn(self):
         _, _, corrupted, _ = self.draw(0.9)
         assert set(corrupted[corrupted >= 100].tolist()) == set(range(100, 200))
+
+
+class TestRandomSubset:
+    @pytest.mark.parametrize(("ratio", "at_least", "counts"), [(0.2, 0, [2, 0, 0]), (0.2, 1, [2, 1, 0]), (1.0, 0, [10, 1, 0])])
+    def test_counts(self, ratio, at_least, counts):
+        candidates = torch.zeros(3, 12, dtype=torch.bool)
+        candidates[0, :10] = candidates[1, 4] = True
+        chosen = random_subset(candidates, ratio, at_least=at_least)
+        assert chosen.sum(dim=1).tolist() == counts
+        assert not (chosen & ~candidates).any()
+
+    def test_every_candidate_has_its_chance(self):
+        torch.manual_seed(0)
+        chosen = sum(random_subset(torch.ones(1, 5, dtype=torch.bool), 0.4).long() for _ in range(1000))
+        assert ((chosen / 1000 - 0.4).abs() < 0.06).all()

@@ -53,6 +53,7 @@ class TestTrain:
             "paser": {"generative", "mlm"},
             "pt-bert": {"contrastive"},
             "paser-supervised": {"contrastive", "paser/generative"},
+            "slt-fai": {"base/simcse", "adversarial", "filtering"},
         }[method]
         assert terms <= logged
 

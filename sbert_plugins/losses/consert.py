@@ -1,0 +1,139 @@
+"""ConSERT: contrast of two views made inside the encoder's embeddings. The backbone of SLT-FAI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+from sbert_plugins.modules import VIEW_PARTS, TokenRoles, View, dropout_off, require_dropout, unwrap, viewed
+
+
+class ConSERTLoss(nn.Module):
+    r"""ConSERT (Yan et al., ACL 2021, https://aclanthology.org/2021.acl-long.393): learns from single sentences.
+
+    Each sentence passes the encoder twice, each time in another view: features cut off, tokens cut off, tokens shuffled, the
+    encoder's dropout, or several of these. The two views are a positive pair, all views of the other sentences negatives.
+
+    .. math::
+        L = -\frac{1}{2B}\sum_i \log\frac{e^{\cos(r_i, r_{i^*})/\tau}}{\sum_{k \ne i} e^{\cos(r_i, r_k)/\tau}}
+
+    (its eq. 1, SLT-FAI eq. 9: :func:`functional.nt_xent`).
+
+    Inputs:
+        +-----------------------+--------+
+        | Columns               | Labels |
+        +=======================+========+
+        | anchor (one sentence) | unused |
+        +-----------------------+--------+
+
+    Returns from ``forward``: a dict with the scalar ``nt_xent``.
+
+    Args:
+        model: Any transformers encoder that sentence-transformers loads.
+        first_view: What makes the first view, any of ``"feature_cutoff"``, ``"token_cutoff"``, ``"token_shuffling"`` and
+            ``"dropout"``; ``()`` is the sentence as it is. The defaults are the authors' unsupervised setting, in which the
+            encoder's dropout is off.
+        second_view: What makes the second.
+        feature_cutoff_rate: Share of the embedding's features set to 0 in a sentence, in (0, 1).
+        token_cutoff_rate: Share of a sentence's tokens whose embedding is set to 0, in (0, 1). Special tokens stay.
+        temperature: :math:`\tau`, above 0.
+
+    Raises:
+        ValueError: On a value out of range, two views that change nothing, dropout asked of a model without, and more or
+            fewer columns than one.
+
+    Relations:
+        - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
+        - :class:`SLTFAILoss` round it is the paper's "ConSERT + SLT-FAI"; the incomplete sentence then gets the first view.
+
+    Deviations:
+        From the official code: shuffling moves word embeddings and leaves positions where they are, instead of shuffling
+        position ids, which comes to the same; special tokens are never moved or cut off.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import losses
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> loss = losses.ConSERTLoss(model)
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        first_view: Sequence[str] = ("feature_cutoff",),
+        second_view: Sequence[str] = ("token_shuffling",),
+        feature_cutoff_rate: float = 0.2,
+        token_cutoff_rate: float = 0.15,
+        temperature: float = 0.1,
+    ) -> None:
+        super().__init__()
+        functional.check_temperature(temperature)
+        for name, view in (("first_view", first_view), ("second_view", second_view)):
+            if isinstance(view, str) or not set(view) <= set(VIEW_PARTS):
+                raise ValueError(f"{name} must be a sequence of {', '.join(map(repr, VIEW_PARTS))}, got {view!r}.")
+        for name, rate in (("feature_cutoff_rate", feature_cutoff_rate), ("token_cutoff_rate", token_cutoff_rate)):
+            if not 0 < rate < 1:
+                raise ValueError(f"{name} must be in (0, 1), got {rate}. To leave it out, leave it out of the views.")
+        if not first_view and not second_view:
+            raise ValueError("one of first_view and second_view must change the sentence, got none: both would be identical.")
+        if "dropout" in (*first_view, *second_view):
+            require_dropout(model, "ConSERTLoss with a view of dropout")
+        self.model = model
+        self.tokens = TokenRoles(model.tokenizer)
+        self.views = (tuple(first_view), tuple(second_view))
+        self.rates = {"feature_cutoff_rate": feature_cutoff_rate, "token_cutoff_rate": token_cutoff_rate}
+        self.temperature = temperature
+        self.to(model.device)  # for loops that do not move the loss themselves
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Compute the loss of one batch of one column."""
+        columns = list(sentence_features)
+        if len(columns) != 1:
+            raise ValueError(
+                f"ConSERTLoss reads one text column (anchor), got {len(columns)}: "
+                "drop the others with dataset.select_columns(['anchor'])."
+            )
+        content = self.tokens.content(columns[0])
+        drawn = [View(parts, content, **self.rates) for parts in self.views]
+        dropout = ["dropout" in parts for parts in self.views]
+        # Copies, because the model writes its outputs into the dict that it is given.
+        batches = [dict(columns[0]), dict(columns[0])]
+        merged = merge_feature_batches(batches) if dropout[0] == dropout[1] else None
+        if merged is None:
+            first, second = (self._embed(batch, [view], on) for batch, view, on in zip(batches, drawn, dropout, strict=True))
+        else:
+            first, second = self._embed(merged, drawn, dropout[0]).chunk(2)
+        return {"nt_xent": functional.nt_xent(first, second, temperature=self.temperature)}
+
+    def _embed(self, features: dict[str, Tensor], views: Sequence[View], dropout: bool) -> Tensor:
+        """Embed rows in their views, in one forward."""
+        with viewed(self.model, *views), nullcontext() if dropout else dropout_off(unwrap(self.model)):
+            return self.model(features)["sentence_embedding"]
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows."""
+        first_view, second_view = self.views
+        return {"first_view": first_view, "second_view": second_view, **self.rates, "temperature": self.temperature}
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card."""
+        return """
+@inproceedings{yan-etal-2021-consert,
+    title = "{C}on{SERT}: A Contrastive Framework for Self-Supervised Sentence Representation Transfer",
+    author = "Yan, Yuanmeng and Li, Rumei and Wang, Sirui and Zhang, Fuzheng and Wu, Wei and Xu, Weiran",
+    booktitle = "Proceedings of the 59th Annual Meeting of the Association for Computational Linguistics",
+    year = "2021",
+    url = "https://aclanthology.org/2021.acl-long.393",
+}
+"""

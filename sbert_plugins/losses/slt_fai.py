@@ -1,0 +1,344 @@
+"""SLT-FAI: word frequencies neither in the token embeddings nor in what the sentence vector leaves out, round any loss."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.gradcache import CachedLossMixin
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+from sbert_plugins.modules import (
+    CompletenessDiscriminator,
+    TokenFrequencyDiscriminator,
+    TokenRoles,
+    View,
+    active_view,
+    after_optimizer_step,
+    dropout_off,
+    random_subset,
+    unwrap,
+    viewed,
+    warn_unless_kept,
+    without_ddp,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class SLTFAILoss(nn.Module):
+    r"""SLT-FAI (Wang et al., 2023, https://arxiv.org/abs/2305.08655): two objectives beside any loss on sentences.
+
+    1. Adversarial tuning: a discriminator tells rare from frequent tokens by their embeddings; its gradient reaches the
+       encoder reversed, which unlearns the difference.
+    2. Incomplete sentence filtering: some rare tokens of a copy are masked; a second discriminator tells the vectors of
+       copy and original apart, and the encoder helps, so that rare tokens weigh more in the sentence vector.
+
+    .. math::
+        L = L_{base} + \alpha L_{AT} + \beta L_{ISF},\quad
+        L_{AT} = \frac{1}{N}\sum_i \frac{1}{|s_i|}\sum_{j \in s_i} \ell_{CE}(p_{ij}, y_{ij}),\quad
+        L_{ISF} = \frac{1}{N}\sum_i \ell_{CE}(\hat p_i, 1) + \ell_{CE}(p_i, 0)
+
+    (eq. 2, 4 and 6: :func:`functional.token_class_loss`, :func:`functional.incomplete_sentence_loss`). The token embeddings
+    are those of the base loss's own first pass over the first column; the copy is the one further pass.
+
+    Inputs:
+        +---------------------------------------------+------------------+
+        | Columns                                     | Labels           |
+        +=============================================+==================+
+        | the base loss's, the first of them sentences | the base loss's |
+        +---------------------------------------------+------------------+
+
+    Returns from ``forward``: a dict with the base loss's terms (``base``, or ``base/term`` each) and the scalars
+    ``adversarial`` and ``filtering``, weights applied, to be summed; both are 0 during the warm-up. ``diagnostics`` then
+    holds ``frequency_accuracy`` (share of tokens that the first discriminator classifies rightly, beside ``low_share``, the
+    share of rare ones: fooled, it knows no more than the larger class), ``completeness_accuracy`` (of the second, 0.5 is
+    chance), ``masked_share`` (share of sentences with a rare token to mask) and the base's own as ``base/key``.
+
+    Args:
+        model: The encoder that the base loss trains, with a mask token.
+        loss: Any loss that embeds the first column through ``model`` with gradients: ``MultipleNegativesRankingLoss`` on
+            (sentence, sentence) pairs is the paper's SimCSE, :class:`ConSERTLoss` its ConSERT.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; ``data.TokenFrequencies.bookcorpus()`` for
+            that of ``bert-base-uncased``.
+        low_frequency_by: What ``low_frequency_share`` is a share of: ``"mass"``, running text, or ``"types"``, the vocabulary.
+        low_frequency_share: :math:`\lambda`, in (0, 1).
+        adversarial_weight: :math:`\alpha`. 0 leaves the first objective out.
+        filtering_weight: :math:`\beta`. 0 leaves the second out, and its pass.
+        reversal_strength: Factor of the reversed gradient.
+        masking_ratio: :math:`\epsilon`, share of a sentence's rare tokens to mask, at least one.
+        warmup_steps: Updates with the base loss alone: a number of them, or as a float below 1 a share of the training. The
+            length of a training is known to ``training.SentenceTransformerTrainer`` and ``training.LossStateCallback``;
+            without one of them a share is taken for 0, with a warning.
+        discriminator_dimension: Inner width of both discriminators, by default twice that of their input.
+
+    Raises:
+        ValueError: On a value out of range, a base loss round another model, one that caches gradients (``Cached...``) or
+            does not embed the first column, counts of another vocabulary, and a model without a mask token.
+
+    Relations:
+        - ``adversarial_weight=0`` and ``filtering_weight=0`` are the rows "w/o AT" and "w/o ISF" of the paper's Table 1.
+        - In :class:`WeightedSumLoss` one member may be wrapped, or the sum itself.
+
+    Deviations:
+        From the official code: two linear layers with the ReLU between them, not behind the logits; special tokens and padding
+        are neither labelled nor counted; rare tokens are masked, not frequent ones, and a sentence without any is left out;
+        original and copy are seen in the same view; the warm-up happens once, not in each epoch. It takes the lower half of
+        the types for rare, which are 1.2 % of the text (``low_frequency_by="types"``): a sentence then has 0.2 tokens to mask,
+        and the second objective starves. Where the paper is silent, discriminators are as wide as the official code's.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import data, losses
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> frequencies = data.TokenFrequencies.bookcorpus()
+        >>> loss = losses.SLTFAILoss(model, losses.ConSERTLoss(model), frequencies=frequencies)
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        loss: nn.Module,
+        *,
+        frequencies: Any,
+        low_frequency_by: str = "mass",
+        low_frequency_share: float = 0.5,
+        adversarial_weight: float = 1.0,
+        filtering_weight: float = 1.0,
+        reversal_strength: float = 1.0,
+        masking_ratio: float = 0.2,
+        warmup_steps: float = 0.1,
+        discriminator_dimension: int | None = None,
+    ) -> None:
+        super().__init__()
+        _check_base(loss, model)
+        _check_values(adversarial_weight, filtering_weight, masking_ratio, warmup_steps)
+        frequencies.check_tokenizer(model.tokenizer)
+        self.model = model
+        self.loss = loss
+        self.tokens = TokenRoles(model.tokenizer)
+        self.adversarial_weight = adversarial_weight
+        self.filtering_weight = filtering_weight
+        self.masking_ratio = masking_ratio
+        self.warmup_steps = warmup_steps
+        self.training_steps: int | None = None  # of the whole training; set by who knows it
+        if adversarial_weight:
+            self.frequency_discriminator = TokenFrequencyDiscriminator(
+                model.transformers_model.config.hidden_size, discriminator_dimension, reversal_strength=reversal_strength
+            )
+        if filtering_weight:
+            self.completeness_discriminator = CompletenessDiscriminator(
+                model.get_embedding_dimension(), discriminator_dimension
+            )
+            self.mask_token_id = model.tokenizer.mask_token_id
+            if self.mask_token_id is None:
+                raise ValueError(
+                    "incomplete sentences are masked, but this model's tokenizer has no mask token (mask_token is None). "
+                    "Use an encoder pretrained with masks, or pass filtering_weight=0."
+                )
+        low = torch.zeros(len(model.tokenizer), dtype=torch.uint8)  # not bool: gloo cannot send that to other ranks
+        low[torch.as_tensor(frequencies.low_frequency_ids(low_frequency_share, low_frequency_by))] = 1
+        self.register_buffer("low_frequency", low)
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        trained = next((parameter for parameter in model.parameters() if parameter.requires_grad), None)
+        if trained is not None:
+            after_optimizer_step(self, trained, _count_update)
+        self._config = {
+            "frequencies": frequencies.source,
+            "low_frequency_by": low_frequency_by,
+            "low_frequency_share": low_frequency_share,
+            "adversarial_weight": adversarial_weight,
+            "filtering_weight": filtering_weight,
+            "reversal_strength": reversal_strength,
+            "masking_ratio": masking_ratio,
+            "warmup_steps": warmup_steps,
+            "discriminator_dimension": discriminator_dimension,
+        }
+        self._own_diagnostics: dict[str, Tensor] = {}
+        self._place: int | None = None  # of the anchor's pass among those of the base loss
+        self._is_warm = not warmup_steps
+        self.state_is_kept = False
+        self.to(model.device)  # for loops that do not move the loss themselves
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Compute the weighted terms of one batch, those of the base loss among them."""
+        columns = list(sentence_features)
+        if not columns:
+            raise ValueError("SLTFAILoss reads the first text column, got none.")
+        if self.model.training:
+            warn_unless_kept(self)
+        anchor = columns[0]
+        value, original = self._base(columns, labels)
+        terms = {f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value}
+        self._own_diagnostics = {}
+        warming_up = self._is_warming_up()
+        nothing = torch.zeros((), device=original.sentences.device)
+        labels_of_tokens = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
+        content = self.tokens.content(anchor)
+        if self.adversarial_weight:
+            term = nothing if warming_up else self._adversarial(original.tokens, labels_of_tokens, content)
+            terms["adversarial"] = self.adversarial_weight * term
+        if self.filtering_weight:
+            term = nothing if warming_up else self._filtering(anchor, original, content & labels_of_tokens.bool())
+            terms["filtering"] = self.filtering_weight * term
+        return terms
+
+    def _adversarial(self, tokens: Tensor, targets: Tensor, content: Tensor) -> Tensor:
+        """Eq. 4, the encoder's gradient reversed."""
+        logits = self.frequency_discriminator(tokens)
+        with torch.no_grad():
+            hits = (logits.argmax(dim=2) == targets) & content
+            total = content.sum().clamp(min=1)
+            self._own_diagnostics |= {
+                "frequency_accuracy": hits.sum() / total,
+                "low_share": (content & targets.bool()).sum() / total,
+            }
+        return functional.token_class_loss(logits, targets, content)
+
+    def _filtering(self, anchor: dict[str, Tensor], original: _Pass, candidates: Tensor) -> Tensor:
+        """Eq. 6, with one more pass in the view of the original's."""
+        masked = random_subset(candidates, self.masking_ratio, at_least=1)
+        usable = masked.any(dim=1)
+        copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
+        encoder = without_ddp(self.model)  # its gradients are averaged with those of the base loss's passes
+        view = nullcontext() if original.view is None else viewed(encoder, original.view)
+        with view, nullcontext() if original.dropout else dropout_off(unwrap(encoder)):
+            incomplete = encoder(copy)["sentence_embedding"]
+        logits = [self.completeness_discriminator(vectors) for vectors in (original.sentences, incomplete)]
+        with torch.no_grad():
+            right = sum(((part.argmax(dim=1) == label) & usable).sum() for label, part in enumerate(logits))
+            self._own_diagnostics |= {
+                "completeness_accuracy": right / (2 * usable.sum()).clamp(min=1),
+                "masked_share": usable.float().mean(),
+            }
+        return functional.incomplete_sentence_loss(*logits, usable)
+
+    def _base(self, columns: list[dict[str, Tensor]], labels: Tensor | None) -> tuple[Any, _Pass]:
+        """Compute the base loss; return its value and its first pass over the first column."""
+        passes: list[tuple[dict[str, Tensor], View | None, bool]] = []
+
+        def keep(module: nn.Module, arguments: object, output: dict[str, Tensor]) -> None:
+            passes.append((output, active_view(module), unwrap(module).training))
+
+        hook = self.model.register_forward_hook(keep)
+        try:
+            value = self.loss([dict(column) for column in columns], labels)
+        finally:
+            hook.remove()
+        ids = columns[0]["input_ids"]
+        rows, length = ids.shape
+        if self._place is None or self._place >= len(passes):
+            # Comparing ids takes a transfer from the device: once, for a loss makes its passes in one order.
+            found = (i for i, (output, _, _) in enumerate(passes) if _begins_with(output, ids))
+            self._place = next(found, None)
+            if self._place is None:
+                raise ValueError(
+                    f"the base loss must embed the first column through its model, which {type(self.loss).__name__} did not "
+                    f"in {len(passes)} passes: its columns may be in another order, or it embeds texts of its own."
+                )
+        output, view, dropout = passes[self._place]
+        tokens, sentences = output["token_embeddings"][:rows, :length], output["sentence_embedding"][:rows]
+        if torch.is_grad_enabled() and self.model.training and not tokens.requires_grad:
+            raise ValueError(
+                f"the base loss must embed the first column with gradients, {type(self.loss).__name__} did without "
+                "(it caches gradients, or the encoder is frozen): use the loss without cache."
+            )
+        return value, _Pass(tokens, sentences, view, dropout)
+
+    def _is_warming_up(self) -> bool:
+        if self._is_warm:
+            return False
+        steps = self.warmup_steps
+        if steps < 1:
+            if self.training_steps is None:
+                logger.warning(
+                    "warmup_steps=%s is a share of the training, and nobody told SLTFAILoss how long that is: no warm-up. "
+                    "Train with sbert_plugins.training.SentenceTransformerTrainer, or pass a number of updates.",
+                    steps,
+                )
+                self._is_warm = True
+                return False
+            steps = round(steps * self.training_steps)
+        # A transfer from the device in each step, but during the warm-up only.
+        self._is_warm = int(self.updates) >= steps
+        return not self._is_warm
+
+    @property
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Detached scalars of this loss and, as ``base/key``, of the base loss."""
+        base = getattr(self.loss, "diagnostics", {})
+        return {**self._own_diagnostics, **{f"base/{key}": value for key, value in base.items()}}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows, those of the base loss among them."""
+        base = self.loss.get_config_dict() if hasattr(self.loss, "get_config_dict") else {}
+        return {"loss": {"class": type(self.loss).__name__, "settings": base}, **self._config}
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card, which adds the base loss's by itself."""
+        return """
+@article{wang-etal-2023-unsupervised,
+    title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning and Incomplete
+             Sentence Filtering",
+    author = "Wang, Bing and Li, Ximing and Yang, Zhiyao and Guan, Yuanyuan and Li, Jiayin and Wang, Shengsheng",
+    journal = "arXiv preprint arXiv:2305.08655",
+    year = "2023",
+    url = "https://arxiv.org/abs/2305.08655",
+}
+"""
+
+
+@dataclass
+class _Pass:
+    """What an encoder pass gave for the first column: (B, L, D), (B, S), and how it saw the sentences."""
+
+    tokens: Tensor
+    sentences: Tensor
+    view: View | None
+    dropout: bool
+
+
+def _begins_with(output: dict[str, Tensor], ids: Tensor) -> bool:
+    rows, length = ids.shape
+    read = output.get("input_ids")
+    return read is not None and read.ndim == 2 and torch.equal(read[:rows, :length], ids)
+
+
+@torch.no_grad()
+def _count_update(loss: SLTFAILoss) -> None:
+    loss.updates.add_(1)
+
+
+def _check_base(loss: nn.Module, model: SentenceTransformer) -> None:
+    if not isinstance(loss, nn.Module) or getattr(loss, "model", None) is not model:
+        raise ValueError(f"loss must be a loss around the same model, got {type(loss).__name__}.")
+    if cached := [type(part).__name__ for part in loss.modules() if isinstance(part, CachedLossMixin)]:
+        raise ValueError(
+            f"loss must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and again "
+            f"later: use {cached[0].removeprefix('Cached')} with a smaller batch."
+        )
+
+
+def _check_values(adversarial_weight: float, filtering_weight: float, masking_ratio: float, warmup_steps: float) -> None:
+    for name, weight in (("adversarial_weight", adversarial_weight), ("filtering_weight", filtering_weight)):
+        if weight < 0:
+            raise ValueError(f"{name} must be at least 0, got {weight}. 0 leaves the objective out.")
+    if not adversarial_weight and not filtering_weight:
+        raise ValueError("adversarial_weight and filtering_weight are both 0, which is the base loss: train with that.")
+    if not 0 < masking_ratio <= 1:
+        raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}. The paper's is 0.2.")
+    if warmup_steps < 0 or (warmup_steps >= 1 and warmup_steps != int(warmup_steps)):
+        raise ValueError(
+            f"warmup_steps must be a number of updates or a share of the training in [0, 1), got {warmup_steps}. "
+            "0 leaves the warm-up out."
+        )

@@ -1,0 +1,58 @@
+"""SLT-FAI's two discriminators."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from sbert_plugins.functional import check_reversal_strength, gradient_reversal
+
+
+class _Discriminator(nn.Module):
+    """Linear, ReLU, Linear: "two linear layers and a ReLU activation function" (SLT-FAI section 4.1).
+
+    Args:
+        dimension: Size D of the vectors.
+        hidden_dimension: Width between the two layers; by default 2 D, the first width of the official code.
+    """
+
+    def __init__(self, dimension: int, hidden_dimension: int | None = None) -> None:
+        super().__init__()
+        hidden_dimension = 2 * dimension if hidden_dimension is None else hidden_dimension
+        if hidden_dimension < 1:
+            raise ValueError(f"discriminator_dimension must be at least 1, got {hidden_dimension}. By default it is 2 D.")
+        self.inner = nn.Linear(dimension, hidden_dimension)
+        self.outer = nn.Linear(hidden_dimension, 2)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Map (..., D) to logits (..., 2), in the discriminator's own dtype."""
+        return self.outer(self.inner(embeddings.to(self.inner.weight.dtype)).relu())
+
+
+class TokenFrequencyDiscriminator(_Discriminator):
+    """Class 1 for the embedding of a low-frequency token, 0 for a high-frequency one, behind a gradient reversal.
+
+    It learns to tell them apart, and what made the embeddings learns that it cannot (SLT-FAI section 3.2).
+
+    Args:
+        dimension: Size D of the token embeddings.
+        hidden_dimension: Width between the two layers; by default 2 D, the first width of the official code.
+        reversal_strength: Of the reversed gradient. The paper's is 1.
+    """
+
+    def __init__(self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0) -> None:
+        super().__init__(dimension, hidden_dimension)
+        check_reversal_strength(reversal_strength)
+        self.reversal_strength = reversal_strength
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Map (B, L, D) to logits (B, L, 2)."""
+        return super().forward(gradient_reversal(embeddings, strength=self.reversal_strength))
+
+
+class CompletenessDiscriminator(_Discriminator):
+    """Class 0 for the vector of an original sentence, 1 for that of an incomplete one (SLT-FAI section 3.3).
+
+    Args:
+        dimension: Size D of the sentence vector.
+        hidden_dimension: Width between the two layers; by default 2 D.
+    """

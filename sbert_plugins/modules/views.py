@@ -1,0 +1,98 @@
+"""ConSERT's views of a sentence: what is cut off or shuffled inside the encoder's embeddings."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from .distributed import unwrap
+from .tokens import random_subset
+
+VIEW_PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
+
+
+class View:
+    """One drawn view of a batch, which can be applied again to other tokens of the same shape.
+
+    Args:
+        parts: Names of :data:`VIEW_PARTS`; ``"dropout"`` is the encoder's own and does nothing here.
+        content: (B, L) bool, the tokens that may be cut or moved.
+        feature_cutoff_rate: Share of a sentence's embedding features set to 0, the same ones at all its tokens.
+        token_cutoff_rate: Share of its tokens whose embedding is set to 0.
+    """
+
+    def __init__(
+        self, parts: Sequence[str], content: Tensor, *, feature_cutoff_rate: float = 0.2, token_cutoff_rate: float = 0.15
+    ) -> None:
+        self.order = _shuffled_order(content) if "token_shuffling" in parts else None
+        self.cut_tokens = random_subset(content, token_cutoff_rate) if "token_cutoff" in parts else None
+        self._feature_cutoff_rate = feature_cutoff_rate if "feature_cutoff" in parts else None
+        self._cut_features: Tensor | None = None  # drawn when the width is met: it is not the hidden size in ELECTRA
+
+    def words(self, embeddings: Tensor) -> Tensor:
+        """Shuffle (B, L, E) word embeddings, before positions are added to them."""
+        return embeddings if self.order is None else embeddings.take_along_dim(self.order.unsqueeze(2), dim=1)
+
+    def inputs(self, embeddings: Tensor) -> Tensor:
+        """Cut off features and tokens of what enters the first layer, (B, L, E)."""
+        if self.cut_tokens is not None:
+            embeddings = embeddings.masked_fill(self.cut_tokens.unsqueeze(2), 0.0)
+        if self._feature_cutoff_rate is not None:
+            if self._cut_features is None:
+                everything = torch.ones_like(embeddings[:, 0], dtype=torch.bool)
+                self._cut_features = random_subset(everything, self._feature_cutoff_rate)
+            embeddings = embeddings.masked_fill(self._cut_features.unsqueeze(1), 0.0)
+        return embeddings
+
+
+@contextmanager
+def viewed(model: nn.Module, *views: View) -> Iterator[None]:
+    """Apply views to each pass inside the block; several views share its rows in equal blocks.
+
+    Hooks on the encoder's embeddings, so that ids, masks and positions are the encoder's own: shuffling acts on the word
+    embeddings, the cutoffs on the sum with positions that enters the first layer (where the encoder has such a module; on
+    the word embeddings where not).
+    """
+    encoder = unwrap(model).transformers_model
+    words = encoder.get_input_embeddings()
+    inputs = getattr(encoder, "embeddings", words)
+
+    def applying(change: Callable[[View, Tensor], Tensor]) -> Callable[..., Tensor]:
+        def hook(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
+            blocks = output.chunk(len(views))
+            return torch.cat([change(view, block) for view, block in zip(views, blocks, strict=True)])
+
+        return hook
+
+    before = _active.get(encoder)
+    handles = [words.register_forward_hook(applying(View.words)), inputs.register_forward_hook(applying(View.inputs))]
+    _active[encoder] = views
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        _active.pop(encoder) if before is None else _active.__setitem__(encoder, before)
+
+
+def active_view(model: nn.Module) -> View | None:
+    """Return the view that is applied now, in a pass of several the one of its first rows."""
+    encoder = getattr(unwrap(model), "transformers_model", None)
+    return _active[encoder][0] if encoder in _active else None
+
+
+_active: weakref.WeakKeyDictionary[nn.Module, tuple[View, ...]] = weakref.WeakKeyDictionary()
+
+
+def _shuffled_order(content: Tensor) -> Tensor:
+    """Return (B, L), the place from which each place takes its token: content tokens permuted, all others where they were."""
+    places = torch.arange(content.shape[1], device=content.device).expand_as(content)
+    behind = places + content.shape[1]
+    in_order = torch.where(content, places, behind).argsort(dim=1)  # content first, then the others
+    draws = torch.rand(content.shape, device=content.device)
+    at_random = torch.where(content, draws, behind.to(draws.dtype) + 1).argsort(dim=1)
+    return places.scatter(1, in_order, at_random)

@@ -1,0 +1,144 @@
+"""SLT-FAI's training settings for each backbone, each beside the paper's sentence, and its counts from raw text."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins.recipes.settings import Recipe, Settings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+# "we implement our experiments with the same settings as ConSERT and SimCSE, but the batch size is set to 32"
+_SIMCSE = Settings(
+    learning_rate=3e-5,  # SimCSE's for bert-base
+    batch_size=32,
+    gradient_accumulation_steps=1,
+    epochs=1,  # SimCSE's
+    pooling="mean",  # "we compute each sentence embedding by averaging the embeddings of its word tokens" (eq. 1)
+    max_seq_length=32,  # SimCSE's
+    eval_steps=125,  # SimCSE's
+)
+_CONSERT = replace(
+    _SIMCSE,
+    learning_rate=5e-7,  # ConSERT's published setting, which its authors later called far too low: 2e-5 with temperature .05
+    epochs=10,  # ConSERT's, for 89,192 sentences of the STS tasks, not a million
+    max_seq_length=64,  # ConSERT's
+    eval_steps=200,  # ConSERT's
+)
+_SETTINGS = {"simcse": _SIMCSE, "consert": _CONSERT}
+# "we fix the warm-up iterations to 0.5 epochs for ConSERT + SLT-FAI and 0.1 epochs for SimCSE + SLT-FAI": of 10 and of 1.
+_WARMUP = {"consert": 0.05}
+
+
+def slt_fai_settings(backbone: str = "simcse") -> Settings:
+    """Return the settings for a backbone: the paper's two, or any other method's own with this paper's batch.
+
+    Raises:
+        ValueError: For a backbone that is neither, or that does not read sentences alone.
+    """
+    from sbert_plugins.recipes.methods import RECIPES
+
+    if backbone in _SETTINGS:
+        return _SETTINGS[backbone]
+    if backbone not in backbones():
+        raise ValueError(f"backbone must be one of {', '.join(backbones())}, got {backbone!r}.")
+    return RECIPES[backbone].settings
+
+
+def backbones() -> list[str]:
+    """Name what SLT-FAI can be trained round from plain sentences."""
+    from sbert_plugins.recipes.methods import RECIPES
+
+    others = [
+        name
+        for name, recipe in RECIPES.items()
+        if recipe.reads == "sentences" and recipe.prepare is None and recipe is not SLT_FAI
+    ]
+    return [*_SETTINGS, *others]
+
+
+def slt_fai_loss(
+    model: SentenceTransformer,
+    *,
+    backbone: str = "simcse",
+    frequencies: Any = None,
+    temperature: float | None = None,
+    **keywords: Any,
+) -> Any:
+    r"""Build SLT-FAI round a backbone, for one column of sentences.
+
+    Args:
+        model: The encoder.
+        backbone: ``"simcse"``, ``"consert"`` or another of :func:`backbones`.
+        frequencies: :class:`data.TokenFrequencies`, or the path of saved ones; by default those of BookCorpus. ``"saved"``
+            where a state is loaded afterwards, which holds the labels.
+        temperature: Of the backbone; by default its own.
+        **keywords: Of :class:`losses.SLTFAILoss`.
+    """
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    from sbert_plugins import data, losses
+    from sbert_plugins.recipes.run import build_loss
+
+    slt_fai_settings(backbone)
+    given = {} if temperature is None else {"temperature": temperature}
+    if backbone == "simcse":
+        ranking = MultipleNegativesRankingLoss(model, scale=1 / given.get("temperature", 0.05))
+        base = losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 0])})  # a sentence and itself, two dropout views
+    elif backbone == "consert":
+        base = losses.ConSERTLoss(model, **given)
+    else:
+        base = build_loss(backbone, model, **given)
+    if frequencies is None:
+        frequencies = data.TokenFrequencies.bookcorpus()
+    elif frequencies == "saved":
+        frequencies = data.TokenFrequencies.of_no_corpus(model.tokenizer)
+    elif isinstance(frequencies, (str, Path)):
+        frequencies = data.TokenFrequencies.load(frequencies)
+    return losses.SLTFAILoss(model, base, frequencies=frequencies, **({"warmup_steps": _WARMUP.get(backbone, 0.1)} | keywords))
+
+
+def slt_fai_counts(sentences: Dataset, model: SentenceTransformer) -> dict[str, Any]:
+    """Count the sentences' tokens where the encoder has another vocabulary than the counts that ship with the package."""
+    from sbert_plugins import data
+
+    if data.TokenFrequencies.bookcorpus().fits(model.tokenizer):
+        return {}
+    logger.warning(
+        "The counts of BookCorpus are for the vocabulary of bert-base-uncased: counting the %s sentences of the training.",
+        f"{len(sentences):,}",
+    )
+    anchors = (row["anchor"] for row in sentences)
+    return {"frequencies": data.TokenFrequencies.from_corpus(anchors, model.tokenizer, source="the sentences of the training")}
+
+
+SLT_FAI = Recipe(
+    method="slt-fai",
+    name="SLT-FAI",
+    paper="Wang et al., 2023",
+    url="https://arxiv.org/abs/2305.08655",
+    loss="SLTFAILoss",
+    columns="anchor",
+    equation="round any loss: token embeddings without frequency, vectors that miss rare words (eq. 2-6)",
+    settings=_SIMCSE,
+    # The first four layers of MiniLM and 1,281 short sentences.
+    offline=Settings(
+        learning_rate=1e-4,
+        batch_size=32,
+        gradient_accumulation_steps=1,
+        epochs=1,
+        pooling="mean",
+        max_seq_length=32,
+        eval_steps=10,
+    ),
+    build=slt_fai_loss,
+    keywords=slt_fai_counts,
+    reload={"frequencies": "saved"},
+)

@@ -1,0 +1,123 @@
+import math
+
+import pytest
+import reference
+import torch
+from encoders import ARCHITECTURES, SENTENCES
+from sentence_transformers.base.losses.merged_forward import column_merging_disabled
+
+from sbert_plugins import losses
+
+EVERY_PART = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
+
+
+@pytest.fixture
+def encoder(tiny_encoder):
+    return tiny_encoder("bert", "mean")
+
+
+def passes_of(model):
+    found = []
+    model.register_forward_hook(
+        lambda module, arguments, output: found.append((output["sentence_embedding"].detach(), module.training))
+    )
+    return found
+
+
+class TestValue:
+    def test_is_the_reference_on_its_own_views(self, encoder):
+        loss = losses.ConSERTLoss(encoder).double()
+        found = passes_of(encoder)
+        terms = loss([encoder.train().preprocess(SENTENCES)])
+        ((views, _),) = found  # one forward
+        first, second = views.numpy()[: len(SENTENCES)], views.numpy()[len(SENTENCES) :]
+        assert terms["nt_xent"].item() == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
+
+    @pytest.mark.parametrize("part", EVERY_PART)
+    def test_a_view_against_the_plain_sentence(self, encoder, part):
+        loss = losses.ConSERTLoss(encoder.train(), first_view=(), second_view=(part,))
+        found = passes_of(encoder)
+        loss([encoder.preprocess(SENTENCES)])
+        first, second = torch.cat([vectors for vectors, _ in found]).chunk(2)
+        assert not torch.allclose(first, second, atol=1e-3)
+        encoder.eval()
+        assert torch.allclose(first, encoder(encoder.preprocess(SENTENCES))["sentence_embedding"], atol=1e-5)
+
+    def test_dropout_is_on_where_a_view_has_it(self, encoder):
+        found = passes_of(encoder)
+        features = encoder.train().preprocess(SENTENCES)
+        losses.ConSERTLoss(encoder)([features])
+        losses.ConSERTLoss(encoder, first_view=EVERY_PART, second_view=("dropout",))([features])
+        losses.ConSERTLoss(encoder, second_view=("dropout",))([features])
+        assert [training for _, training in found] == [False, True, False, True]
+        assert [len(vectors) // len(SENTENCES) for vectors, _ in found] == [2, 2, 1, 1]
+        assert encoder[0].model.training
+
+    def test_unmerged_passes_get_a_view_each(self, encoder):
+        loss, features = losses.ConSERTLoss(encoder), encoder.train().preprocess(SENTENCES)
+        torch.manual_seed(0)
+        merged = loss([features])["nt_xent"]
+        torch.manual_seed(0)
+        with column_merging_disabled():
+            apart = loss([features])["nt_xent"]
+        # The features to cut off are drawn inside the passes, tokens to move before them.
+        assert apart.item() == pytest.approx(merged.item(), rel=0.2)
+
+    def test_features_are_left_as_they_came(self, encoder):
+        features = encoder.preprocess(SENTENCES)
+        before = dict(features)
+        losses.ConSERTLoss(encoder)([features])
+        assert all(features[key] is before[key] for key in before)
+        assert set(features) == set(before)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_learns(tiny_encoder, architecture):
+    model = tiny_encoder(architecture, "mean").train()
+    loss = losses.ConSERTLoss(model, first_view=("feature_cutoff", "token_cutoff", "dropout"))
+    optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3)
+    torch.manual_seed(0)
+    values = []
+    for _ in range(20):
+        value = loss([model.preprocess(SENTENCES)])["nt_xent"]
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    assert all(map(math.isfinite, values))
+    assert sum(values[-5:]) < sum(values[:5])
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("count", [0, 2])
+    def test_columns(self, encoder, count):
+        with pytest.raises(ValueError, match=f"reads one text column \\(anchor\\), got {count}"):
+            losses.ConSERTLoss(encoder)([encoder.preprocess(SENTENCES)] * count)
+
+    @pytest.mark.parametrize(
+        ("keywords", "message"),
+        [
+            ({"temperature": 0}, "temperature must be above 0"),
+            ({"first_view": ("cutoff",)}, r"first_view must be a sequence of 'feature_cutoff'.* got \('cutoff',\)"),
+            ({"second_view": "dropout"}, "second_view must be a sequence of .* got 'dropout'"),
+            ({"feature_cutoff_rate": 0}, r"feature_cutoff_rate must be in \(0, 1\), got 0"),
+            ({"token_cutoff_rate": 1.0}, r"token_cutoff_rate must be in \(0, 1\), got 1.0"),
+            ({"first_view": (), "second_view": ()}, "must change the sentence, got none"),
+        ],
+    )
+    def test_values(self, encoder, keywords, message):
+        with pytest.raises(ValueError, match=message):
+            losses.ConSERTLoss(encoder, **keywords)
+
+    def test_a_model_without_dropout(self, tiny_encoder):
+        model = tiny_encoder("modernbert", embedding_dropout=0.0, attention_dropout=0.0, mlp_dropout=0.0)
+        losses.ConSERTLoss(model)
+        with pytest.raises(ValueError, match="ConSERTLoss with a view of dropout"):
+            losses.ConSERTLoss(model, first_view=("dropout",))
+
+
+def test_config_shows_every_setting(encoder):
+    signature = losses.ConSERTLoss.__init__.__kwdefaults__
+    assert losses.ConSERTLoss(encoder).get_config_dict() == signature
+    changed = {"first_view": ("dropout",), "temperature": 0.05, "token_cutoff_rate": 0.3}
+    assert losses.ConSERTLoss(encoder, **changed).get_config_dict() == signature | changed

@@ -1,0 +1,494 @@
+import numpy as np
+import pytest
+import reference
+import torch
+from encoders import ARCHITECTURES, SENTENCES, project_text
+from methods import METHODS
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+)
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from sbert_plugins import data, functional, losses, recipes
+from sbert_plugins.modules import dropout_off
+
+
+@pytest.fixture
+def encoder(tiny_encoder):
+    return tiny_encoder("bert", "mean")
+
+
+def counts(model):
+    return data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+
+
+def simcse(model):
+    return losses.WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])})
+
+
+def build(model, base=None, **keywords):
+    keywords = {"warmup_steps": 0} | keywords
+    loss = losses.SLTFAILoss(model, base or simcse(model), frequencies=counts(model), **keywords)
+    loss.state_is_kept = True
+    return loss
+
+
+def passes_of(model):
+    """Copies of what each pass read and gave, and whether dropout was on."""
+    found = []
+    model.register_forward_hook(lambda module, arguments, output: found.append((dict(output), module.training)))
+    return found
+
+
+BASES = {
+    "simcse": simcse,
+    "simcse on pairs": MultipleNegativesRankingLoss,
+    "consert": losses.ConSERTLoss,
+    "consert with dropout": lambda model: losses.ConSERTLoss(model, first_view=("token_cutoff", "dropout")),
+    "arccse": losses.ArcCSELoss,
+}
+
+
+def columns_for(name, features):
+    return [features, dict(features)] if name == "simcse on pairs" else [features]
+
+
+class TestValue:
+    @pytest.mark.parametrize("name", BASES)
+    def test_terms_are_those_of_the_reference(self, encoder, name):
+        """With embeddings of the passes that were made and the discriminators in numpy, the loops give the same numbers."""
+        loss = build(encoder.train(), BASES[name](encoder), adversarial_weight=0.5, filtering_weight=2.0).double()
+        found = passes_of(encoder)
+        features = encoder.preprocess(SENTENCES)
+        terms = loss(columns_for(name, features))
+        (original, *_), (copy, _) = found[0], found[-1]
+        ids, rows, length = features["input_ids"], *features["input_ids"].shape
+        assert torch.equal(original["input_ids"][:rows, :length], ids)
+
+        def classify(module, x):
+            w1, b1, w2, b2 = (parameter.detach().numpy() for parameter in module.parameters())
+            return np.maximum(x.detach().numpy() @ w1.T + b1, 0) @ w2.T + b2
+
+        content = features["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(encoder.tokenizer.all_special_ids))
+        low = np.isin(ids.numpy(), counts(encoder).low_frequency_ids())
+        logits = classify(loss.frequency_discriminator, original["token_embeddings"][:rows, :length])
+        expected = 0.5 * reference.token_class_loss(logits, low.astype(int), content.numpy())
+        assert terms["adversarial"].item() == pytest.approx(expected, rel=1e-9)
+        pair = [classify(loss.completeness_discriminator, x["sentence_embedding"][:rows]) for x in (original, copy)]
+        usable = (copy["input_ids"] != ids).any(dim=1).numpy()
+        expected = 2.0 * reference.incomplete_sentence_loss(*pair, usable)
+        assert terms["filtering"].item() == pytest.approx(expected, rel=1e-9)
+        assert set(terms) - {"adversarial", "filtering"} <= {
+            "base",
+            "base/simcse",
+            "base/nt_xent",
+            "base/arccon",
+            "base/triplet",
+        }
+
+    @pytest.mark.parametrize("name", BASES)
+    def test_one_pass_more_than_the_base(self, encoder, name):
+        base = BASES[name](encoder.train())
+        found = passes_of(encoder)
+        features = encoder.preprocess(SENTENCES)
+        base(columns_for(name, features), None)
+        own = len(found)
+        loss = build(encoder, base)
+        loss(columns_for(name, features))
+        assert len(found) == 2 * own + 1
+        assert len(found[-1][0]["input_ids"]) == len(SENTENCES)
+
+    def test_the_base_is_left_as_it_is(self, encoder):
+        base, features = simcse(encoder.train()), encoder.preprocess(SENTENCES)
+        loss = build(encoder, base)
+        torch.manual_seed(0)
+        alone = base([dict(features)])
+        torch.manual_seed(0)
+        assert loss([features])["base/simcse"] == alone["simcse"]
+
+    def test_features_are_left_as_they_came(self, encoder):
+        features = encoder.preprocess(SENTENCES)
+        before = dict(features)
+        build(encoder)([features])
+        assert set(features) == set(before)
+        assert all(features[key] is before[key] for key in before)
+
+
+class TestIncompleteSentences:
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    @pytest.mark.parametrize("ratio", [0.2, 1.0])
+    def test_only_rare_tokens_are_masked(self, tiny_encoder, architecture, ratio):
+        model = tiny_encoder(architecture).train()
+        found = passes_of(model)
+        features = model.preprocess(SENTENCES)
+        build(model, masking_ratio=ratio)([features])
+        ids, copy = features["input_ids"], found[-1][0]["input_ids"]
+        changed = ids != copy
+        rare = torch.isin(ids, torch.as_tensor(counts(model).low_frequency_ids()))
+        assert (copy[changed] == model.tokenizer.mask_token_id).all()
+        assert (changed <= rare).all()
+        wanted = [max(1, round(ratio * n)) if n else 0 for n in rare.sum(dim=1).tolist()]
+        assert changed.sum(dim=1).tolist() == wanted
+
+    def test_a_sentence_without_a_rare_token_is_left_out(self, encoder):
+        """It would be labelled original and incomplete at once."""
+        features = encoder.preprocess(SENTENCES)
+        loss = build(encoder.eval())
+        loss.low_frequency.zero_()
+        rare = int(features["input_ids"][2, 4])
+        holders = int((features["input_ids"] == rare).any(dim=1).sum())
+        loss.low_frequency[rare] = 1
+        loss([features])
+        assert loss.diagnostics["masked_share"] == pytest.approx(holders / len(SENTENCES))
+        loss.low_frequency.zero_()
+        terms = loss([features])
+        assert terms["filtering"] == 0
+        assert loss.diagnostics["masked_share"] == 0
+
+    @pytest.mark.parametrize("name", BASES)
+    def test_the_copy_is_seen_as_its_original(self, encoder, name, monkeypatch):
+        """Nothing masked: the copy has the very view of the original, up to dropout."""
+        monkeypatch.setattr("sbert_plugins.losses.slt_fai.random_subset", lambda candidates, *_, **__: candidates & False)
+        loss = build(encoder.train(), BASES[name](encoder))
+        found = passes_of(encoder)
+        features = encoder.preprocess(SENTENCES)
+        loss(columns_for(name, features))
+        (original, with_dropout), (copy, copy_with_dropout) = found[0], found[-1]
+        assert with_dropout == copy_with_dropout
+        if not with_dropout:
+            first = original["sentence_embedding"][: len(SENTENCES)]
+            assert torch.allclose(first, copy["sentence_embedding"], atol=1e-5)
+            with dropout_off(encoder):
+                plain = encoder(dict(features))["sentence_embedding"]
+            assert not torch.allclose(first, plain, atol=1e-3)
+
+    def test_a_prompt_is_neither_masked_nor_counted(self, encoder):
+        features = encoder.preprocess(SENTENCES, prompt="Represent this sentence for us: ")
+        found = passes_of(encoder)
+        loss = build(encoder.train(), masking_ratio=1.0)
+        loss([features])
+        length = features["prompt_length"]
+        assert torch.equal(found[-1][0]["input_ids"][:, :length], features["input_ids"][:, :length])
+
+
+class TestPadding:
+    def test_adding_padding_changes_no_term(self, encoder):
+        loss = build(encoder.eval(), masking_ratio=1.0)  # all rare tokens: nothing is drawn
+        features = encoder.preprocess(SENTENCES)
+        fill = {"input_ids": encoder.tokenizer.pad_token_id}
+        padded = {
+            key: nn.functional.pad(value, (0, 7), value=fill.get(key, 0)) if torch.is_tensor(value) else value
+            for key, value in features.items()
+        }
+        plain, wide = loss([features]), loss([padded])
+        for name in plain:
+            assert wide[name].item() == pytest.approx(plain[name].item(), rel=1e-5, abs=1e-6)
+        assert plain["adversarial"] > 0
+
+    def test_special_tokens_count_for_nothing(self, encoder):
+        loss = build(encoder.eval())
+        features = encoder.preprocess(SENTENCES)
+        before = loss([features])["adversarial"]
+        loss.low_frequency[encoder.tokenizer.all_special_ids] = 1
+        assert loss([features])["adversarial"] == before
+
+
+class TestReversal:
+    @pytest.mark.parametrize("strength", [1.0, 0.3])
+    def test_the_encoder_gets_minus_strength_times_the_discriminators_view(self, encoder, strength):
+        loss = build(encoder.eval(), reversal_strength=strength, filtering_weight=0).double()
+        features = encoder.preprocess(SENTENCES)
+        loss([features])["adversarial"].backward()
+        encoders = [(p, p.grad.clone()) for p in encoder.parameters() if p.grad is not None]
+        own = [(p, p.grad.clone()) for p in loss.frequency_discriminator.parameters()]
+        loss.zero_grad()
+        tokens = encoder(dict(features))["token_embeddings"]
+        module = loss.frequency_discriminator
+        logits = module.outer(module.inner(tokens).relu())
+        labels = loss.low_frequency[features["input_ids"]].long()
+        functional.token_class_loss(logits, labels, loss.tokens.content(features)).backward()
+        assert sum(bool(gradient.any()) for _, gradient in encoders) > 10
+        for parameter, gradient in encoders:
+            assert torch.allclose(gradient, -strength * parameter.grad, rtol=1e-9, atol=1e-15)
+        for parameter, gradient in own:
+            assert torch.allclose(gradient, parameter.grad, rtol=1e-9, atol=1e-15)
+
+    def test_filtering_is_not_reversed(self, encoder):
+        """A step of the encoder alone down its gradient makes the pair easier to tell apart."""
+        loss = build(encoder.eval(), adversarial_weight=0, masking_ratio=1.0)
+        features = encoder.preprocess(SENTENCES)
+        before = loss([features])["filtering"]
+        before.backward()
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.01 * parameter.grad
+        assert loss([features])["filtering"] < before
+
+
+class TestEitherAlone:
+    @pytest.mark.parametrize(
+        ("keywords", "terms", "passes"),
+        [
+            ({"adversarial_weight": 0}, {"base/simcse", "filtering"}, 3),
+            ({"filtering_weight": 0}, {"base/simcse", "adversarial"}, 2),
+        ],
+    )
+    def test_what_is_left_out_costs_nothing(self, encoder, keywords, terms, passes):
+        loss = build(encoder.train(), **keywords)
+        found = passes_of(encoder)
+        assert set(loss([encoder.preprocess(SENTENCES)])) == terms
+        assert len(found) == passes
+        assert len([name for name, _ in loss.named_children() if "discriminator" in name]) == 1
+
+    def test_neither(self, encoder):
+        with pytest.raises(ValueError, match="are both 0, which is the base loss"):
+            build(encoder, adversarial_weight=0, filtering_weight=0)
+
+
+class TestWarmUp:
+    def step(self, loss, encoder, optimizer, micro_batches=1):
+        for _ in range(micro_batches):
+            terms = loss([encoder.preprocess(SENTENCES)])
+            sum(terms.values()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return terms["adversarial"].item(), terms["filtering"].item()
+
+    @pytest.mark.parametrize("micro_batches", [1, 3])
+    def test_once_and_counted_in_updates(self, encoder, micro_batches):
+        loss = build(encoder.train(), warmup_steps=2)
+        found = passes_of(encoder)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+        active = [all(self.step(loss, encoder, optimizer, micro_batches)) for _ in range(6)]
+        assert active == [False, False, True, True, True, True]
+        assert len(found) == micro_batches * (2 * 2 + 4 * 3)
+        assert loss.updates == 6
+
+    def test_the_counter_is_state(self, encoder):
+        loss = build(encoder.train(), warmup_steps=2)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+        for _ in range(2):
+            assert self.step(loss, encoder, optimizer) == (0, 0)
+        resumed = build(encoder, warmup_steps=2)
+        resumed.load_state_dict(loss.state_dict())
+        assert resumed([encoder.preprocess(SENTENCES)])["adversarial"] > 0
+
+    def test_a_share_of_the_training(self, encoder, tmp_path):
+        from datasets import Dataset
+        from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+
+        from sbert_plugins import training
+
+        for trainer_class in (training.SentenceTransformerTrainer, SentenceTransformerTrainer):
+            loss = build(encoder, warmup_steps=0.25)
+            arguments = SentenceTransformerTrainingArguments(
+                str(tmp_path),
+                num_train_epochs=2,
+                per_device_train_batch_size=4,
+                logging_steps=1,
+                save_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                use_cpu=True,
+            )
+            trainer = trainer_class(
+                model=encoder,
+                args=arguments,
+                train_dataset=Dataset.from_dict({"anchor": project_text()[:16]}),
+                loss=loss,
+                callbacks=[] if trainer_class is training.SentenceTransformerTrainer else [training.LossStateCallback(loss)],
+            )
+            trainer.train()
+            logged = [entry["filtering"] > 0 for entry in trainer.state.log_history if "filtering" in entry]
+            assert logged == [False] * 2 + [True] * 6  # a quarter of 8, once and not in each epoch
+
+    def test_a_share_of_what_nobody_told(self, encoder, caplog):
+        loss = build(encoder.train(), warmup_steps=0.5)
+        for _ in range(2):
+            assert loss([encoder.preprocess(SENTENCES)])["adversarial"] > 0
+        assert caplog.text.count("nobody told SLTFAILoss how long that is") == 1
+
+
+class TestBases:
+    @pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("slt-fai")])
+    def test_round_every_method(self, encoder, method):
+        """Each is embedded once more for the incomplete sentence, and learns with the rest."""
+        method_loss, dataset = METHODS[method]
+        rows = dataset(8)
+        loss = build(encoder.train(), method_loss(encoder))
+        columns = [encoder.preprocess(rows[column][:]) for column in rows.column_names]
+        terms = loss(columns)
+        assert {"adversarial", "filtering"} < set(terms)
+        sum(terms.values()).backward()
+        assert encoder[0].model.embeddings.word_embeddings.weight.grad.any()
+        assert all(parameter.grad.any() for parameter in loss.frequency_discriminator.parameters())
+        assert {key.split("/")[0] for key in loss.diagnostics} >= {"frequency_accuracy", "completeness_accuracy"}
+
+    def test_inside_a_sum_and_round_one(self, encoder):
+        inner = build(encoder.train(), losses.ArcCSELoss(encoder))
+        mix = losses.WeightedSumLoss(
+            encoder, {"slt": (inner, 0.5), "simcse": (MultipleNegativesRankingLoss(encoder), 1, [0, 0])}
+        )
+        found = passes_of(encoder)
+        terms = mix([encoder.preprocess(SENTENCES)])
+        assert {"slt/base/arccon", "slt/base/triplet", "slt/adversarial", "slt/filtering", "simcse"} == set(terms)
+        sum(terms.values()).backward()
+        assert len([1 for output, _ in found if torch.equal(output["input_ids"], found[0][0]["input_ids"])]) == 4
+
+    def test_gradient_caches_are_refused(self, encoder):
+        with pytest.raises(ValueError, match="got CachedMultipleNegativesRankingLoss, .*use MultipleNegativesRankingLoss"):
+            build(encoder, CachedMultipleNegativesRankingLoss(encoder))
+        nested = losses.WeightedSumLoss(encoder, {"a": (CachedMultipleNegativesRankingLoss(encoder), 1)})
+        with pytest.raises(ValueError, match="got CachedMultipleNegativesRankingLoss"):
+            build(encoder, nested)
+
+    def test_a_base_without_gradients_is_refused(self, encoder):
+        class Frozen(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = encoder
+
+            def forward(self, features, labels):
+                with torch.no_grad():
+                    return self.model(features[0])["sentence_embedding"].sum()
+
+        with pytest.raises(ValueError, match="with gradients, Frozen did without"):
+            build(encoder.train(), Frozen())([encoder.preprocess(SENTENCES)])
+
+    def test_a_base_that_reads_another_column_is_refused(self, encoder):
+        base = losses.WeightedSumLoss(encoder, {"simcse": (MultipleNegativesRankingLoss(encoder), 1, [1, 1])})
+        features = [encoder.preprocess(SENTENCES), encoder.preprocess(SENTENCES[::-1])]
+        with pytest.raises(
+            ValueError, match="must embed the first column through its model, which WeightedSumLoss did not in 2"
+        ):
+            build(encoder, base)(features)
+
+    def test_the_anchor_may_come_later(self, encoder):
+        """Its pass is found where the base makes it, also in later batches."""
+        ranking = MultipleNegativesRankingLoss(encoder)
+        loss = build(encoder.eval(), losses.WeightedSumLoss(encoder, {"simcse": (ranking, 1, [1, 0])}), filtering_weight=0)
+        other = encoder.preprocess(SENTENCES[::-1])
+        for sentences in (SENTENCES, SENTENCES[:5]):
+            features = encoder.preprocess(sentences)
+            value = loss([features, encoder.preprocess(sentences[::-1])])["adversarial"]
+            expected = build(encoder, filtering_weight=0)
+            expected.load_state_dict(loss.state_dict(), strict=False)
+            assert value.item() == pytest.approx(expected([features])["adversarial"].item(), rel=1e-5)
+        assert len(other["input_ids"]) == len(SENTENCES)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("keywords", "message"),
+        [
+            ({"adversarial_weight": -1}, "adversarial_weight must be at least 0, got -1"),
+            ({"filtering_weight": -0.1}, "filtering_weight must be at least 0, got -0.1"),
+            ({"masking_ratio": 0}, r"masking_ratio must be in \(0, 1\], got 0"),
+            ({"warmup_steps": -1}, "warmup_steps must be a number of updates or a share .* got -1"),
+            ({"warmup_steps": 1.5}, "warmup_steps must be a number of updates or a share .* got 1.5"),
+            ({"reversal_strength": -1}, "reversal_strength must be at least 0, got -1"),
+            ({"low_frequency_share": 1.0}, "share must be in"),
+            ({"low_frequency_by": "count"}, "low_frequency_by must be 'mass' or 'types', got 'count'"),
+            ({"discriminator_dimension": 0}, "discriminator_dimension must be at least 1"),
+        ],
+    )
+    def test_values(self, encoder, keywords, message):
+        with pytest.raises(ValueError, match=message):
+            build(encoder, **keywords)
+
+    def test_another_vocabulary(self, encoder):
+        with pytest.raises(
+            ValueError, match=r"must be of the encoder's vocabulary \(1,\d+ tokens\), got .* \(30,522 tokens\)"
+        ):
+            losses.SLTFAILoss(encoder, simcse(encoder), frequencies=data.TokenFrequencies.bookcorpus())
+
+    def test_another_model(self, encoder, tiny_encoder):
+        with pytest.raises(ValueError, match="loss must be a loss around the same model, got WeightedSumLoss"):
+            build(encoder, simcse(tiny_encoder()))
+
+    def test_no_mask_token(self, encoder):
+        frequencies = counts(encoder)
+        encoder.tokenizer.mask_token = None
+        with pytest.raises(ValueError, match="no mask token .* pass filtering_weight=0"):
+            losses.SLTFAILoss(encoder, simcse(encoder), frequencies=frequencies)
+        losses.SLTFAILoss(encoder, simcse(encoder), frequencies=frequencies, filtering_weight=0)
+
+    def test_no_column(self, encoder):
+        with pytest.raises(ValueError, match="reads the first text column, got none"):
+            build(encoder)([])
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_losses_stay_float32(self, encoder, dtype):
+        loss = build(encoder.train())
+        loss.model.to(dtype)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.float32):
+            terms = loss([encoder.preprocess(SENTENCES)])
+        sum(terms.values()).backward()
+        assert terms["adversarial"].dtype == terms["filtering"].dtype == torch.float32
+        assert all(torch.isfinite(term) for term in terms.values())
+
+
+def test_config_shows_every_setting(encoder):
+    signature = dict(losses.SLTFAILoss.__init__.__kwdefaults__)
+    frequencies = data.TokenFrequencies.from_corpus(project_text(), encoder.tokenizer, source="our text")
+    config = losses.SLTFAILoss(encoder, losses.ConSERTLoss(encoder), frequencies=frequencies).get_config_dict()
+    base = {"class": "ConSERTLoss", "settings": losses.ConSERTLoss(encoder).get_config_dict()}
+    assert config == signature | {"frequencies": "our text", "loss": base}
+
+
+class TestBehaviour:
+    """MiniLM's first two layers, real weights, on the project's own sentences; the last 200 are not trained on."""
+
+    def train(self, steps, *, discriminators, seed=0, **keywords):
+        torch.manual_seed(seed)
+        model = recipes.offline_encoder(num_layers=2, max_seq_length=24, device="cpu").train()
+        text = project_text()
+        loss = losses.SLTFAILoss(
+            model, simcse(model), frequencies=data.TokenFrequencies.bookcorpus(), warmup_steps=0, **keywords
+        )
+        loss.state_is_kept = True
+        own = [parameter for name, parameter in loss.named_parameters() if not name.startswith("model.")]
+        groups = [{"params": model.parameters(), "lr": 1e-4}, {"params": own, "lr": discriminators}]
+        optimizer = torch.optim.AdamW(groups)
+        for step in range(steps):
+            start = 16 * step % 1000
+            sum(loss([model.preprocess(text[start : start + 16])]).values()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model.eval(), loss, text[-200:]
+
+    @torch.no_grad()
+    def probed_errors(self, model, loss, text):
+        """Share of tokens of unseen sentences whose frequency a freshly trained linear probe gets wrong."""
+        features = model.preprocess(text)
+        content = loss.tokens.content(features)
+        x = model(dict(features))["token_embeddings"][content].numpy()
+        y = loss.low_frequency[features["input_ids"]][content].numpy()
+        half = len(x) // 2
+        return 1 - LogisticRegression(max_iter=200).fit(x[:half], y[:half]).score(x[half:], y[half:])
+
+    @torch.no_grad()
+    def cosine_without_rare_words(self, model, loss, text):
+        features = model.preprocess(text)
+        rare = loss.low_frequency[features["input_ids"]].bool() & loss.tokens.content(features)
+        mask = model.tokenizer.mask_token_id
+        without = {**features, "input_ids": features["input_ids"].masked_fill(rare, mask)}
+        vectors = [model(dict(part))["sentence_embedding"] for part in (features, without)]
+        return torch.cosine_similarity(*vectors).mean().item()
+
+    def test_a_fresh_probe_finds_less_of_the_frequency(self):
+        """Against the same training with the discriminator learning alone: nothing of its gradient reaches the encoder."""
+        with_it = self.probed_errors(*self.train(60, discriminators=1e-2, filtering_weight=0))
+        without = self.probed_errors(*self.train(60, discriminators=1e-2, filtering_weight=0, reversal_strength=0))
+        assert with_it > 1.5 * without
+        assert with_it > without + 0.01
+
+    def test_a_sentence_without_its_rare_words_is_further_away(self):
+        with_it = self.cosine_without_rare_words(*self.train(20, discriminators=1e-3, adversarial_weight=0))
+        without = self.cosine_without_rare_words(*self.train(20, discriminators=1e-3, filtering_weight=0, reversal_strength=0))
+        assert with_it < without - 0.1

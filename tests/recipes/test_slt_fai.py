@@ -1,0 +1,102 @@
+import pytest
+import torch
+from encoders import project_text
+from recipe_inputs import anchors, quick
+
+from sbert_plugins import data, losses, recipes
+
+
+def counts(model):
+    return data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+
+
+class TestSettings:
+    def test_are_the_papers(self):
+        simcse, consert = recipes.slt_fai_settings(), recipes.slt_fai_settings("consert")
+        assert simcse.batch_size == consert.batch_size == 32
+        assert simcse.pooling == consert.pooling == "mean"
+        assert (simcse.learning_rate, simcse.epochs, simcse.max_seq_length) == (3e-5, 1, 32)
+        assert (consert.learning_rate, consert.epochs, consert.max_seq_length) == (5e-7, 10, 64)
+
+    def test_of_another_backbone_are_its_own(self):
+        assert recipes.settings_of("slt-fai", {"backbone": "arccse"}) == recipes.ARCCSE.settings
+        assert recipes.settings_of("slt-fai") == recipes.slt_fai_settings("simcse")
+        assert recipes.settings_of("arccse") == recipes.ARCCSE.settings
+
+    @pytest.mark.parametrize("backbone", ["bert", "slt-fai", "paser", "paser-supervised"])
+    def test_unknown_backbone(self, backbone):
+        with pytest.raises(ValueError, match=f"backbone must be one of simcse, consert, arccse.*, got '{backbone}'"):
+            recipes.slt_fai_settings(backbone)
+
+
+class TestLoss:
+    @pytest.mark.parametrize(
+        ("backbone", "base", "warmup"),
+        [("simcse", "WeightedSumLoss", 0.1), ("consert", "ConSERTLoss", 0.05), ("arccse", "ArcCSELoss", 0.1)],
+    )
+    def test_backbones(self, tiny_encoder, backbone, base, warmup):
+        model = tiny_encoder()
+        loss = recipes.slt_fai_loss(model, backbone=backbone, frequencies=counts(model))
+        assert type(loss.loss).__name__ == base
+        assert loss.warmup_steps == warmup
+
+    def test_keywords_reach_their_loss(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        counts(model).save(tmp_path / "counts.npz")
+        loss = recipes.slt_fai_loss(
+            model, temperature=0.1, frequencies=str(tmp_path / "counts.npz"), masking_ratio=0.5, warmup_steps=7
+        )
+        assert loss.loss.losses["simcse"].scale == pytest.approx(10)
+        assert (loss.masking_ratio, loss.warmup_steps) == (0.5, 7)
+        assert (
+            recipes.slt_fai_loss(model, backbone="consert", temperature=0.2, frequencies=counts(model)).loss.temperature == 0.2
+        )
+
+    def test_minilm_has_the_counts_of_bookcorpus(self, minilm):
+        assert recipes.SLT_FAI.keywords(anchors(5), minilm) == {}
+        assert recipes.slt_fai_loss(minilm).get_config_dict()["frequencies"].startswith("BookCorpus")
+
+
+def test_another_vocabulary_is_counted_from_the_sentences(tiny_encoder, tmp_path, caplog):
+    model = tiny_encoder()
+    sentences = anchors(40)
+    results = recipes.train(
+        "slt-fai", sentences, model, output=tmp_path / "run", settings=quick(), loss_keywords={"backbone": "consert"}
+    )
+    assert "counting the 40 sentences of the training" in caplog.text
+    assert results["loss"]["frequencies"] == "the sentences of the training"
+    assert results["loss"]["loss"]["class"] == "ConSERTLoss"
+    loss = recipes.load_loss(tmp_path / "run", model)
+    assert isinstance(loss.loss, losses.ConSERTLoss)
+    expected = data.TokenFrequencies.from_corpus(sentences["anchor"][:], model.tokenizer).low_frequency_ids()
+    assert torch.equal(loss.low_frequency.nonzero().squeeze(1), torch.as_tensor(expected))
+
+
+def test_resuming_round_another_backbone_is_refused(tiny_encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("sbert_plugins.training.SentenceTransformerTrainer.save_model", _interrupt_second(monkeypatch))
+    with pytest.raises(KeyboardInterrupt):
+        recipes.train("slt-fai", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
+    with pytest.raises(ValueError, match="was begun with loss_keywords {} .now {'backbone': 'consert'}."):
+        recipes.train(
+            "slt-fai",
+            anchors(40),
+            tiny_encoder(),
+            output=tmp_path / "run",
+            settings=quick(),
+            loss_keywords={"backbone": "consert"},
+            resume=True,
+        )
+
+
+def _interrupt_second(monkeypatch):
+    from sbert_plugins import training
+
+    save, calls = training.SentenceTransformerTrainer.save_model, []
+
+    def save_model(trainer, *arguments, **keywords):
+        calls.append(None)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return save(trainer, *arguments, **keywords)
+
+    return save_model
