@@ -292,35 +292,35 @@ def plain(build: Callable) -> Callable:
     return lambda model, features: (list(model.parameters()), build(model, features))
 
 
+STEPS = {
+    "SimCSE floor": plain(simcse_floor),
+    "ArcCSE floor": plain(arccse_floor),
+    "ArcCSE": arccse,
+    "ArcCSE with SAM": with_sam(arccse),
+    "PaSeR floor": paser_floor,
+    "PaSeR": paser,
+    "DenoSent floor": denosent_floor,
+    "DenoSent": denosent,
+    "PT-BERT floor": pt_bert_floor,
+    "PT-BERT": pt_bert("tokens"),
+    "PT-BERT pooled": pt_bert("pooled"),
+    "SLT-FAI floor": slt_fai_floor,
+    "SLT-FAI": slt_fai,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", nargs="+", help="steps whose names begin so; the result file is then left as it is")
+    parser.add_argument("--only", nargs="+", default=[""], help="steps whose names begin so; the result file stays as it is")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     steps = {}
-
-    def add(name: str, build: Callable[[SentenceTransformer, dict], tuple[list[Tensor], Callable[[], Tensor]]]) -> None:
-        if options.only and not name.startswith(("SimCSE floor", *options.only)):
-            return
-        model = recipes.offline_encoder(num_layers=6, max_seq_length=LENGTH, device="cpu").train()
-        steps[name] = stepper(*build(model, batch(model)))
-
-    add("SimCSE floor", plain(simcse_floor))
-    add("ArcCSE floor", plain(arccse_floor))
-    add("ArcCSE", arccse)
-    add("ArcCSE with SAM", with_sam(arccse))
-    add("PaSeR floor", paser_floor)
-    add("PaSeR", paser)
-    add("DenoSent floor", denosent_floor)
-    add("DenoSent", denosent)
-    add("PT-BERT floor", pt_bert_floor)
-    add("PT-BERT", pt_bert("tokens"))
-    add("PT-BERT pooled", pt_bert("pooled"))
-    add("SLT-FAI floor", slt_fai_floor)
-    add("SLT-FAI", slt_fai)
-
+    for name, build in STEPS.items():
+        if name.startswith(("SimCSE floor", *options.only)):
+            model = recipes.offline_encoder(num_layers=6, max_seq_length=LENGTH, device="cpu").train()
+            steps[name] = stepper(*build(model, batch(model)))
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step()  # warm-up
@@ -342,18 +342,20 @@ def main() -> None:
         "target": TARGETS,
         **provenance(),
     }
-    path = ROOT / "benchmarks" / "results" / "speed.json"
-    if not options.only:
+    if options.only == [""]:
+        path = ROOT / "benchmarks" / "results" / "speed.json"
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for name in steps:
+    show(record)
+
+
+def show(record: dict) -> None:
+    for name, seconds in record["median_seconds"].items():
         target = f"  target {TARGETS[name]:.2f}" if name in TARGETS else ""
-        multiple = record["multiple_of_simcse_floor"][name]
-        print(f"{name:16}  {record['median_seconds'][name]:.3f} s  {multiple:.2f} x SimCSE floor{target}")
-    for name, multiple in record["multiple_of_own_floor"].items():
-        print(f"{name:16}  {multiple:.2f} x its own floor")
+        own = record["multiple_of_own_floor"].get(name)
+        own = f"  {own:.2f} x its own floor" if own else ""
+        print(f"{name:16}  {seconds:.3f} s  {record['multiple_of_simcse_floor'][name]:.2f} x SimCSE floor{target}{own}")
     for name, values in record["denosent_decoder"].items():
         print(f"16 decoder layers, {name}: {values}")
-    print(path)
 
 
 if __name__ == "__main__":
