@@ -1,4 +1,4 @@
-"""The command line: ``sbert-plugins train | evaluate | methods``. Heavy imports wait until a command needs them."""
+"""The command line: ``sbert-plugins train | evaluate | mteb | methods``. Heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
     _add_evaluate(commands)
+    _add_mteb(commands)
     methods = commands.add_parser("methods", help="list the methods, their papers and the columns they read")
     methods.set_defaults(run=_methods)
     return parser
@@ -112,6 +113,43 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("--offline", action="store_true", help="use no network")
     _add_data(evaluate)
     evaluate.set_defaults(run=_evaluate)
+
+
+def _add_mteb(commands: argparse._SubParsersAction) -> None:
+    mteb = commands.add_parser("mteb", help="run MTEB on a local or public model, submit to its leaderboard")
+    steps = mteb.add_subparsers(required=True, metavar="STEP")
+    tasks = (
+        "sets (paper-sts, denosent-classification, reranking, quora, local-sts, local-retrieval, local-classification), "
+        "benchmarks ('MTEB(eng, v1)', 'MTEB(eng, v2)') or tasks of mteb"
+    )
+    run = steps.add_parser(
+        "run",
+        help="score a model",
+        description="Score a model with mteb. Tasks whose name begins with Local are read from --data-dir and kept in a cache "
+        "of their own, all others come from the Hub.",
+    )
+    run.add_argument("model", metavar="MODEL", help="path or Hub name")
+    run.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help=tasks)
+    run.add_argument("--name", help="organization/model (default: the Hub name; for a path local/ and its last folders)")
+    run.add_argument("--revision", help="commit of a public model (default: the Hub's; for a path a hash of the weights)")
+    run.add_argument("--batch-size", type=int, default=32)
+    run.add_argument("--offline", action="store_true", help="use no network")
+    _add_data(run)
+    run.set_defaults(run=_mteb_run)
+    submit = steps.add_parser(
+        "submit",
+        help="check the results of a public model and hand them to mteb's submission",
+        description="Check that the results are complete, of official tasks and of a public model; write the ModelMeta that "
+        "mteb asks for; call mteb's own submission.",
+    )
+    submit.add_argument("name", metavar="MODEL", help="organization/model, as the results were made")
+    submit.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help="as for run, without local ones")
+    submit.add_argument("--revision", help="where there are results of several")
+    submit.add_argument("--implementation", metavar="FILE", help="where the ModelMeta goes (default: MODEL.py)")
+    submit.add_argument("--create-pr", action="store_true", help="push and open the pull request (needs mteb[github])")
+    submit.set_defaults(run=_mteb_submit)
+    for step in (run, submit):
+        step.add_argument("--cache", metavar="DIR", help="of results (default: MTEB_CACHE or ~/.cache/mteb)")
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
@@ -217,6 +255,48 @@ def _evaluate(options: argparse.Namespace) -> None:
             scores = suite(SentenceTransformer(name))
             rows.append((name, *(f"{score:.2f}" for score in scores.values())))
     _print_table(rows)
+
+
+def _mteb_run(options: argparse.Namespace) -> None:
+    _go_offline(options)
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins import evaluation
+
+    model = SentenceTransformer(options.model, revision=options.revision)
+    path, commit = Path(options.model), None
+    if not path.exists():  # from the Hub, just loaded: the commit says what the weights are
+        commit = getattr(getattr(model.transformers_model, "config", None), "_commit_hash", None)
+    result = evaluation.evaluate_mteb(
+        model,
+        options.tasks,
+        name=options.name or (f"local/{'-'.join(path.resolve().parts[-2:])}" if path.exists() else options.model),
+        revision=options.revision or commit,
+        cache=options.cache,
+        data_dir=options.data_dir,
+        batch_size=options.batch_size,
+    )
+    print(f"{result.model_name}, revision {result.model_revision}")
+    _print_table([("task", "main score x 100"), *((task.task_name, f"{100 * task.get_score():.2f}") for task in result)])
+
+
+def _mteb_submit(options: argparse.Namespace) -> None:
+    from sbert_plugins import evaluation
+
+    logging.getLogger("mteb").setLevel(logging.INFO)  # its steps to a pull request
+    submission = evaluation.submit_mteb(
+        options.name,
+        options.tasks,
+        revision=options.revision,
+        cache=options.cache,
+        implementation=options.implementation,
+        create_pr=options.create_pr,
+    )
+    print(f"mteb: {submission.answer['status']}, {submission.answer['result_count']} results.")
+    if submission.implementation:
+        print(f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations).")
+        if submission.to_fill_in:
+            print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")
 
 
 def _go_offline(options: argparse.Namespace) -> None:
