@@ -155,8 +155,8 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
             "frequency",
             "Words and sentences in the plane, by frequency",
             "Projection of input embeddings and of normalised sentence embeddings on their two leading singular directions; "
-            "the cross is the origin. Colour: occurrences of the token in the sentences of STS-B test, for a sentence those of "
-            "its tokens on average. Frequent and rare in places of their own, or all on one side of the cross: the "
+            "the cross is the origin. Colour: occurrences of the token in the sentences of STS-B test, for a sentence those "
+            "of its tokens on average. Frequent and rare in places of their own, or all on one side of the cross: the "
             "anisotropy that encoders bring from pretraining.",
             plots.embedding_maps({report.name: report.maps for report in reports}),
         ),
