@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -98,12 +99,18 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         "evaluate",
         help="score models on the seven STS tasks",
         description="Print Spearman x 100 on STS12-16, STS-B and SICK-R (SentEval 'all'), from --data-dir or from the Hub. "
-        "With --offline and no data directory: on the package's own graded pairs.",
+        "With --offline and no data directory: on the package's own graded pairs. --report adds alignment, uniformity and a "
+        "page with plots.",
     )
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
     evaluate.add_argument("--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set")
     evaluate.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
     evaluate.add_argument("--batch-size", type=int, default=128)
+    evaluate.add_argument(
+        "--report",
+        metavar="DIR",
+        help="write DIR/index.html with plots: the first MODEL is the baseline, OUTPUT/model shows its training too",
+    )
     evaluate.add_argument(
         "--reconstruct",
         metavar="TEXT",
@@ -227,7 +234,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     _go_offline(options)
     from sentence_transformers import SentenceTransformer
 
-    from sbert_plugins import data, evaluation
+    from sbert_plugins import data
 
     if options.reconstruct:
         sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
@@ -236,25 +243,72 @@ def _evaluate(options: argparse.Namespace) -> None:
             table = recipes.reconstructions(Path(name).parent, SentenceTransformer(name), sentences, limit=options.limit)
             rows += [tuple(row.values()) for row in table]
     elif options.offline and not options.data_dir:
+        if options.report:
+            raise ValueError("--report reads the STS tasks: name their directory with --data-dir, or leave out --offline.")
         pairs = recipes.graded_pairs()
         rows = [("model", "graded pairs")]
         rows += [(name, f"{recipes.score(SentenceTransformer(name), pairs):.2f}") for name in options.models]
     else:
-        from_hub = options.hub or not options.data_dir
-        suite = evaluation.STSSuiteEvaluator(
-            options.data_dir,
-            hub=from_hub,
-            sick=options.sick or ("all" if from_hub else "test"),
+        rows = _score(options)
+    _print_table(rows)
+
+
+def _score(options: argparse.Namespace) -> list[Sequence[str]]:
+    """Score the models on the seven tasks, and write the report if one is wanted; return the rows of the table."""
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins import evaluation
+
+    from_hub = options.hub or not options.data_dir
+    suite = evaluation.STSSuiteEvaluator(
+        options.data_dir,
+        hub=from_hub,
+        sick=options.sick or ("all" if from_hub else "test"),
+        batch_size=options.batch_size,
+        show_progress_bar=True,
+    )
+    if suite.sick == "all":
+        print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
+    if not options.report:
+        rows = [("model", *evaluation.TASKS, "average")]
+        for name in options.models:
+            rows.append((name, *(f"{score:.2f}" for score in suite(SentenceTransformer(name)).values())))
+        return rows
+    evaluators = {
+        "suite": suite,
+        "geometry": evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub),
+        "density": evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub),
+    }
+    reports = [
+        evaluation.report_on(
+            SentenceTransformer(path),
+            name,
+            **evaluators,
+            log=_training_log(path),
             batch_size=options.batch_size,
             show_progress_bar=True,
         )
-        if suite.sick == "all":
-            print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
-        rows = [("model", *evaluation.TASKS, "average")]
-        for name in options.models:
-            scores = suite(SentenceTransformer(name))
-            rows.append((name, *(f"{score:.2f}" for score in scores.values())))
-    _print_table(rows)
+        for path, name in zip(options.models, _short_names(options.models), strict=True)
+    ]
+    print(f"Report: {evaluation.write_report(reports, options.report)}")
+    rows = [("model", *evaluation.TASKS, "average", "alignment", "uniformity")]
+    for name, report in zip(options.models, reports, strict=True):
+        geometry = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
+        rows.append((name, *(f"{score:.2f}" for score in report.sts.values()), *geometry))
+    return rows
+
+
+def _short_names(models: Sequence[str]) -> list[str]:
+    """Return the last part of each path, for OUTPUT/model that of OUTPUT; the whole ones where these are not distinct."""
+    paths = [Path(model) for model in models]
+    names = [path.parent.name if path.name == "model" and path.parent.name else path.name for path in paths]
+    return names if len(set(names)) == len(names) else list(models)
+
+
+def _training_log(model: str) -> list[dict[str, object]]:
+    """Return the log of the training that wrote the model, where there is one."""
+    results = Path(model).parent / "results.json"
+    return json.loads(results.read_text(encoding="utf-8")).get("log", []) if results.is_file() else []
 
 
 def _mteb_run(options: argparse.Namespace) -> None:

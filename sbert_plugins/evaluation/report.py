@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from .embeddings import Embeddings
+from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
+from .sts import STSSuiteEvaluator
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -27,8 +31,7 @@ class ModelReport(NamedTuple):
     """What the report shows of one model.
 
     ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
-    lowest first; ``maps`` embeddings in the plane (:func:`embedding_map`); ``log`` a training's history, if there is one;
-    ``others`` further numbers for the table.
+    lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``log`` a training's history, if there is one.
     """
 
     name: str
@@ -38,7 +41,48 @@ class ModelReport(NamedTuple):
     cosines: Mapping[str, np.ndarray]
     maps: Mapping[str, Map]
     log: Sequence[Mapping[str, Any]] = ()
-    others: Mapping[str, float] = {}
+
+
+def report_on(
+    model: SentenceTransformer,
+    name: str,
+    *,
+    suite: STSSuiteEvaluator,
+    geometry: AlignmentUniformityEvaluator,
+    density: CosineDensityEvaluator,
+    log: Sequence[Mapping[str, Any]] = (),
+    batch_size: int = 128,
+    show_progress_bar: bool = False,
+) -> ModelReport:
+    """Measure a model from one pass over the distinct sentences of three evaluators.
+
+    Args:
+        model: The model.
+        name: What the report calls it.
+        suite: All tasks of the table; STS-B must be one of them.
+        geometry: Alignment and uniformity.
+        density: Cosines by level; its sentences are those of the map.
+        log: A training's history, the ``log`` of its ``results.json``.
+        batch_size: Sentences an encoder call.
+        show_progress_bar: Whether ``encode`` shows its bar.
+    """
+    embeddings = Embeddings(
+        model,
+        [*suite.sentences, *geometry.sentences, *density.sentences],
+        batch_size=batch_size,
+        show_progress_bar=show_progress_bar,
+    )
+    sentences = list(dict.fromkeys(density.sentences))
+    of_geometry = geometry.compute(embeddings)
+    return ModelReport(
+        name=name,
+        sts=suite.compute(embeddings),
+        alignment=of_geometry["alignment"],
+        uniformity=of_geometry["uniformity"],
+        cosines=density.cosines(embeddings),
+        maps=frequency_maps(model, sentences, embeddings(sentences).cpu().numpy()),
+        log=log,
+    )
 
 
 def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
@@ -62,11 +106,11 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
     for stem, title, caption, figure in _figures(reports):
         png = _png(figure)
         (folder / f"{stem}.png").write_bytes(png)
+        width = round(100 * figure.get_figwidth())
         source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-        sections.append(
-            f'<section id="{stem}">\n<h2>{html.escape(title)}</h2>\n<img alt="{html.escape(title)}" src="{source}">\n'
-            f"<p>{html.escape(caption)}</p>\n</section>"
-        )
+        title, caption = html.escape(title), html.escape(caption)
+        image = f'<img alt="{title}" width="{width}" src="{source}">'
+        sections.append(f'<section id="{stem}">\n<h2>{title}</h2>\n{image}\n<p>{caption}</p>\n</section>')
     (folder / "report.json").write_text(json.dumps(_numbers(reports), indent=1) + "\n", encoding="utf-8")
     page = folder / "index.html"
     template = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
@@ -132,7 +176,7 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
             "sts",
             "Semantic textual similarity",
             "Spearman correlation x 100 of cosine and gold score, over the pairs of all subsets of a task." + baseline,
-            plots.sts_bars({report.name: report.sts for report in reports}),
+            plots.sts_bars({report.name: {_title(key): score for key, score in report.sts.items()} for report in reports}),
         ),
         (
             "density",
@@ -184,7 +228,7 @@ def _check(reports: Sequence[ModelReport]) -> None:
     if not names or len(set(names)) < len(names):
         raise ValueError(f"a report needs at least one model and each under a name of its own, got {names}.")
     for report in reports:
-        scores = {**report.sts, "alignment": report.alignment, "uniformity": report.uniformity, **report.others}
+        scores = {**report.sts, "alignment": report.alignment, "uniformity": report.uniformity}
         bad = [key for key, score in scores.items() if not np.isfinite(score)]
         if bad:
             raise ValueError(f"scores of {report.name} must be finite, got NaN or infinity for {', '.join(bad)}.")
@@ -202,7 +246,6 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
                     for level, row in report.cosines.items()
                     if len(row)
                 },
-                **({"others": dict(report.others)} if report.others else {}),
             }
             for report in reports
         },
@@ -213,21 +256,18 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
 def _table(reports: Sequence[ModelReport]) -> str:
     """Return the numbers as rows of HTML, the best of each column marked."""
     columns = [{**report.sts, "alignment": report.alignment, "uniformity": report.uniformity} for report in reports]
-    columns = [column | dict(report.others) for column, report in zip(columns, reports, strict=True)]
-    heads = list(dict.fromkeys(key for column in columns for key in column))
-    best = {
-        key: (min if key in ("alignment", "uniformity") else max)(column[key] for column in columns if key in column)
-        for key in heads
-    }
     rows = ["<tr><th></th>" + "".join(f"<th>{html.escape(report.name)}</th>" for report in reports) + "</tr>"]
-    for key in heads:
-        digits = 3 if key in ("alignment", "uniformity") else 2
-        cells = ""
-        for column in columns:
-            mark = ' class="best"' if len(reports) > 1 and column.get(key) == best[key] else ""
-            cells += f"<td{mark}>{column[key]:.{digits}f}</td>" if key in column else "<td></td>"
-        rows.append(f"<tr><th>{html.escape(key)}</th>{cells}</tr>")
+    for key in columns[0]:
+        digits, best_of = (3, min) if key in ("alignment", "uniformity") else (2, max)
+        values = [column[key] for column in columns]
+        marks = [' class="best"' if len(values) > 1 and value == best_of(values) else "" for value in values]
+        cells = "".join(f"<td{mark}>{value:.{digits}f}</td>" for mark, value in zip(marks, values, strict=True))
+        rows.append(f"<tr><th>{html.escape(_title(key))}</th>{cells}</tr>")
     return "\n".join(rows)
+
+
+def _title(key: str) -> str:
+    return "average" if key.startswith("avg") else key
 
 
 _PACKAGES = ("sbert-plugins", "sentence-transformers", "transformers", "torch")

@@ -7,10 +7,17 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from encoders import project_text
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sbert_plugins.evaluation import TASKS, report
+from sbert_plugins.evaluation import (
+    TASKS,
+    AlignmentUniformityEvaluator,
+    CosineDensityEvaluator,
+    STSSuiteEvaluator,
+    report,
+)
 from sbert_plugins.evaluation.plots import Map
 
 LEVELS = ("0 to 1", "1 to 2", "2 to 3", "3 to 4", "4 to 5")
@@ -20,7 +27,7 @@ def model_report(name, average=60.0, **changes):
     rng = np.random.default_rng(len(name))
     values = {
         "name": name,
-        "sts": {task: average + i for i, task in enumerate((*TASKS, "average"))},
+        "sts": {task: average + i for i, task in enumerate((*TASKS, "avg7"))},
         "alignment": 0.2 + average / 1000,
         "uniformity": -average / 20,
         "cosines": {level: rng.normal(0.15 * i, 0.1, 40) for i, level in enumerate(LEVELS)},
@@ -41,6 +48,55 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
         self.sources += [value for key, value in attributes if key in ("src", "href")]
+
+
+class CountingEncoder:
+    """Wraps a model and keeps what it was asked to encode."""
+
+    def __init__(self, model):
+        self.model = model
+        self.calls = []
+
+    def encode(self, sentences, **keywords):
+        self.calls.append(list(sentences))
+        return self.model.encode(sentences, **keywords)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+
+class TestReportOn:
+    @pytest.fixture
+    def evaluators(self, tmp_path):
+        (tmp_path / "sts").mkdir()
+        text = project_text()
+        for place, stem in enumerate(("stsb_test", "sts12")):
+            rows = [f"x\t{i % 6}\t{text[i]}\t{text[30 + 20 * place + i]}\n" for i in range(18)]
+            (tmp_path / "sts" / f"{stem}.tsv").write_text("".join(rows), encoding="utf-8")
+        return {
+            "suite": STSSuiteEvaluator(tmp_path, tasks=["STS12", "STS-B"]),
+            "geometry": AlignmentUniformityEvaluator(tmp_path, split="test"),
+            "density": CosineDensityEvaluator(tmp_path, split="test"),
+        }
+
+    def test_is_what_the_evaluators_say(self, tiny_encoder, evaluators):
+        model = tiny_encoder()
+        measured = report.report_on(model, "tiny", **evaluators)
+        assert measured.sts == pytest.approx(evaluators["suite"](model))
+        geometry = evaluators["geometry"](model)
+        assert measured.alignment == pytest.approx(geometry["stsb_test_alignment"])
+        assert measured.uniformity == pytest.approx(geometry["stsb_test_uniformity"])
+        density = evaluators["density"](model)
+        for level, row in measured.cosines.items():
+            assert row.mean() == pytest.approx(density[f"stsb_test_cosine_mean_{level}"], abs=1e-6)
+
+    def test_encodes_each_sentence_once(self, tiny_encoder, evaluators):
+        encoder = CountingEncoder(tiny_encoder())
+        measured = report.report_on(encoder, "tiny", **evaluators)
+        (sentences,) = encoder.calls
+        assert len(sentences) == len(set(sentences))
+        distinct = len(set(evaluators["density"].sentences))
+        assert len(measured.maps["sentences"].points) == distinct < len(sentences)
 
 
 class TestPage:
