@@ -27,7 +27,7 @@ from provenance import provenance
 from sbert_plugins import cli, recipes
 
 RESULTS = Path(__file__).parent / "results"
-WIDTH = 1180
+WIDTH = 1960  # two columns
 # Written into a copy of the page: where the browser put each image, and whether it could read it.
 PROBE = """<script>addEventListener("load", () => {
   document.body.setAttribute("data-seen", JSON.stringify({
@@ -63,7 +63,7 @@ def main() -> None:
             "trainings": [_training(Path(model).parent / "results.json") for model in options.models],
             "browser": subprocess.run([_browser(), "--version"], capture_output=True, text=True, check=True).stdout.strip(),
         }
-    image.quantize(128).save(RESULTS / "report.png", optimize=True)
+    image.quantize(256).save(RESULTS / "report.png", optimize=True)
     (RESULTS / "report_page.json").write_text(json.dumps(record | provenance(), indent=1) + "\n", encoding="utf-8")
     for plot in seen:
         print(f"{plot['plot']}: {plot['width']} x {plot['height']} pixels, {100 * plot['ink']:.1f} % not white")

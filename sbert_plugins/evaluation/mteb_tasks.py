@@ -6,9 +6,8 @@ taken neither for one of the leaderboard's nor for one of other data.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,9 @@ from datasets import Dataset, DatasetDict
 from mteb.abstasks import AbsTask, AbsTaskClassification, AbsTaskRetrieval, AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 
-from .sts import DATA_VARIABLE, read_scored_pairs
+from .retrieval import cranfield_retrieval, quora_retrieval
+from .sts import read_scored_pairs
+from .tables import DATA_VARIABLE, read_table
 
 _SICK = [f"sts/sick_{split}.tsv" for split in ("train", "trial", "test")]
 
@@ -51,36 +52,27 @@ class LocalRelatedness(LocalSTS):
 
 
 class LocalRetrieval(_LocalTask, AbsTaskRetrieval):
-    """A corpus, queries and judgements. Documents of one text are one document, under the first one's id."""
+    """What a retrieval evaluator of this library ranks: texts that occur once, judgements of yes or no."""
 
     protocol = ("Retrieval", "ndcg_at_10")
-    ignore_identical_ids = True  # a Quora question is in the corpus itself
+    evaluator = staticmethod(cranfield_retrieval)
 
     def _read(self) -> dict[str, Any]:
-        corpus_path, queries_path, judgements_path = self.paths
-        first_id: dict[tuple[str, str], str] = {}
-        kept = {}
-        for fields in _rows(corpus_path, 2, 3):
-            title, text = ("", *fields[1:])[-2:]
-            kept[fields[0]] = first_id.setdefault((title, text), fields[0])
-        queries = dict(_rows(queries_path, 2, 2))
-        judgements: dict[str, dict[str, int]] = {}
-        for number, (query, document, gain) in enumerate(_rows(judgements_path, 3, 3), start=1):
-            if query not in queries or document not in kept:
-                raise ValueError(
-                    f"{judgements_path}, line {number}: query {query!r} and document {document!r} must be in "
-                    f"{queries_path.name} and {corpus_path.name}."
-                )
-            gains = judgements.setdefault(query, {})
-            gains[kept[document]] = max(int(gain), gains.get(kept[document], 0))
-        titles, texts = zip(*first_id, strict=True)
+        evaluator = self.evaluator(self.paths[0].parents[2])
         split = {
-            "corpus": Dataset.from_dict({"id": list(first_id.values()), "title": titles, "text": texts}),
-            "queries": Dataset.from_dict({"id": list(queries), "text": list(queries.values())}),
-            "relevant_docs": judgements,
+            "corpus": Dataset.from_dict({"id": evaluator.corpus_ids, "text": evaluator.corpus}),
+            "queries": Dataset.from_dict({"id": evaluator.queries_ids, "text": evaluator.queries}),
+            "relevant_docs": {query: dict.fromkeys(evaluator.relevant_docs[query], 1) for query in evaluator.queries_ids},
             "top_ranked": None,
         }
         return {"test": split}
+
+
+class LocalQuora(LocalRetrieval):
+    """The duplicates of a question among all questions, of which it is one itself."""
+
+    evaluator = staticmethod(partial(quora_retrieval, split="test"))
+    ignore_identical_ids = True
 
 
 class LocalClassification(_LocalTask, AbsTaskClassification):
@@ -91,7 +83,7 @@ class LocalClassification(_LocalTask, AbsTaskClassification):
     def _read(self) -> DatasetDict:
         splits = {}
         for name, path in zip(("train", "test"), self.paths, strict=True):
-            rows = list(_rows(path, 2, 2))
+            rows = [fields for _, fields in read_table(path, ("label", "sentence"))]
             splits[name] = Dataset.from_dict({"label": [int(row[0]) for row in rows], "text": [row[1] for row in rows]})
         return DatasetDict(splits)
 
@@ -108,7 +100,7 @@ _TASKS: dict[str, tuple[type[_LocalTask], list[str]]] = {
     "LocalSICK-R": (LocalRelatedness, _SICK[-1:]),
     "LocalSICK-R.all": (LocalRelatedness, _SICK),
     "LocalQuoraRetrieval": (
-        LocalRetrieval,
+        LocalQuora,
         ["rerank/quora_dup/test_corpus.tsv.gz", "rerank/quora_dup/test_queries.tsv", "rerank/quora_dup/test_qrels.tsv"],
     ),
     "LocalCranfield": (
@@ -152,18 +144,6 @@ def local_task(name: str, directory: str | Path) -> AbsTask:
         **dict.fromkeys(_UNSTATED),
     )
     return type(name, (kind,), {"metadata": metadata, "paths": paths})()
-
-
-def _rows(path: Path, fewest: int, most: int) -> Iterator[list[str]]:
-    """Read tab-separated fields without header or quoting; an error names file and line."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.rstrip("\r\n").split("\t")
-            if not fewest <= len(fields) <= most:
-                expected = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-                raise ValueError(f"{path}, line {number}: expected {expected} tab-separated fields, got {len(fields)}.")
-            yield fields
 
 
 def _digest(paths: list[Path]) -> str:

@@ -41,12 +41,13 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
         axes.bar(left, heights, width * 0.92, align="edge", color=_colour(place, len(names)), label=name)
         if place:
             for x, height, task in zip(left, heights, tasks, strict=True):
-                difference = height - scores[names[0]][task]
-                axes.annotate(f"{difference:+.1f}", (x + width / 2, max(height, 0)), (0, 2), textcoords="offset points",
-                              ha="center", fontsize=8, color=INK)  # fmt: skip
+                base = scores[names[0]][task]
+                place_of_text = (x + width / 2, max(height, base, 0))
+                axes.annotate(f"{height - base:+.1f}", place_of_text, (0, 2), textcoords="offset points", ha="center",
+                              fontsize=8, color=INK)  # fmt: skip
     if len(names) > 1:
-        base = [scores[names[0]][task] for task in tasks]
-        axes.hlines(base, np.arange(len(tasks)) - 0.44, np.arange(len(tasks)) + 0.44, color=INK, lw=1, ls=(0, (3, 2)))
+        bases = [scores[names[0]][task] for task in tasks]
+        axes.hlines(bases, np.arange(len(tasks)) - 0.44, np.arange(len(tasks)) + 0.44, color=INK, lw=1, ls=(0, (3, 2)))
     lowest = min(min(row.values()) for row in scores.values())
     axes.set_xticks(range(len(tasks)), tasks)
     axes.set_ylim(min(0, lowest - 5), 100)
@@ -133,7 +134,7 @@ def embedding_maps(maps: Mapping[str, Mapping[str, Map]]) -> Figure:
                 axes.text(0.5, 0.5, f"no {kind} of its own", transform=axes.transAxes, ha="center", color=FAINT)
                 continue
             points, counts = shown[name]
-            order = np.argsort(-counts)  # the rare ones on top: they are the ones that drift
+            order = np.argsort(counts, kind="stable")  # the frequent ones are few: on top
             dots = axes.scatter(
                 *points[order].T, c=np.log10(counts[order]), s=4, cmap="plasma", vmin=low, vmax=high, lw=0, alpha=0.8
             )

@@ -148,7 +148,7 @@ def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddi
         embeddings: (N, D), theirs. They are normalised here, as the cosine does.
     """
     tokenizer = model.tokenizer
-    rows = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in sentences]
+    rows = [tokenizer(sentence, add_special_tokens=False, verbose=False)["input_ids"] for sentence in sentences]
     counts = Counter(token for row in rows for token in row)
     per_sentence = np.array([np.exp(np.mean(np.log([counts[token] for token in row] or [1]))) for row in rows])
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)

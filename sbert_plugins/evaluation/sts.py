@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import logging
+import operator
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import torch
 from scipy.stats import spearmanr
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.evaluation import BaseEvaluator
-from torch import Tensor
 
-logger = logging.getLogger(__name__)
+from .embeddings import EmbeddingEvaluator, Embeddings
+from .tables import DATA_VARIABLE, read_table
 
-DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 
 # task -> (files under <data>/sts, dataset on the Hub, split, lowest and highest score)
@@ -30,6 +26,14 @@ _SOURCES = {
 }
 
 
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
 class ScoredPairs(NamedTuple):
     """Sentence pairs with their gold scores, as three lists of one length."""
 
@@ -38,7 +42,7 @@ class ScoredPairs(NamedTuple):
     scores: list[float]
 
 
-class STSSuiteEvaluator(BaseEvaluator):
+class STSSuiteEvaluator(EmbeddingEvaluator):
     """STS12 to STS16, STS-B and SICK-R in the SentEval "all" protocol: the table of every paper in this field.
 
     Each task is the Spearman correlation, times 100, of cosine similarity and gold score over the concatenation of the
@@ -71,6 +75,8 @@ class STSSuiteEvaluator(BaseEvaluator):
         78.87...
     """
 
+    csv_file = "sts_suite_results.csv"
+
     def __init__(
         self,
         data_dir: str | Path | None = None,
@@ -83,66 +89,26 @@ class STSSuiteEvaluator(BaseEvaluator):
         name: str = "",
         write_csv: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
         unknown = [task for task in tasks if task not in TASKS]
         if unknown or not tasks:
             raise ValueError(f"tasks must be a selection of {', '.join(TASKS)}, got {list(tasks)}.")
         if sick not in ("test", "all"):
             raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
+        self.test_sets = tuple(tasks)
         self.sick = sick
-        self.batch_size = batch_size
-        self.show_progress_bar = show_progress_bar
-        self.name = name
-        self.write_csv = write_csv
         self.average_key = f"avg{len(tasks)}"
         self.primary_metric = self.average_key
         self.pairs = {
             task: load_sts("SICK-R all" if task == "SICK-R" and sick == "all" else task, data_dir, hub=hub) for task in tasks
         }
+        self.sentences = [s for pairs in self.pairs.values() for s in (*pairs.sentences1, *pairs.sentences2)]
 
-    def __call__(
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Encode the distinct sentences once and return ``{task: Spearman x 100}`` with the average."""
-        # dict.fromkeys keeps the order of first appearance: the same sentences give the same batches every time.
-        row = {
-            sentence: i
-            for i, sentence in enumerate(
-                dict.fromkeys(s for pairs in self.pairs.values() for s in (*pairs.sentences1, *pairs.sentences2))
-            )
-        }
-        embeddings = model.encode(
-            list(row),
-            batch_size=self.batch_size,
-            show_progress_bar=self.show_progress_bar,
-            convert_to_tensor=True,
-        ).float()
-        if not torch.isfinite(embeddings).all():
-            bad = int((~torch.isfinite(embeddings)).any(dim=1).sum())
-            raise ValueError(
-                f"embeddings must be finite, got NaN or infinity for {bad} of {len(row)} sentences: "
-                "training has diverged (lower the learning rate) or the model overflows in its dtype."
-            )
-        embeddings = torch.nn.functional.normalize(embeddings, dim=1)
-        metrics = {task: 100 * _spearman(embeddings, row, pairs) for task, pairs in self.pairs.items()}
+    def compute(self, embeddings: Embeddings) -> dict[str, float]:
+        """Return ``{task: Spearman x 100}`` and the average."""
+        metrics = {task: pairs_spearman(embeddings, pairs) for task, pairs in self.pairs.items()}
         metrics[self.average_key] = sum(metrics.values()) / len(metrics)
-        logger.info("STS: %s", "  ".join(f"{task} {score:.2f}" for task, score in metrics.items()))
-        if output_path is not None and self.write_csv:
-            self._append_csv(Path(output_path), {"epoch": epoch, "steps": steps, **metrics})
-        metrics = self.prefix_name_to_metrics(metrics, self.name)
-        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
-
-    def _append_csv(self, folder: Path, values: dict[str, float]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        prefix = f"{self.name}_" if self.name else ""
-        path = folder / f"{prefix}sts_suite_results.csv"
-        is_new = not path.exists()
-        with path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(values))
-            if is_new:
-                writer.writeheader()
-            writer.writerow(values)
 
     @property
     def description(self) -> str:
@@ -193,35 +159,37 @@ def read_scored_pairs(path: str | Path, *, lowest: float = 0, highest: float = 5
         FileNotFoundError: If the file does not exist.
         ValueError: With file and line, for a row with another number of fields or a score outside ``[lowest, highest]``.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist: {DATA_VARIABLE} or data_dir must name the directory whose folder sts holds {path.name}."
-        )
     pairs = ScoredPairs([], [], [])
-    # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.rstrip("\r\n").split("\t")
-            if len(fields) != 4:
-                raise ValueError(
-                    f"{path}, line {number}: expected 4 tab-separated fields (subset, score, sentence1, sentence2), "
-                    f"got {len(fields)}."
-                )
-            try:
-                score = float(fields[1])
-            except ValueError:
-                score = float("nan")
-            if not lowest <= score <= highest:
-                raise ValueError(f"{path}, line {number}: score must be a number in [{lowest}, {highest}], got {fields[1]!r}.")
-            pairs.sentences1.append(fields[2])
-            pairs.sentences2.append(fields[3])
-            pairs.scores.append(score)
+    for place, (_, text, sentence1, sentence2) in read_table(path, ("subset", "score", "sentence1", "sentence2")):
+        try:
+            score = float(text)
+        except ValueError:
+            score = float("nan")
+        if not lowest <= score <= highest:
+            raise ValueError(f"{place}: score must be a number in [{lowest}, {highest}], got {text!r}.")
+        pairs.sentences1.append(sentence1)
+        pairs.sentences2.append(sentence2)
+        pairs.scores.append(score)
     return pairs
 
 
-def _spearman(embeddings: Tensor, row: dict[str, int], pairs: ScoredPairs) -> float:
-    first = embeddings[[row[sentence] for sentence in pairs.sentences1]]
-    second = embeddings[[row[sentence] for sentence in pairs.sentences2]]
-    cosines = (first * second).sum(dim=1)
-    return float(spearmanr(cosines.cpu().numpy(), pairs.scores).statistic)
+def pairs_spearman(embeddings: Embeddings, pairs: ScoredPairs) -> float:
+    """Return Spearman's correlation, times 100, of cosine similarity and gold score."""
+    cosines = embeddings.cosines(pairs.sentences1, pairs.sentences2)
+    return float(100 * spearmanr(cosines.cpu().numpy(), pairs.scores).statistic)
+
+
+def gold_threshold(argument: str, text: str, direction: str) -> Callable[[float], bool]:
+    """Read ``">=4"`` as a function of the gold score.
+
+    Raises:
+        ValueError: If the text is no such comparison, or one in the other direction.
+    """
+    match = re.fullmatch(r"\s*([<>]=?)\s*(\d+(?:\.\d*)?)\s*", text) if isinstance(text, str) else None
+    if match is None or match[1][0] != direction or not 0 <= float(match[2]) <= 5:
+        raise ValueError(
+            f"{argument} must be {direction!r} or '{direction}=' and a gold score in [0, 5], such as "
+            f"{'>=4' if direction == '>' else '<=1'!r}, got {text!r}."
+        )
+    compare, bound = _COMPARISONS[match[1]], float(match[2])
+    return lambda score: compare(score, bound)
