@@ -1,8 +1,9 @@
-"""The command line: ``sbert-plugins train | evaluate | methods``. Heavy imports wait until a command needs them."""
+"""The command line: ``sbert-plugins train | evaluate | mteb | methods``. Heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -43,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
     _add_evaluate(commands)
+    _add_mteb(commands)
     methods = commands.add_parser("methods", help="list the methods, their papers and the columns they read")
     methods.set_defaults(run=_methods)
     return parser
@@ -104,12 +106,18 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         "evaluate",
         help="score models on the seven STS tasks",
         description="Print Spearman x 100 on STS12-16, STS-B and SICK-R (SentEval 'all'), from --data-dir or from the Hub. "
-        "With --offline and no data directory: on the package's own graded pairs.",
+        "With --offline and no data directory: on the package's own graded pairs. --report adds alignment, uniformity and a "
+        "page with plots.",
     )
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
     evaluate.add_argument("--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set")
     evaluate.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
     evaluate.add_argument("--batch-size", type=int, default=128)
+    evaluate.add_argument(
+        "--report",
+        metavar="DIR",
+        help="write DIR/index.html with plots: the first MODEL is the baseline, OUTPUT/model shows its training too",
+    )
     evaluate.add_argument(
         "--reconstruct",
         metavar="TEXT",
@@ -119,6 +127,43 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("--offline", action="store_true", help="use no network")
     _add_data(evaluate)
     evaluate.set_defaults(run=_evaluate)
+
+
+def _add_mteb(commands: argparse._SubParsersAction) -> None:
+    mteb = commands.add_parser("mteb", help="run MTEB on a local or public model, submit to its leaderboard")
+    steps = mteb.add_subparsers(required=True, metavar="STEP")
+    tasks = (
+        "sets (paper-sts, denosent-classification, reranking, quora, local-sts, local-retrieval, local-classification), "
+        "benchmarks ('MTEB(eng, v1)', 'MTEB(eng, v2)') or tasks of mteb"
+    )
+    run = steps.add_parser(
+        "run",
+        help="score a model",
+        description="Score a model with mteb. Tasks whose name begins with Local are read from --data-dir and kept in a cache "
+        "of their own, all others come from the Hub.",
+    )
+    run.add_argument("model", metavar="MODEL", help="path or Hub name")
+    run.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help=tasks)
+    run.add_argument("--name", help="organization/model (default: the Hub name; for a path local/ and its last folders)")
+    run.add_argument("--revision", help="commit of a public model (default: the Hub's; for a path a hash of the weights)")
+    run.add_argument("--batch-size", type=int, default=32)
+    run.add_argument("--offline", action="store_true", help="use no network")
+    _add_data(run)
+    run.set_defaults(run=_mteb_run)
+    submit = steps.add_parser(
+        "submit",
+        help="check the results of a public model and hand them to mteb's submission",
+        description="Check that the results are complete, of official tasks and of a public model; write the ModelMeta that "
+        "mteb asks for; call mteb's own submission.",
+    )
+    submit.add_argument("name", metavar="MODEL", help="organization/model, as the results were made")
+    submit.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help="as for run, without local ones")
+    submit.add_argument("--revision", help="where there are results of several")
+    submit.add_argument("--implementation", metavar="FILE", help="where the ModelMeta goes (default: MODEL.py)")
+    submit.add_argument("--create-pr", action="store_true", help="push and open the pull request (needs mteb[github])")
+    submit.set_defaults(run=_mteb_submit)
+    for step in (run, submit):
+        step.add_argument("--cache", metavar="DIR", help="of results (default: MTEB_CACHE or ~/.cache/mteb)")
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
@@ -206,7 +251,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     _go_offline(options)
     from sentence_transformers import SentenceTransformer
 
-    from sbert_plugins import data, evaluation
+    from sbert_plugins import data
 
     if options.reconstruct:
         sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
@@ -215,25 +260,114 @@ def _evaluate(options: argparse.Namespace) -> None:
             table = recipes.reconstructions(Path(name).parent, SentenceTransformer(name), sentences, limit=options.limit)
             rows += [tuple(row.values()) for row in table]
     elif options.offline and not options.data_dir:
+        if options.report:
+            raise ValueError("--report reads the STS tasks: name their directory with --data-dir, or leave out --offline.")
         pairs = recipes.graded_pairs()
         rows = [("model", "graded pairs")]
         rows += [(name, f"{recipes.score(SentenceTransformer(name), pairs):.2f}") for name in options.models]
     else:
-        from_hub = options.hub or not options.data_dir
-        suite = evaluation.STSSuiteEvaluator(
-            options.data_dir,
-            hub=from_hub,
-            sick=options.sick or ("all" if from_hub else "test"),
+        rows = _score(options)
+    _print_table(rows)
+
+
+def _score(options: argparse.Namespace) -> list[Sequence[str]]:
+    """Score the models on the seven tasks, and write the report if one is wanted; return the rows of the table."""
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins import evaluation
+
+    from_hub = options.hub or not options.data_dir
+    suite = evaluation.STSSuiteEvaluator(
+        options.data_dir,
+        hub=from_hub,
+        sick=options.sick or ("all" if from_hub else "test"),
+        batch_size=options.batch_size,
+        show_progress_bar=True,
+    )
+    if suite.sick == "all":
+        print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
+    if not options.report:
+        rows = [("model", *evaluation.TASKS, "average")]
+        for name in options.models:
+            rows.append((name, *(f"{score:.2f}" for score in suite(SentenceTransformer(name)).values())))
+        return rows
+    evaluators = {
+        "suite": suite,
+        "geometry": evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub),
+        "density": evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub),
+    }
+    reports = [
+        evaluation.report_on(
+            SentenceTransformer(path),
+            name,
+            **evaluators,
+            log=_training_log(path),
             batch_size=options.batch_size,
             show_progress_bar=True,
         )
-        if suite.sick == "all":
-            print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
-        rows = [("model", *evaluation.TASKS, "average")]
-        for name in options.models:
-            scores = suite(SentenceTransformer(name))
-            rows.append((name, *(f"{score:.2f}" for score in scores.values())))
-    _print_table(rows)
+        for path, name in zip(options.models, _short_names(options.models), strict=True)
+    ]
+    print(f"Report: {evaluation.write_report(reports, options.report)}")
+    rows = [("model", *evaluation.TASKS, "average", "alignment", "uniformity")]
+    for name, report in zip(options.models, reports, strict=True):
+        geometry = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
+        rows.append((name, *(f"{score:.2f}" for score in report.sts.values()), *geometry))
+    return rows
+
+
+def _short_names(models: Sequence[str]) -> list[str]:
+    """Return the last part of each path, for OUTPUT/model that of OUTPUT; the whole ones where these are not distinct."""
+    paths = [Path(model) for model in models]
+    names = [path.parent.name if path.name == "model" and path.parent.name else path.name for path in paths]
+    return names if len(set(names)) == len(names) else list(models)
+
+
+def _training_log(model: str) -> list[dict[str, object]]:
+    """Return the log of the training that wrote the model, where there is one."""
+    results = Path(model).parent / "results.json"
+    return json.loads(results.read_text(encoding="utf-8")).get("log", []) if results.is_file() else []
+
+
+def _mteb_run(options: argparse.Namespace) -> None:
+    _go_offline(options)
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins import evaluation
+
+    model = SentenceTransformer(options.model, revision=options.revision)
+    path, commit = Path(options.model), None
+    if not path.exists():  # from the Hub, just loaded: the commit says what the weights are
+        commit = getattr(getattr(model.transformers_model, "config", None), "_commit_hash", None)
+    result = evaluation.evaluate_mteb(
+        model,
+        options.tasks,
+        name=options.name or (f"local/{'-'.join(path.resolve().parts[-2:])}" if path.exists() else options.model),
+        revision=options.revision or commit,
+        cache=options.cache,
+        data_dir=options.data_dir,
+        batch_size=options.batch_size,
+    )
+    print(f"{result.model_name}, revision {result.model_revision}")
+    _print_table([("task", "main score x 100"), *((task.task_name, f"{100 * task.get_score():.2f}") for task in result)])
+
+
+def _mteb_submit(options: argparse.Namespace) -> None:
+    from sbert_plugins import evaluation
+
+    logging.getLogger("mteb").setLevel(logging.INFO)  # its steps to a pull request
+    submission = evaluation.submit_mteb(
+        options.name,
+        options.tasks,
+        revision=options.revision,
+        cache=options.cache,
+        implementation=options.implementation,
+        create_pr=options.create_pr,
+    )
+    print(f"mteb: {submission.answer['status']}, {submission.answer['result_count']} results.")
+    if submission.implementation:
+        print(f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations).")
+        if submission.to_fill_in:
+            print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")
 
 
 def _go_offline(options: argparse.Namespace) -> None:

@@ -122,6 +122,42 @@ def test_evaluate_seven_tasks(encoder, data_dir_with_dev, capsys):
     assert len(row.split()) == 9
 
 
+def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, capsys):
+    lines = [f"subset\t{i % 6}\t{line}\t{project_text()[40 + i]}\n" for i, line in enumerate(project_text()[:24])]
+    (data_dir_with_dev / "sts" / "stsb_test.tsv").write_text("".join(lines), encoding="utf-8")
+    run, page = tmp_path / "mine", tmp_path / "page"
+    arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(run), "--eval-steps", "1", *QUICK]
+    assert cli.main([*arguments, "--data-dir", str(data_dir_with_dev)]) == 0
+    capsys.readouterr()
+    models = [encoder, str(run / "model")]
+    assert cli.main(["evaluate", *models, "--data-dir", str(data_dir_with_dev), "--report", str(page)]) == 0
+    first, header, *rows = capsys.readouterr().out.strip().splitlines()
+    assert first == f"Report: {page / 'index.html'}"
+    assert header.split()[-3:] == ["average", "alignment", "uniformity"]
+    assert [row.split()[0] for row in rows] == models
+    written = (page / "index.html").read_text(encoding="utf-8")
+    for title in ("Semantic textual similarity", "Alignment and uniformity", "Learning curves of mine"):
+        assert f"<h2>{title}</h2>" in written
+    assert f">{rows[0].split()[-2]}</td>" in written
+
+
+def test_a_report_needs_tasks(encoder, tmp_path, capsys):
+    assert cli.main(["evaluate", encoder, "--offline", "--report", str(tmp_path / "page")]) == 2
+    assert "--report reads the STS tasks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (["runs/a/model", "runs/b/model", "org/base"], ["a", "b", "base"]),
+        (["x/base", "y/base"], ["x/base", "y/base"]),
+        (["model"], ["model"]),
+    ],
+)
+def test_short_names(models, names):
+    assert cli._short_names(models) == names
+
+
 def test_methods(capsys):
     assert cli.main(["methods"]) == 0
     printed = capsys.readouterr().out

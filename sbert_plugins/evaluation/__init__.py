@@ -1,16 +1,38 @@
-"""Evaluators that plug into the trainer, and the data they read."""
+"""Evaluators that plug into the trainer, the data they read, the report, and the way to MTEB."""
 
 from .embeddings import EmbeddingEvaluator, Embeddings
+from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
 from .hard_length import HardLengthEvaluator
+from .mteb import TASK_SETS, evaluate_mteb, submit_mteb
+from .one_pass import EncodeOnce, OnePassEvaluator
+from .probes import TRANSFER_TASKS, TransferEvaluator
+from .report import ModelReport, report_on, write_report
+from .retrieval import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
 from .sts import TASKS, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
 
 __all__ = [
     "TASKS",
+    "TASK_SETS",
+    "TRANSFER_TASKS",
+    "AlignmentUniformityEvaluator",
+    "CosineDensityEvaluator",
     "EmbeddingEvaluator",
     "Embeddings",
+    "EncodeOnce",
     "HardLengthEvaluator",
+    "ModelReport",
+    "OnePassEvaluator",
+    "RetrievalEvaluator",
     "STSSuiteEvaluator",
     "ScoredPairs",
+    "TransferEvaluator",
+    "cranfield_retrieval",
+    "evaluate_mteb",
     "load_sts",
+    "quora_reranking",
+    "quora_retrieval",
     "read_scored_pairs",
+    "report_on",
+    "submit_mteb",
+    "write_report",
 ]

@@ -64,6 +64,8 @@ class EmbeddingEvaluator(BaseEvaluator):
     #: Every sentence that the evaluator reads; repetitions are allowed.
     sentences: Sequence[str]
     csv_file: str
+    #: Names of the test sets among what it reads. Our trainer warns when one of its metrics chooses the checkpoint.
+    test_sets: tuple[str, ...] = ()
 
     def __init__(
         self, *, name: str = "", batch_size: int = 128, show_progress_bar: bool = False, write_csv: bool = True

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .embeddings import EmbeddingEvaluator, Embeddings
-from .sts import ScoredPairs, load_sts, pairs_spearman
+from .sts import ScoredPairs, gold_threshold, load_sts, pairs_spearman
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
-
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
 
 
 class HardLengthEvaluator(EmbeddingEvaluator):
@@ -65,6 +56,7 @@ class HardLengthEvaluator(EmbeddingEvaluator):
     """
 
     csv_file = "results.csv"
+    test_sets = YEARS
 
     def __init__(
         self,
@@ -80,7 +72,7 @@ class HardLengthEvaluator(EmbeddingEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
-        is_positive, is_negative = _threshold("positive", positive, ">"), _threshold("negative", negative, "<")
+        is_positive, is_negative = gold_threshold("positive", positive, ">"), gold_threshold("negative", negative, "<")
         # Gold scores have at most six decimals: a grid of a thousandth and the bounds themselves would show an overlap.
         overlap = [score / 1000 for score in range(5001) if is_positive(score / 1000) and is_negative(score / 1000)]
         if overlap:
@@ -133,18 +125,6 @@ class HardLengthEvaluator(EmbeddingEvaluator):
             "pairs": self.num_pairs,
             "positive_pairs": self.num_positives,
         }
-
-
-def _threshold(argument: str, text: str, direction: str) -> Callable[[float], bool]:
-    """Read ``">=4"`` as a function of the gold score."""
-    match = re.fullmatch(r"\s*([<>]=?)\s*(\d+(?:\.\d*)?)\s*", text) if isinstance(text, str) else None
-    if match is None or match[1][0] != direction or not 0 <= float(match[2]) <= 5:
-        raise ValueError(
-            f"{argument} must be {direction!r} or '{direction}=' and a gold score in [0, 5], such as "
-            f"{'>=4' if direction == '>' else '<=1'!r}, got {text!r}."
-        )
-    compare, bound = _COMPARISONS[match[1]], float(match[2])
-    return lambda score: compare(score, bound)
 
 
 def count_white_space_words(sentence: str) -> int:

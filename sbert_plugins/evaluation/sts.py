@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from scipy.stats import spearmanr
 
 from .embeddings import EmbeddingEvaluator, Embeddings
+from .tables import DATA_VARIABLE, read_table
 
-DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 
 # task -> (files under <data>/sts, dataset on the Hub, split, lowest and highest score)
@@ -21,6 +23,14 @@ _SOURCES = {
     "STS-B dev": (["stsb_dev.tsv"], "mteb/stsbenchmark-sts", "validation", 0, 5),
     "SICK-R": (["sick_test.tsv"], None, "test", 1, 5),
     "SICK-R all": (["sick_train.tsv", "sick_trial.tsv", "sick_test.tsv"], "mteb/sickr-sts", "test", 1, 5),
+}
+
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
 }
 
 
@@ -85,6 +95,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
             raise ValueError(f"tasks must be a selection of {', '.join(TASKS)}, got {list(tasks)}.")
         if sick not in ("test", "all"):
             raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
+        self.test_sets = tuple(tasks)
         self.sick = sick
         self.average_key = f"avg{len(tasks)}"
         self.primary_metric = self.average_key
@@ -148,30 +159,17 @@ def read_scored_pairs(path: str | Path, *, lowest: float = 0, highest: float = 5
         FileNotFoundError: If the file does not exist.
         ValueError: With file and line, for a row with another number of fields or a score outside ``[lowest, highest]``.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist: {DATA_VARIABLE} or data_dir must name the directory whose folder sts holds {path.name}."
-        )
     pairs = ScoredPairs([], [], [])
-    # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.rstrip("\r\n").split("\t")
-            if len(fields) != 4:
-                raise ValueError(
-                    f"{path}, line {number}: expected 4 tab-separated fields (subset, score, sentence1, sentence2), "
-                    f"got {len(fields)}."
-                )
-            try:
-                score = float(fields[1])
-            except ValueError:
-                score = float("nan")
-            if not lowest <= score <= highest:
-                raise ValueError(f"{path}, line {number}: score must be a number in [{lowest}, {highest}], got {fields[1]!r}.")
-            pairs.sentences1.append(fields[2])
-            pairs.sentences2.append(fields[3])
-            pairs.scores.append(score)
+    for place, (_, text, sentence1, sentence2) in read_table(path, ("subset", "score", "sentence1", "sentence2")):
+        try:
+            score = float(text)
+        except ValueError:
+            score = float("nan")
+        if not lowest <= score <= highest:
+            raise ValueError(f"{place}: score must be a number in [{lowest}, {highest}], got {text!r}.")
+        pairs.sentences1.append(sentence1)
+        pairs.sentences2.append(sentence2)
+        pairs.scores.append(score)
     return pairs
 
 
@@ -179,3 +177,19 @@ def pairs_spearman(embeddings: Embeddings, pairs: ScoredPairs) -> float:
     """Return Spearman's correlation, times 100, of cosine similarity and gold score."""
     cosines = embeddings.cosines(pairs.sentences1, pairs.sentences2)
     return float(100 * spearmanr(cosines.cpu().numpy(), pairs.scores).statistic)
+
+
+def gold_threshold(argument: str, text: str, direction: str) -> Callable[[float], bool]:
+    """Read ``">=4"`` as a function of the gold score.
+
+    Raises:
+        ValueError: If the text is no such comparison, or one in the other direction.
+    """
+    match = re.fullmatch(r"\s*([<>]=?)\s*(\d+(?:\.\d*)?)\s*", text) if isinstance(text, str) else None
+    if match is None or match[1][0] != direction or not 0 <= float(match[2]) <= 5:
+        raise ValueError(
+            f"{argument} must be {direction!r} or '{direction}=' and a gold score in [0, 5], such as "
+            f"{'>=4' if direction == '>' else '<=1'!r}, got {text!r}."
+        )
+    compare, bound = _COMPARISONS[match[1]], float(match[2])
+    return lambda score: compare(score, bound)

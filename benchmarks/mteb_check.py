@@ -1,0 +1,68 @@
+"""Do mteb, sentence-transformers and this library give one number? STS-B, SICK-R in both readings, and retrieval.
+
+    python benchmarks/mteb_check.py
+
+Writes ``benchmarks/results/mteb_check.json`` for all-MiniLM-L6-v2 and fails where two differ: by more than 1e-6 on STS, and
+by more than 1e-5 on retrieval, whose scores mteb rounds to five digits. The retrieval, Cranfield's abstracts, has each text
+once: with one text under two ids the rank of the two is a matter of float noise.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from provenance import provenance
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, InformationRetrievalEvaluator
+
+from sbert_plugins import evaluation, recipes
+
+STS = {"LocalSTSBenchmark": "STS-B", "LocalSICK-R": "SICK-R", "LocalSICK-R.all": "SICK-R all"}
+TOLERANCE = {"STS": 1e-6, "retrieval": 1e-5}
+RETRIEVAL = ("map@100", "mrr@10", "ndcg@10")
+
+
+def main() -> None:
+    model = recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu")
+    with tempfile.TemporaryDirectory() as cache:
+        result = evaluation.evaluate_mteb(model, [*STS, "LocalCranfield"], cache=cache)
+    of_mteb = {task.task_name: task.scores["test"][0] for task in result}
+    scores = {}
+    for task, ours in STS.items():
+        host = EmbeddingSimilarityEvaluator(*evaluation.load_sts(ours), batch_size=32, write_csv=False)(model)
+        suite = evaluation.STSSuiteEvaluator(tasks=[ours.split()[0]], sick="all" if "all" in ours else "test")(model)
+        scores[ours] = {
+            "mteb": of_mteb[task]["cosine_spearman"],
+            "sentence-transformers": float(host["spearman_cosine"]),
+            "sbert-plugins": suite[ours.split()[0]] / 100,
+        }
+    evaluator = evaluation.cranfield_retrieval(batch_size=32, write_csv=False)
+    ours = evaluator(model)
+    texts = [dict(zip(ids, texts, strict=True)) for ids, texts in (
+        (evaluator.queries_ids, evaluator.queries), (evaluator.corpus_ids, evaluator.corpus)
+    )]  # fmt: skip
+    host = InformationRetrievalEvaluator(*texts, evaluator.relevant_docs, batch_size=32, write_csv=False)(model)
+    for metric in RETRIEVAL:
+        scores[f"Cranfield {metric}"] = {
+            "mteb": of_mteb["LocalCranfield"][metric.replace("@", "_at_")],
+            "sentence-transformers": float(host[f"cosine_{metric}"]),
+            "sbert-plugins": float(ours[f"cranfield_cosine_{metric}"]),
+        }
+    differences = {name: max(row.values()) - min(row.values()) for name, row in scores.items()}
+    record = {
+        "model": "all-MiniLM-L6-v2", "scores": scores, "largest_difference": differences, "mteb": version("mteb"),
+        "tolerance": TOLERANCE,
+    }  # fmt: skip
+    path = Path(__file__).parent / "results" / "mteb_check.json"
+    path.write_text(json.dumps(record | provenance(), indent=1) + "\n", encoding="utf-8")
+    for name, row in scores.items():
+        print(f"{name:22}", "  ".join(f"{program} {score:.8f}" for program, score in row.items()), f"{differences[name]:.1e}")
+    far = {name for name, value in differences.items() if value > TOLERANCE["STS" if name in STS.values() else "retrieval"]}
+    if far:
+        raise SystemExit(f"these differ: {sorted(far)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""A page about models: tables and plots of what the evaluators measured, in one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+
+from .embeddings import Embeddings
+from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
+from .sts import STSSuiteEvaluator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .plots import Map
+
+
+class ModelReport(NamedTuple):
+    """What the report shows of one model.
+
+    ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
+    lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``log`` a training's history, if there is one.
+    """
+
+    name: str
+    sts: Mapping[str, float]
+    alignment: float
+    uniformity: float
+    cosines: Mapping[str, np.ndarray]
+    maps: Mapping[str, Map]
+    log: Sequence[Mapping[str, Any]] = ()
+
+
+def report_on(
+    model: SentenceTransformer,
+    name: str,
+    *,
+    suite: STSSuiteEvaluator,
+    geometry: AlignmentUniformityEvaluator,
+    density: CosineDensityEvaluator,
+    log: Sequence[Mapping[str, Any]] = (),
+    batch_size: int = 128,
+    show_progress_bar: bool = False,
+) -> ModelReport:
+    """Measure a model from one pass over the distinct sentences of three evaluators.
+
+    Args:
+        model: The model.
+        name: What the report calls it.
+        suite: All tasks of the table; STS-B must be one of them.
+        geometry: Alignment and uniformity.
+        density: Cosines by level; its sentences are those of the map.
+        log: A training's history, the ``log`` of its ``results.json``.
+        batch_size: Sentences an encoder call.
+        show_progress_bar: Whether ``encode`` shows its bar.
+    """
+    embeddings = Embeddings(
+        model,
+        [*suite.sentences, *geometry.sentences, *density.sentences],
+        batch_size=batch_size,
+        show_progress_bar=show_progress_bar,
+    )
+    sentences = list(dict.fromkeys(density.sentences))
+    of_geometry = geometry.compute(embeddings)
+    return ModelReport(
+        name=name,
+        sts=suite.compute(embeddings),
+        alignment=of_geometry["alignment"],
+        uniformity=of_geometry["uniformity"],
+        cosines=density.cosines(embeddings),
+        maps=frequency_maps(model, sentences, embeddings(sentences).cpu().numpy()),
+        log=log,
+    )
+
+
+def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
+    """Write ``index.html``, which needs no other file, the plots as PNG and the numbers as ``report.json``.
+
+    Args:
+        reports: A model each; the first is the baseline of the bars.
+        directory: Made if it is not there; files of an earlier report are replaced.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ModuleNotFoundError: Without matplotlib, which is an extra of this package.
+        ValueError: Without models, on two of one name, or on a score that is not finite.
+    """
+    _check(reports)
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    sections = []
+    for stem, title, caption, figure in _figures(reports):
+        png = _png(figure)
+        (folder / f"{stem}.png").write_bytes(png)
+        width = round(100 * figure.get_figwidth())
+        source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        title, caption = html.escape(title), html.escape(caption)
+        image = f'<img alt="{title}" width="{width}" src="{source}">'
+        sections.append(f'<section id="{stem}">\n<h2>{title}</h2>\n{image}\n<p>{caption}</p>\n</section>')
+    (folder / "report.json").write_text(json.dumps(_numbers(reports), indent=1) + "\n", encoding="utf-8")
+    page = folder / "index.html"
+    template = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    text = template.substitute(table=_table(reports), sections="\n".join(sections), versions=_versions())
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def embedding_map(vectors: np.ndarray, counts: np.ndarray) -> Map:
+    """Project vectors on their two leading singular directions, without centring them.
+
+    The origin stays where it is: vectors in a narrow cone lie far from it on one side, isotropic ones all around it.
+
+    Args:
+        vectors: (N, D).
+        counts: (N,), what colours each point.
+    """
+    from .plots import Map
+
+    vectors = np.asarray(vectors, dtype=np.float64)
+    _, axes = np.linalg.eigh(vectors.T @ vectors)  # ascending: the last two lead
+    points = vectors @ axes[:, :-3:-1]
+    return Map(points * np.where(points.sum(axis=0) < 0, -1, 1), np.asarray(counts, dtype=np.float64))
+
+
+def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddings: np.ndarray) -> dict[str, Map]:
+    """Map a model's words and sentences, coloured by how often tokens occur in these sentences: SLT-FAI's Figures 5 and 6.
+
+    Words are the rows of the input embeddings of the tokens that occur; a sentence has the geometric mean of its tokens'
+    counts. A model without input embeddings has no map of words.
+
+    Args:
+        model: Its tokenizer counts.
+        sentences: The sentences to count, N of them.
+        embeddings: (N, D), theirs. They are normalised here, as the cosine does.
+    """
+    tokenizer = model.tokenizer
+    rows = [tokenizer(sentence, add_special_tokens=False, verbose=False)["input_ids"] for sentence in sentences]
+    counts = Counter(token for row in rows for token in row)
+    per_sentence = np.array([np.exp(np.mean(np.log([counts[token] for token in row] or [1]))) for row in rows])
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    maps = {"sentences": embedding_map(embeddings / np.maximum(lengths, 1e-12), per_sentence)}
+    words = getattr(model.transformers_model, "get_input_embeddings", lambda: None)()
+    if words is not None:
+        table = words.weight.detach().float().cpu().numpy()
+        maps = {"words": embedding_map(table[list(counts)], np.array(list(counts.values())))} | maps
+    return maps
+
+
+def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure]]:
+    """Return file name, title, caption and figure of each plot."""
+    try:
+        from . import plots
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "matplotlib":
+            raise
+        raise ModuleNotFoundError(
+            'matplotlib is not installed: pip install "sbert-plugins[plot]" (or pip install matplotlib).'
+        ) from None
+    baseline = f" The dashed line is {reports[0].name}, the numbers are the distance to it." if len(reports) > 1 else ""
+    figures = [
+        (
+            "sts",
+            "Semantic textual similarity",
+            "Spearman correlation x 100 of cosine and gold score, over the pairs of all subsets of a task." + baseline,
+            plots.sts_bars({report.name: {_title(key): score for key, score in report.sts.items()} for report in reports}),
+        ),
+        (
+            "density",
+            "Cosine by level of gold similarity",
+            "STS-B test. The further apart the means and the narrower the hills, the better the cosine tells levels apart.",
+            plots.density_by_level(
+                {report.name: list(report.cosines.values()) for report in reports}, list(reports[0].cosines)
+            ),
+        ),
+        (
+            "alignment_uniformity",
+            "Alignment and uniformity",
+            "How far similar pairs of STS-B test are apart, and how evenly its sentences fill the sphere; lower is better on "
+            "both. Colour and brackets: Spearman x 100 on STS-B test.",
+            plots.alignment_uniformity(
+                {report.name: (report.uniformity, report.alignment, report.sts["STS-B"]) for report in reports}
+            ),
+        ),
+        (
+            "frequency",
+            "Words and sentences in the plane, by frequency",
+            "Projection of input embeddings and of normalised sentence embeddings on their two leading singular directions; "
+            "the cross is the origin. Colour: occurrences of the token in the sentences of STS-B test, for a sentence those "
+            "of its tokens on average. Frequent and rare in places of their own, or all on one side of the cross: the "
+            "anisotropy that encoders bring from pretraining.",
+            plots.embedding_maps({report.name: report.maps for report in reports}),
+        ),
+    ]
+    for place, report in enumerate(reports):
+        curves = plots.learning_curves(report.log)
+        if curves is not None:
+            title = f"Learning curves of {report.name}"
+            caption = "What the training logged by update, evaluations in orange."
+            figures.append((f"learning_{place}", title, caption, curves))
+    return figures
+
+
+def _png(figure: Figure) -> bytes:
+    empty = [axes.get_title("left") for axes in figure.axes if not axes.has_data() and not axes.texts]
+    if empty:
+        raise ValueError(f"a plot has nothing to show: {empty}.")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
+
+
+def _check(reports: Sequence[ModelReport]) -> None:
+    names = [report.name for report in reports]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"a report needs at least one model and each under a name of its own, got {names}.")
+    for report in reports:
+        scores = {**report.sts, "alignment": report.alignment, "uniformity": report.uniformity}
+        bad = [key for key, score in scores.items() if not np.isfinite(score)]
+        if bad:
+            raise ValueError(f"scores of {report.name} must be finite, got NaN or infinity for {', '.join(bad)}.")
+
+
+def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
+    return {
+        "models": {
+            report.name: {
+                "sts": dict(report.sts),
+                "alignment": report.alignment,
+                "uniformity": report.uniformity,
+                "levels": {
+                    level: {"pairs": len(row), "mean": float(row.mean()), "variance": float(row.var())}
+                    for level, row in report.cosines.items()
+                    if len(row)
+                },
+            }
+            for report in reports
+        },
+        "versions": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def _table(reports: Sequence[ModelReport]) -> str:
+    """Return the numbers as rows of HTML, the best of each column marked."""
+    columns = [{**report.sts, "alignment": report.alignment, "uniformity": report.uniformity} for report in reports]
+    rows = ["<tr><th></th>" + "".join(f"<th>{html.escape(report.name)}</th>" for report in reports) + "</tr>"]
+    for key in columns[0]:
+        digits, best_of = (3, min) if key in ("alignment", "uniformity") else (2, max)
+        values = [column[key] for column in columns]
+        marks = [' class="best"' if len(values) > 1 and value == best_of(values) else "" for value in values]
+        cells = "".join(f"<td{mark}>{value:.{digits}f}</td>" for mark, value in zip(marks, values, strict=True))
+        rows.append(f"<tr><th>{html.escape(_title(key))}</th>{cells}</tr>")
+    return "\n".join(rows)
+
+
+def _title(key: str) -> str:
+    return "average" if key.startswith("avg") else key
+
+
+_PACKAGES = ("sbert-plugins", "sentence-transformers", "transformers", "torch")
+
+
+def _versions() -> str:
+    return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)

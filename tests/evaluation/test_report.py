@@ -1,0 +1,197 @@
+import base64
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from encoders import project_text
+from matplotlib.figure import Figure
+from PIL import Image
+
+from sbert_plugins.evaluation import (
+    TASKS,
+    AlignmentUniformityEvaluator,
+    CosineDensityEvaluator,
+    STSSuiteEvaluator,
+    report,
+)
+from sbert_plugins.evaluation.plots import Map
+
+LEVELS = ("0 to 1", "1 to 2", "2 to 3", "3 to 4", "4 to 5")
+
+
+def model_report(name, average=60.0, **changes):
+    rng = np.random.default_rng(len(name))
+    values = {
+        "name": name,
+        "sts": {task: average + i for i, task in enumerate((*TASKS, "avg7"))},
+        "alignment": 0.2 + average / 1000,
+        "uniformity": -average / 20,
+        "cosines": {level: rng.normal(0.15 * i, 0.1, 40) for i, level in enumerate(LEVELS)},
+        "maps": {kind: Map(rng.normal(size=(30, 2)), rng.integers(1, 50, 30)) for kind in ("words", "sentences")},
+    }
+    return report.ModelReport(**(values | changes))
+
+
+class Page(HTMLParser):
+    """What a page loads from elsewhere, and its images."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.sources, self.tags = [], []
+        self.feed(text)
+        assert not re.search(r"url\(|@import|https?://", re.sub(r'src="data:[^"]*"', "", text))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.sources += [value for key, value in attributes if key in ("src", "href")]
+
+
+class CountingEncoder:
+    """Wraps a model and keeps what it was asked to encode."""
+
+    def __init__(self, model):
+        self.model = model
+        self.calls = []
+
+    def encode(self, sentences, **keywords):
+        self.calls.append(list(sentences))
+        return self.model.encode(sentences, **keywords)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+
+class TestReportOn:
+    @pytest.fixture
+    def evaluators(self, tmp_path):
+        (tmp_path / "sts").mkdir()
+        text = project_text()
+        for place, stem in enumerate(("stsb_test", "sts12")):
+            rows = [f"x\t{i % 6}\t{text[i]}\t{text[30 + 20 * place + i]}\n" for i in range(18)]
+            (tmp_path / "sts" / f"{stem}.tsv").write_text("".join(rows), encoding="utf-8")
+        return {
+            "suite": STSSuiteEvaluator(tmp_path, tasks=["STS12", "STS-B"]),
+            "geometry": AlignmentUniformityEvaluator(tmp_path, split="test"),
+            "density": CosineDensityEvaluator(tmp_path, split="test"),
+        }
+
+    def test_is_what_the_evaluators_say(self, tiny_encoder, evaluators):
+        model = tiny_encoder()
+        measured = report.report_on(model, "tiny", **evaluators)
+        assert measured.sts == pytest.approx(evaluators["suite"](model))
+        geometry = evaluators["geometry"](model)
+        assert measured.alignment == pytest.approx(geometry["stsb_test_alignment"])
+        assert measured.uniformity == pytest.approx(geometry["stsb_test_uniformity"])
+        density = evaluators["density"](model)
+        for level, row in measured.cosines.items():
+            assert row.mean() == pytest.approx(density[f"stsb_test_cosine_mean_{level}"], abs=1e-6)
+
+    def test_encodes_each_sentence_once(self, tiny_encoder, evaluators):
+        encoder = CountingEncoder(tiny_encoder())
+        measured = report.report_on(encoder, "tiny", **evaluators)
+        (sentences,) = encoder.calls
+        assert len(sentences) == len(set(sentences))
+        distinct = len(set(evaluators["density"].sentences))
+        assert len(measured.maps["sentences"].points) == distinct < len(sentences)
+
+
+class TestPage:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        log = [{"loss": 3.0 / step, "step": step} for step in (1, 2, 3)]
+        report.write_report([model_report("raw"), model_report("trained & <kept>", 70.0, log=log)], tmp_path / "page")
+        return tmp_path / "page"
+
+    def test_files(self, folder):
+        stems = ["sts", "density", "alignment_uniformity", "frequency", "learning_1"]
+        assert sorted(path.name for path in folder.iterdir()) == sorted(
+            ["index.html", "report.json", *(f"{stem}.png" for stem in stems)]
+        )
+
+    def test_is_self_contained(self, folder):
+        page = Page((folder / "index.html").read_text(encoding="utf-8"))
+        assert len(page.sources) == page.tags.count("img") == 5
+        assert not {"script", "link", "iframe"} & set(page.tags)
+
+    def test_each_plot_holds_data(self, folder):
+        page = Page((folder / "index.html").read_text(encoding="utf-8"))
+        for source in page.sources:
+            image = Image.open(io.BytesIO(base64.b64decode(source.removeprefix("data:image/png;base64,"))))
+            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+            assert image.width > 400
+            assert (pixels != 255).any(axis=1).mean() > 0.01  # ink, not an empty frame
+            assert len(np.unique(pixels, axis=0)) > 20
+
+    def test_table(self, folder):
+        text = (folder / "index.html").read_text(encoding="utf-8")
+        assert "<th>trained &amp; &lt;kept&gt;</th>" in text
+        assert '<tr><th>STS12</th><td>60.00</td><td class="best">70.00</td></tr>' in text
+        assert '<tr><th>alignment</th><td class="best">0.260</td><td>0.270</td></tr>' in text
+
+    def test_numbers(self, folder):
+        numbers = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        raw = numbers["models"]["raw"]
+        assert raw["sts"]["STS12"] == 60.0
+        assert raw["uniformity"] == -3.0
+        assert raw["levels"]["4 to 5"]["pairs"] == 40
+        assert raw["levels"]["4 to 5"]["mean"] == pytest.approx(0.6, abs=0.06)
+
+    def test_one_model(self, tmp_path):
+        page = report.write_report([model_report("one")], tmp_path)
+        assert page == tmp_path / "index.html"
+        assert "dashed" not in page.read_text(encoding="utf-8")
+
+
+class TestBadInput:
+    def test_names(self, tmp_path):
+        for reports in ([], [model_report("a"), model_report("a")]):
+            with pytest.raises(ValueError, match="at least one model and each under a name of its own"):
+                report.write_report(reports, tmp_path)
+
+    def test_scores(self, tmp_path):
+        with pytest.raises(ValueError, match="scores of a must be finite, got NaN or infinity for uniformity"):
+            report.write_report([model_report("a", uniformity=float("nan"))], tmp_path)
+
+    def test_an_empty_plot(self):
+        figure = Figure()
+        figure.subplots().set_title("nothing", loc="left")
+        with pytest.raises(ValueError, match=r"a plot has nothing to show: \['nothing'\]"):
+            report._png(figure)
+
+    def test_without_matplotlib(self, tmp_path, monkeypatch):
+        for name in [name for name in sys.modules if name.startswith(("matplotlib", "sbert_plugins.evaluation.plots"))]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr("sbert_plugins.evaluation.plots", raising=False)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        with pytest.raises(ModuleNotFoundError, match=r'matplotlib is not installed: pip install "sbert-plugins\[plot\]"'):
+            report.write_report([model_report("a")], tmp_path)
+
+
+class TestMaps:
+    def test_a_cone_lies_on_one_side(self):
+        rng = np.random.default_rng(0)
+        cone = rng.normal(size=(200, 16)) + 5 * np.eye(16)[3]
+        points, counts = report.embedding_map(cone, np.arange(200))
+        assert (points[:, 0] > 0).all()
+        np.testing.assert_array_equal(counts, np.arange(200))
+        values = np.linalg.svd(cone, compute_uv=False)
+        np.testing.assert_allclose(np.linalg.norm(points, axis=0), values[:2])
+
+    def test_counts_of_words_and_sentences(self, tiny_encoder):
+        model = tiny_encoder()
+        sentences = ["a a b", "a b", "c"]
+        ids = [model.tokenizer(letter, add_special_tokens=False)["input_ids"] for letter in "abc"]
+        assert all(len(row) == 1 for row in ids)
+        maps = report.frequency_maps(model, sentences, np.eye(3, 8))
+        np.testing.assert_array_equal(maps["words"].counts, [3, 2, 1])
+        np.testing.assert_allclose(maps["sentences"].counts, [18 ** (1 / 3), 6**0.5, 1])
+        assert maps["words"].points.shape == (3, 2)
+
+    def test_a_model_without_input_embeddings(self, tiny_encoder):
+        model = tiny_encoder()
+        model[0].model.get_input_embeddings = lambda: None
+        assert list(report.frequency_maps(model, ["a", "b"], np.eye(2, 8))) == ["sentences"]
