@@ -35,17 +35,23 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from tqdm import tqdm
 from transformers import set_seed
 
-from sbert_plugins import data, evaluation, functional, losses, recipes, training
+from sbert_plugins import data, evaluation, losses, recipes, training
 
 RESULTS = Path(__file__).parent / "results" / "quality"
 SWEEPS = {
     "arccse-margin": [f"arccse:margin_degrees={degrees}" for degrees in (0, 5, 10, 15, 20)],
     "arccse-temperature": [f"arccse:temperature={value}" for value in (0.03, 0.04, 0.05, 0.06, 0.07)],
     "arccse-triplet": [f"arccse:triplet_margin={margin}" for margin in (0, 0.1, 0.2)],
-    "paser-top-k": [f"paser:top_k={count}" for count in (1, 2, 3)],
+    "denosent-noise": [f"denosent:noise_dropout={value}" for value in (0.7, 0.75, 0.8, 0.825, 0.85, 0.9)],
+    "denosent-terms": ["denosent", "denosent:denoising_weight=0", "denosent:contrastive_weight=0"],
     "paser-decoder": [f"paser:decoder_layers={layers}" for layers in (1, 2, 4, 6, 8)],
-    "pt-bert-momentum": [f"pt-bert:momentum={momentum}" for momentum in (0.885, 0.99, 0.995, 0.999)],
     "paser-signed": ["paser:signed=false", "paser:signed=true"],
+    "paser-top-k": [f"paser:top_k={count}" for count in (1, 2, 3)],
+    "pt-bert-attend": ["pt-bert", "pt-bert:attend_to=pooled", "pt-bert:num_pseudo_tokens=0"],
+    "pt-bert-momentum": [f"pt-bert:momentum={momentum}" for momentum in (0.885, 0.99, 0.995, 0.999)],
+    "pt-bert-tokens": [f"pt-bert:num_pseudo_tokens={count}" for count in (64, 128, 256)],
+    "slt-fai-rare": [f"slt-fai:low_frequency_by={by}" for by in ("mass", "types")],
+    "slt-fai-share": [f"slt-fai:low_frequency_share={share}" for share in (0.3, 0.4, 0.5, 0.6, 0.7)],
 }
 
 
@@ -89,16 +95,47 @@ def simcse(model: SentenceTransformer, *, temperature: float = 0.05) -> Any:
     return host.MultipleNegativesRankingLoss(model, scale=1 / temperature)
 
 
+def slt_fai(model: SentenceTransformer, *, backbone: str = "simcse", **keywords: Any) -> Any:
+    return recipes.slt_fai_loss(model, backbone=backbone, **keywords)
+
+
+def denosent_with_arccon(model: SentenceTransformer) -> Any:
+    """ArcCSE's angular margin in the place of DenoSent's contrastive term, on the same two passes."""
+    denoising = losses.DenoSentLoss(model, contrastive_weight=0)
+    return losses.WeightedSumLoss(model, {"arccse": (losses.ArcCSELoss(model), 1.0), "denosent": (denoising, 1.0)})
+
+
+def slt_fai_round(build: Callable[..., Any]) -> Callable[..., Any]:
+    def built(model: SentenceTransformer) -> Any:
+        frequencies = data.TokenFrequencies.bookcorpus()
+        return losses.SLTFAILoss(model, build(model), frequencies=frequencies)
+
+    return built
+
+
+def arccse_and_pt_bert(model: SentenceTransformer) -> Any:
+    return losses.WeightedSumLoss(
+        model, {"arccse": (losses.ArcCSELoss(model), 0.5), "pt-bert": (losses.PTBERTLoss(model), 0.5)}
+    )
+
+
 METHODS = {
     "raw": Method(None, anchors),
     "whitening": Method(None, anchors),
     "simcse": Method(simcse, pairs),
     "tsdae": Method(host.DenoisingAutoEncoderLoss, noisy),
     "ct": Method(host.ContrastiveTensionLossInBatchNegatives, anchors),
+    "consert": Method(losses.ConSERTLoss, anchors),
     "arccse": Method(losses.ArcCSELoss, anchors),
     "arccse-sam": Method(losses.ArcCSELoss, anchors, {"sam_rho": 0.05}),
+    "denosent": Method(losses.DenoSentLoss, anchors),
     "paser": Method(losses.PaSeRLoss, phrases, {"loss_learning_rate": 1e-3}),
     "pt-bert": Method(losses.PTBERTLoss, anchors),
+    "slt-fai": Method(slt_fai, anchors),
+    "arccon + denoising": Method(denosent_with_arccon, anchors),
+    "arccse + pt-bert": Method(arccse_and_pt_bert, anchors),
+    "slt-fai round arccse": Method(slt_fai_round(losses.ArcCSELoss), anchors),
+    "slt-fai round denosent": Method(slt_fai_round(losses.DenoSentLoss), anchors),
     "cosent (supervised)": Method(host.CoSENTLoss, scored),
 }
 COLUMN_KEYWORDS = ("top_k",)
@@ -151,7 +188,7 @@ def main() -> None:
         else:
             log.unlink()
             record = json.loads(result_path(method, seed, options).read_text())
-            tests = "" if options.dev_only else f", seven tasks {record['sts']['avg7']:.2f}"
+            tests = "" if options.dev_only else f", seven tasks {record['scores']['avg7']:.2f}"
             tqdm.write(f"{method}, seed {seed}: dev {record['dev']:.2f}{tests}, {record['seconds']:.0f} s")
     sys.exit(bool(failed))
 
@@ -201,21 +238,27 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
         rows = method.columns(sentences, model, seed, **column_keywords)
         curve = train(model, method.loss(model, **loss_keywords), rows, dev, seed, options, **method.settings)
     seconds = time.perf_counter() - start
+    evaluators = [
+        EmbeddingSimilarityEvaluator(*dev, name="dev", main_similarity="cosine", write_csv=False),
+        evaluation.AlignmentUniformityEvaluator(name="geometry", write_csv=False),
+    ]
+    if not options.dev_only:
+        # PT-BERT's paper gives no gold thresholds for its subset; these are those of the real runs.
+        evaluators += [evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", write_csv=False)]
+        evaluators += [evaluation.STSSuiteEvaluator(write_csv=False)]
     with torch.autocast(model.device.type, torch.bfloat16, enabled=options.bf16):
-        record = {
-            "method": name,
-            "seed": seed,
-            "settings": {
-                key: value for key, value in vars(options).items() if key not in ("cell", "methods", "sweep", "seeds")
-            },
-            "own_settings": method.settings,
-            "dev": recipes.score(model, dev),
-            "geometry": geometry(model, dev),
-            **({} if options.dev_only else {"sts": evaluation.STSSuiteEvaluator()(model), "hard_length": hard_length(model)}),
-            "seconds": round(seconds, 1),
-            "curve": curve,
-            **provenance(),
-        }
+        scores = evaluation.OnePassEvaluator(evaluators)(model)
+    record = {
+        "method": name,
+        "seed": seed,
+        "settings": {key: value for key, value in vars(options).items() if key not in ("cell", "methods", "sweep", "seeds")},
+        "own_settings": method.settings,
+        "dev": 100 * scores.pop("dev_spearman_cosine"),
+        "scores": {key: value for key, value in scores.items() if not key.startswith(("dev_", "sequential"))},
+        "seconds": round(seconds, 1),
+        "curve": curve,
+        **provenance(),
+    }
     path = result_path(name, seed, options)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".tmp")
@@ -323,24 +366,6 @@ def whiten(model: SentenceTransformer, sentences: list[str]) -> None:
         dense.linear.weight.copy_(torch.from_numpy(kernel.T))
         dense.linear.bias.copy_(torch.from_numpy(-mean @ kernel))
     model.append(dense)
-
-
-def hard_length(model: SentenceTransformer) -> dict[str, float]:
-    """Score the pairs whose length misleads, with the thresholds of ``real_run.py``: PT-BERT's paper gives none."""
-    return evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", name="", write_csv=False)(model)
-
-
-def geometry(model: SentenceTransformer, dev: evaluation.ScoredPairs) -> dict[str, float]:
-    """Alignment of STS-B dev pairs with a score above 4, uniformity of its distinct sentences."""
-    distinct = sorted({*dev.sentences1, *dev.sentences2})
-    place = {sentence: i for i, sentence in enumerate(distinct)}
-    vectors = model.encode(distinct, batch_size=128, convert_to_tensor=True, show_progress_bar=False).float()
-    close = [(place[a], place[b]) for a, b, score in zip(*dev, strict=True) if score > 4]
-    first, second = torch.tensor(close).T
-    return {
-        "alignment": functional.alignment(vectors[first], vectors[second]).item(),
-        "uniformity": functional.uniformity(vectors).item(),
-    }
 
 
 if __name__ == "__main__":
