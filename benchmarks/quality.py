@@ -360,7 +360,7 @@ def whiten(model: SentenceTransformer, sentences: list[str]) -> None:
     vectors = model.encode(sentences, batch_size=128, show_progress_bar=False)
     mean = vectors.mean(axis=0)
     values, directions = np.linalg.eigh(np.cov(vectors - mean, rowvar=False))
-    kernel = directions / np.sqrt(values)
+    kernel = directions / np.sqrt(np.maximum(values, 1e-9 * values[-1]))  # fewer sentences than dimensions leave zeros
     dense = Dense(len(mean), len(mean), activation_function=torch.nn.Identity())
     with torch.no_grad():
         dense.linear.weight.copy_(torch.from_numpy(kernel.T))

@@ -42,23 +42,26 @@ def demo() -> str:
 
 def real_runs() -> str:
     text = (
-        "MiniLM continued with masked language modelling, mean pooling, trained on the first 20,000 sentences of a "
-        "Wikipedia sample (or as many as the command says); STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
+        "MiniLM continued with masked language modelling, mean pooling, trained on the first sentences of a "
+        "Wikipedia sample; STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
         "part of each gain is recovered knowledge.\n\n"
     )
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
-    rows = [["before training", *(f"{records[0]['sts_before'][task]:.2f}" for task in TASKS), "", ""]]
+    rows = [["before training", *(f"{records[0]['sts_before'][task]:.2f}" for task in TASKS), "", "", ""]]
     notes = []
     for number, record in enumerate(sorted(records, key=lambda record: record["sts_after"]["avg7"]), start=1):
-        name = ", ".join([record["command"].split()[2], *map(str, record.get("loss_keywords", {}).values())])
+        name = " ".join(
+            [record["command"].split()[2], *(f"{key}={value}" for key, value in record.get("loss_keywords", {}).items())]
+        )
         optimizer = "AdamW with SAM" if record["settings"].get("sam_rho") else "AdamW"
         scores = [f"{record['sts_after'][task]:.2f}" for task in TASKS]
-        rows.append([f"{name}, {optimizer} [{number}]", *scores, str(record["steps"]), f"{record['seconds'] / 60:.0f}"])
+        counts = [record["text"].split()[-1], str(record["steps"]), f"{record['seconds'] / 60:.0f}"]
+        rows.append([f"{name}, {optimizer} [{number}]", *scores, *counts])
         notes.append(
             f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, commit {record['commit']}, "
             f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
         )
-    return text + _table(["", *TASKS[:-1], "average", "updates", "minutes"], rows) + "\n" + "\n".join(notes)
+    return text + _table(["", *TASKS[:-1], "average", "sentences", "updates", "minutes"], rows) + "\n" + "\n".join(notes)
 
 
 def sts_check() -> str:

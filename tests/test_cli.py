@@ -79,6 +79,16 @@ def test_paser_from_raw_text_to_its_reconstructions(text, encoder, tmp_path, cap
     assert "must be the output of a training" in capsys.readouterr().err
 
 
+def test_pt_bert_from_raw_text(text, encoder, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert cli.main(["train", "pt-bert", str(text), "--model", encoder, "--output", str(output), *QUICK]) == 0
+    printed = capsys.readouterr().out
+    assert "Training PT-BERT on 30 sentences" in printed
+    assert "contrastive" in printed
+    assert "queue_filled" in printed
+    assert (output / "model" / "modules.json").exists()
+
+
 def test_supervised_paser_from_triplets(encoder, tmp_path, capsys):
     rows = project_text()[:30]
     path = tmp_path / "triplets.tsv"
