@@ -43,8 +43,8 @@ def demo() -> str:
 def real_runs() -> str:
     text = (
         "MiniLM continued with masked language modelling, mean pooling, trained on the first 20,000 sentences of a "
-        "Wikipedia sample (or as many as the command says); STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
-        "part of each gain is recovered knowledge.\n\n"
+        "Wikipedia sample (or as many as the command says); STS-B dev selects the checkpoint. One seed. The encoder descends "
+        "from a supervised embedder: part of each gain is recovered knowledge.\n\n"
     )
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
     rows = [["before training", *(f"{records[0]['sts_before'][task]:.2f}" for task in TASKS), "", ""]]

@@ -28,7 +28,13 @@ def distributions(tmp_path_factory):
 def test_they_hold_the_package_and_its_text(distributions):
     wheel, sdist = distributions
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("py.typed", "data/resources/graded_pairs.tsv", "data/resources/sentences.txt", "losses/arccse.py"):
+    for name in (
+        "py.typed",
+        "data/resources/bookcorpus_counts.npz",
+        "data/resources/graded_pairs.tsv",
+        "data/resources/sentences.txt",
+        "losses/arccse.py",
+    ):
         assert f"sbert_plugins/{name}" in names
     assert not any(name.startswith(("tests", "benchmarks", "examples")) for name in names)
     assert any(name.endswith("LICENSE") for name in names)
