@@ -4,8 +4,8 @@
 
 trains ``encoders/minilm-mlm`` of the data directory (``SBERT_PLUGINS_DATA``) anew for each share, on the same Wikipedia
 sentences with the same seed; STS-B dev selects the checkpoint, and both curves of the figure are written down: STS-B test and
-the average of the seven tasks. After each share ``benchmarks/results/slt_fai_shares_*.json`` holds what there is; run again, the
-command goes on where it was stopped.
+the average of the seven tasks. After each share ``benchmarks/results/slt_fai_shares_*.json`` holds what there is; run again,
+the command goes on where it was stopped.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ def test_they_hold_the_package_and_its_text(distributions):
     names = zipfile.ZipFile(wheel).namelist()
     for name in (
         "py.typed",
+        "data/resources/bookcorpus_counts.npz",
         "data/resources/graded_pairs.tsv",
         "data/resources/sentences.txt",
         "evaluation/report.html",
