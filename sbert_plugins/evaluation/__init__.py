@@ -7,6 +7,7 @@ from .one_pass import EncodeOnce, OnePassEvaluator
 from .probes import TRANSFER_TASKS, TransferEvaluator
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
 from .sts import TASKS, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
+from .suite import offline_evaluators, offline_suite
 
 __all__ = [
     "TASKS",
@@ -24,6 +25,8 @@ __all__ = [
     "TransferEvaluator",
     "cranfield_retrieval",
     "load_sts",
+    "offline_evaluators",
+    "offline_suite",
     "quora_reranking",
     "quora_retrieval",
     "read_scored_pairs",
