@@ -9,6 +9,7 @@ from .probes import TRANSFER_TASKS, TransferEvaluator
 from .report import ModelReport, report_on, write_report
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
 from .sts import TASKS, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
+from .suite import offline_evaluators, offline_suite
 
 __all__ = [
     "TASKS",
@@ -29,6 +30,8 @@ __all__ = [
     "cranfield_retrieval",
     "evaluate_mteb",
     "load_sts",
+    "offline_evaluators",
+    "offline_suite",
     "quora_reranking",
     "quora_retrieval",
     "read_scored_pairs",

@@ -53,7 +53,7 @@ class EncodeOnce:
         batch_size: int = 32,
         show_progress_bar: bool | None = None,
         output_value: str | None = "sentence_embedding",
-        precision: str = "float32",
+        precision: str | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         **keywords: Any,
@@ -67,7 +67,7 @@ class EncodeOnce:
         how |= {name: value for name, value in keywords.items() if value is not None}
         normalize = how.pop("normalize_embeddings", False)
         sentences = [inputs] if isinstance(inputs, str) else list(inputs)
-        is_plain = output_value == "sentence_embedding" and precision == "float32" and not how.keys() - _KNOWN
+        is_plain = output_value == "sentence_embedding" and precision in (None, "float32") and not how.keys() - _KNOWN
         if not (sentences and is_plain and all(isinstance(sentence, str) for sentence in sentences)):
             how |= {"output_value": output_value, "precision": precision, "normalize_embeddings": normalize}
             return self.model.encode(inputs, **how, convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor)
@@ -175,7 +175,7 @@ class OnePassEvaluator(SequentialEvaluator):
                     f"{', '.join(type(evaluator).__name__ for evaluator in self.evaluators)}."
                 )
             results |= metrics
-            scores.append(metrics[evaluator.primary_metric or next(iter(metrics))])
+            scores.append(metrics.get(evaluator.primary_metric, next(iter(metrics.values()))))
         return results | {"sequential_score": self.main_score_function(scores)}
 
     def _columns(self) -> Iterable[tuple[str, Sequence[str]]]:

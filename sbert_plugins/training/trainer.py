@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
       momentum copy): whether those use dropout is for the loss to say.
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms.
+    - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
 
     Args:
         *args: As in sentence-transformers.
@@ -226,6 +229,30 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if not self._is_replaying():
             super().track_loss_components(loss)
 
+    # --- Evaluation --------------------------------------------------------------------------------------------------------
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate as the host does, and warn where a test set chooses the checkpoint."""
+        metrics = super().evaluate(*args, **kwargs)
+        chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
+        measured = self.model.model_card_data.eval_results_dict
+        test_sets = dict.fromkeys(
+            name
+            for evaluator in _flat(self.evaluator)
+            for name in getattr(evaluator, "test_sets", ())
+            if chosen_by == "sequential_score" or chosen_by in measured.get(evaluator, ())
+        )
+        if test_sets:
+            warnings.warn(
+                f"metric_for_best_model={chosen_by!r} is measured on test sets ({', '.join(test_sets)}): they choose the "
+                "checkpoint, and their scores no longer say how it does on unseen data. Choose by a development set, such "
+                'as EmbeddingSimilarityEvaluator(*sbert_plugins.evaluation.load_sts("STS-B dev")).',
+                stacklevel=2,
+            )
+        return metrics
+
+    # --- Gradients and logs ------------------------------------------------------------------------------------------------
+
     def _joint(self, model: nn.Module) -> nn.ModuleList:
         return nn.ModuleList([model, *named_losses(self.loss).values()])
 
@@ -247,3 +274,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._diagnostics[kind] = {}
             logs = {**logs, **means}
         super().log(logs, *args, **kwargs)
+
+
+def _flat(evaluator: Any) -> Iterator[Any]:
+    """Yield the evaluators inside an evaluator that runs several, or itself."""
+    members = getattr(evaluator, "evaluators", None)
+    if members is None:
+        yield evaluator
+    else:
+        for member in members:
+            yield from _flat(member)

@@ -1,6 +1,7 @@
 import inspect
 import json
 import shutil
+import warnings
 
 import pytest
 import runs
@@ -15,6 +16,7 @@ from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 from torch import nn
 
 from sbert_plugins import losses, training
+from sbert_plugins.evaluation import OnePassEvaluator
 from sbert_plugins.training.checkpoints import COMPLETE_FILE, STATE_FILE, why_incomplete
 
 
@@ -218,6 +220,42 @@ def test_a_lost_best_loss_state_does_not_lose_the_training(model, tmp_path, capl
     with caplog.at_level("ERROR"):
         trainer.train()
     assert "the loss's own weights are the last ones" in caplog.text
+
+
+class TestChoiceByTestSet:
+    class Scored(BaseEvaluator):
+        def __init__(self, metric, test_sets):
+            super().__init__()
+            self.primary_metric = metric
+            self.test_sets = test_sets
+
+        def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+            metrics = {self.primary_metric: 0.5}
+            self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+            return metrics
+
+    def evaluate(self, model, folder, metric, nested=False):
+        evaluators = [self.Scored("dev", ()), self.Scored("avg7", ("STS12", "STS-B"))]
+        trainer = trainer_of(
+            model,
+            losses.ArcCSELoss(model),
+            folder,
+            evaluator=OnePassEvaluator(evaluators) if nested else evaluators,
+            metric_for_best_model=metric,
+        )
+        return trainer.evaluate()
+
+    @pytest.mark.parametrize("nested", [False, True])
+    @pytest.mark.parametrize("metric", ["avg7", "eval_avg7", "eval_sequential_score"])
+    def test_warns(self, model, tmp_path, metric, nested):
+        with pytest.warns(UserWarning, match=r"is measured on test sets \(STS12, STS-B\): they choose the checkpoint"):
+            assert self.evaluate(model, tmp_path, metric, nested)["eval_avg7"] == 0.5
+
+    @pytest.mark.parametrize("metric", ["eval_dev", "eval_loss", None])
+    def test_a_development_set_does_not(self, model, tmp_path, metric):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="metric_for_best_model")
+            self.evaluate(model, tmp_path, metric)
 
 
 class TestResume:

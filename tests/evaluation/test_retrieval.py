@@ -1,0 +1,143 @@
+import gzip
+
+import pytest
+import torch
+from encoders import project_text
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator, RerankingEvaluator
+
+from sbert_plugins.evaluation import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
+
+
+def toy(count=12):
+    """Queries, a corpus of distinct texts without them, and two answers to each query."""
+    text = project_text()
+    queries = {f"q{i}": text[i] for i in range(count)}
+    corpus = {f"d{i:03}": text[100 + i] for i in range(60)}
+    for i in range(count):  # answers share words with the query, some more than others
+        corpus[f"d{i:03}"] = text[i] + " and so on" * (1 + i % 4)
+    relevant = {f"q{i}": {f"d{i:03}", f"d{i + 20:03}"} for i in range(count)}
+    return queries, corpus, relevant
+
+
+class TestRetrieval:
+    def test_the_hosts_numbers_on_distinct_texts(self, tiny_encoder):
+        queries, corpus, relevant = toy()
+        model = tiny_encoder(pooling="mean")
+        host = InformationRetrievalEvaluator(queries, corpus, relevant, write_csv=False)(model)
+        assert RetrievalEvaluator(queries, corpus, relevant)(model) == pytest.approx(host)
+
+    def test_a_text_ranks_once(self, tiny_encoder):
+        """Copies of answers and of other documents change no number, whichever copy the judgements name."""
+        queries, corpus, relevant = toy()
+        model = tiny_encoder(pooling="mean")
+        expected = RetrievalEvaluator(queries, corpus, relevant)(model)
+        copies = corpus | {f"x{name}": text for name, text in corpus.items()}
+        named = {query: {min(names), f"x{max(names)}"} for query, names in relevant.items()}
+        assert RetrievalEvaluator(queries, copies, named)(model) == pytest.approx(expected)
+
+    def test_the_querys_own_text_is_no_answer(self, tiny_encoder):
+        queries, corpus, relevant = toy()
+        one, answers = {"q0": queries["q0"]}, {"q0": relevant["q0"]}
+        model = tiny_encoder(pooling="mean")
+        without = RetrievalEvaluator(one, corpus, answers)(model)
+        corpus["own"] = queries["q0"]
+        assert RetrievalEvaluator(one, corpus, answers)(model) == pytest.approx(without)
+        host = InformationRetrievalEvaluator(one, corpus, answers, write_csv=False)(model)
+        assert host["cosine_mrr@10"] < without["cosine_mrr@10"]  # there it takes the first rank
+
+    def test_a_query_whose_only_answer_is_itself_is_left_out(self):
+        queries, corpus, relevant = toy()
+        corpus["same"] = queries["q0"]
+        evaluator = RetrievalEvaluator(queries, corpus, relevant | {"q0": {"same"}})
+        assert "q0" not in evaluator.queries_ids
+        assert len(evaluator.queries_ids) == 11
+
+    def test_equal_scores_rank_by_id(self, tiny_encoder):
+        """Documents that differ by white space only are one vector, and the order of the corpus is nothing."""
+        model = tiny_encoder()
+        assert (model.encode(["one cat"]) == model.encode(["one  cat"])).all()
+        for corpus in ({"b": "one cat", "a": "one  cat"}, {"a": "one  cat", "b": "one cat"}):
+            metrics = RetrievalEvaluator({"q": "a dog"}, corpus, {"q": {"b"}})(model)
+            assert metrics["cosine_mrr@10"] == 0.5
+
+
+class TestReranking:
+    def test_the_hosts_numbers_without_ties(self, tiny_encoder):
+        queries, corpus, relevant = toy()
+        candidates = {query: {*relevant[query], *(f"d{40 + i:03}" for i in range(15))} for query in queries}
+        model = tiny_encoder(pooling="mean")
+        samples = [
+            {
+                "query": text,
+                "positive": [corpus[name] for name in sorted(relevant[query])],
+                "negative": [corpus[name] for name in sorted(candidates[query] - relevant[query])],
+            }
+            for query, text in queries.items()
+        ]
+        host = RerankingEvaluator(samples, write_csv=False)(model)
+        ours = RetrievalEvaluator(queries, corpus, relevant, candidates=candidates)(model)
+        assert ours["cosine_map@17"] == pytest.approx(host["map"])
+        assert ours["cosine_mrr@10"] == pytest.approx(host["mrr@10"])
+        assert ours["cosine_ndcg@10"] == pytest.approx(host["ndcg@10"])
+
+    def test_only_candidates_are_ranked(self, tiny_encoder):
+        queries, corpus, relevant = toy()
+        evaluator = RetrievalEvaluator(queries, corpus, relevant, candidates=relevant)
+        assert evaluator(tiny_encoder())["cosine_map@2"] == 1.0
+        assert evaluator.description == "Reranking"
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"relevant_docs": {"q99": {"d000"}}}, "relevant_docs names the query 'q99', which is not in queries"),
+            ({"relevant_docs": {"q1": {"x"}}}, r"relevant_docs\['q1'\] names the document 'x', which is not in corpus"),
+            ({"candidates": {"q1": {"x"}}}, r"candidates\['q1'\] names the document 'x'"),
+            ({"candidates": {"q1": {"d001"}}}, "candidates must have every query with judgements, 'q0' is missing"),
+            ({"relevant_docs": {}}, "no query has a relevant document"),
+        ],
+    )
+    def test_ids(self, changes, message):
+        queries, corpus, relevant = toy()
+        with pytest.raises(ValueError, match=message):
+            RetrievalEvaluator(**({"queries": queries, "corpus": corpus, "relevant_docs": relevant} | changes))
+
+    def test_a_diverged_model(self, tiny_encoder):
+        model = tiny_encoder()
+        with torch.no_grad():
+            model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
+        with pytest.raises(ValueError, match="embeddings must be finite, got NaN or infinity for 12 of 12"):
+            RetrievalEvaluator(*toy())(model)
+
+    def test_files(self, tmp_path):
+        folder = tmp_path / "rerank" / "quora_dup"
+        folder.mkdir(parents=True)
+        (folder / "dev_corpus.tsv.gz").write_bytes(gzip.compress(b"1\ta\n2\tb\n"))
+        (folder / "dev_queries.tsv").write_text("1\ta\n", encoding="utf-8")
+        with pytest.raises(FileNotFoundError, match="dev_qrels.tsv does not exist"):
+            quora_retrieval(tmp_path)
+        (folder / "dev_qrels.tsv").write_text("1\t3\t1\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="dev_qrels.tsv, line 1: no query '1' or no document '3' in the files beside it"):
+            quora_retrieval(tmp_path)
+        (folder / "dev_qrels.tsv").write_text("1\t2\tyes\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="dev_qrels.tsv, line 1: gain must be a whole number from 0, got 'yes'"):
+            quora_retrieval(tmp_path)
+        with pytest.raises(ValueError, match="split must be 'dev' or 'test', got 'train'"):
+            quora_retrieval(tmp_path, split="train")
+
+
+class TestRealData:
+    def test_sizes(self, data_dir):
+        assert quora_retrieval(data_dir).get_config_dict() == {"queries": 1000, "documents": 7313, "similarity": "cosine"}
+        assert quora_retrieval(data_dir, split="dev").test_sets == ()
+        assert cranfield_retrieval(data_dir).test_sets == ("Cranfield",)
+        assert len(cranfield_retrieval(data_dir).queries) == 225
+
+    def test_candidates_of_a_question(self, data_dir):
+        evaluator = quora_reranking(data_dir)
+        for query in evaluator.queries_ids:
+            assert evaluator.relevant_docs[query] <= evaluator.candidates[query]
+            assert len(evaluator.candidates[query]) == 20
+        again = quora_reranking(data_dir)
+        assert again.candidates == evaluator.candidates
