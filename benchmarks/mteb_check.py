@@ -3,8 +3,8 @@
     python benchmarks/mteb_check.py
 
 Writes ``benchmarks/results/mteb_check.json`` for all-MiniLM-L6-v2 and fails where two differ: by more than 1e-6 on STS, and
-by more than 1e-5 on retrieval, whose scores mteb rounds to five digits. The retrieval, Cranfield's abstracts, has each text
-once: with one text under two ids the rank of the two is a matter of float noise.
+by more than 1e-5 on retrieval, whose scores mteb rounds to five digits. The retrieval is Cranfield's abstracts, cut to 64
+tokens, each text once: with one text under two ids the rank of the two is a matter of float noise.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from provenance import provenance
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, InformationRetrievalEvaluator
 
 from sbert_plugins import evaluation, recipes
@@ -26,9 +27,7 @@ RETRIEVAL = ("map@100", "mrr@10", "ndcg@10")
 
 def main() -> None:
     model = recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu")
-    with tempfile.TemporaryDirectory() as cache:
-        result = evaluation.evaluate_mteb(model, [*STS, "LocalCranfield"], cache=cache)
-    of_mteb = {task.task_name: task.scores["test"][0] for task in result}
+    of_mteb = _mteb(model, list(STS))
     scores = {}
     for task, ours in STS.items():
         host = EmbeddingSimilarityEvaluator(*evaluation.load_sts(ours), batch_size=32, write_csv=False)(model)
@@ -38,6 +37,8 @@ def main() -> None:
             "sentence-transformers": float(host["spearman_cosine"]),
             "sbert-plugins": suite[ours.split()[0]] / 100,
         }
+    model.max_seq_length = 64  # the programs are compared, not the model: a fifth of the time
+    of_mteb |= _mteb(model, ["LocalCranfield"])
     evaluator = evaluation.cranfield_retrieval(batch_size=32, write_csv=False)
     ours = evaluator(model)
     texts = [dict(zip(ids, texts, strict=True)) for ids, texts in (
@@ -62,6 +63,12 @@ def main() -> None:
     far = {name for name, value in differences.items() if value > TOLERANCE["STS" if name in STS.values() else "retrieval"]}
     if far:
         raise SystemExit(f"these differ: {sorted(far)}")
+
+
+def _mteb(model: SentenceTransformer, tasks: list[str]) -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as cache:
+        result = evaluation.evaluate_mteb(model, tasks, cache=cache)
+    return {task.task_name: task.scores["test"][0] for task in result}
 
 
 if __name__ == "__main__":

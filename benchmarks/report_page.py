@@ -16,7 +16,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from html import unescape
 from pathlib import Path
 
@@ -49,14 +48,11 @@ def main() -> None:
         recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu").save_pretrained(str(published))
         trunk = Path(os.environ["SBERT_PLUGINS_DATA"]) / "encoders" / "minilm-mlm"
         folder = Path(options.output or Path(scratch) / "page")
-        start = time.perf_counter()
         if cli.main(["evaluate", str(trunk), str(published), *options.models, "--report", str(folder)]):
             raise SystemExit("the evaluation failed.")
-        seconds = time.perf_counter() - start
         seen, image = render(folder / "index.html", Path(scratch))
         record = {
             "command": " ".join(["python benchmarks/report_page.py", *map(os.path.relpath, options.models)]),
-            "seconds": round(seconds),
             **json.loads((folder / "report.json").read_text(encoding="utf-8")),
             "page_bytes": (folder / "index.html").stat().st_size,
             "plots": seen,

@@ -335,20 +335,30 @@ def _mteb_run(options: argparse.Namespace) -> None:
     from sbert_plugins import evaluation
 
     model = SentenceTransformer(options.model, revision=options.revision)
-    path, commit = Path(options.model), None
-    if not path.exists():  # from the Hub, just loaded: the commit says what the weights are
-        commit = getattr(getattr(model.transformers_model, "config", None), "_commit_hash", None)
+    path = Path(options.model)
     result = evaluation.evaluate_mteb(
         model,
         options.tasks,
         name=options.name or (f"local/{'-'.join(path.resolve().parts[-2:])}" if path.exists() else options.model),
-        revision=options.revision or commit,
+        revision=options.revision if path.exists() else _commit(options.model, options.revision),
         cache=options.cache,
         data_dir=options.data_dir,
         batch_size=options.batch_size,
     )
     print(f"{result.model_name}, revision {result.model_revision}")
     _print_table([("task", "main score x 100"), *((task.task_name, f"{100 * task.get_score():.2f}") for task in result)])
+
+
+def _commit(name: str, revision: str | None) -> str | None:
+    """Return the commit of a Hub model that has just been loaded: its files lie in a folder of that name."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for file in ("modules.json", "config.json"):
+        cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+        found = try_to_load_from_cache(name, file, cache_dir=cache, revision=revision or "main")
+        if isinstance(found, str):
+            return Path(found).parent.name
+    return revision
 
 
 def _mteb_submit(options: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from sentence_transformers import SentenceTransformer
 
-from .sts import DATA_VARIABLE
+from .tables import DATA_VARIABLE
 
 if TYPE_CHECKING:
     from mteb import ResultCache
@@ -97,7 +97,8 @@ def evaluate_mteb(
 
     Raises:
         ModuleNotFoundError: Without mteb, which is an extra of this package.
-        ValueError: On a name that is no set, benchmark or task, or a model name without an organization.
+        ValueError: On a name that is no set, benchmark or task, a model name without an organization, or embeddings that
+            are not finite.
         FileNotFoundError: When a local task's file is missing.
 
     Example:
@@ -106,12 +107,13 @@ def evaluate_mteb(
         >>> {task.task_name: task.get_score() for task in result}  # doctest: +SKIP
     """
     mteb = _mteb()
-    from mteb.models import SentenceTransformerEncoderWrapper
     from mteb.results import ModelResult
+
+    from .mteb_tasks import CheckedEncoder
 
     _check_name(name)
     official, local = _split(tasks, data_dir)
-    wrapper = SentenceTransformerEncoderWrapper(model)
+    wrapper = CheckedEncoder(model)
     wrapper.mteb_model_meta = meta = _model_meta(model, name, revision)
     results = []
     for group, results_cache in ((official, _result_cache(cache)), (local, _result_cache(cache, local=True))):

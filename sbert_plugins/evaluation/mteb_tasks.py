@@ -1,6 +1,6 @@
-"""The data directory's test sets as tasks of mteb. Imports mteb: :mod:`sbert_plugins.evaluation.mteb` does it when needed.
+"""Subclasses of mteb's classes: the data directory's test sets as tasks. Imported by ``mteb.py`` when they are needed.
 
-Their names begin with ``Local`` and their dataset revision is a hash of the files that were read, so that a score can be
+The tasks' names begin with ``Local`` and their dataset revision is a hash of the files that were read, so that a score can be
 taken neither for one of the leaderboard's nor for one of other data.
 """
 
@@ -11,15 +11,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset, DatasetDict
 from mteb.abstasks import AbsTask, AbsTaskClassification, AbsTaskRetrieval, AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.models import SentenceTransformerEncoderWrapper
 
+from .embeddings import check_finite
 from .retrieval import cranfield_retrieval, quora_retrieval
 from .sts import read_scored_pairs
 from .tables import DATA_VARIABLE, read_table
 
 _SICK = [f"sts/sick_{split}.tsv" for split in ("train", "trial", "test")]
+
+
+class CheckedEncoder(SentenceTransformerEncoderWrapper):
+    """mteb's view of a model, which refuses embeddings that are not finite: mteb itself would store their score."""
+
+    def encode(self, *arguments: Any, **keywords: Any) -> Any:
+        """Encode as mteb does.
+
+        Raises:
+            ValueError: With the number of sentences whose embedding is not finite.
+        """
+        embeddings = super().encode(*arguments, **keywords)
+        check_finite(torch.as_tensor(embeddings))
+        return embeddings
 
 
 class _LocalTask(AbsTask):

@@ -12,6 +12,7 @@ from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,8 @@ class ModelReport(NamedTuple):
     """What the report shows of one model.
 
     ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
-    lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``log`` a training's history, if there is one.
+    lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``protocol`` how alignment and uniformity were
+    measured; ``log`` a training's history, if there is one.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ModelReport(NamedTuple):
     uniformity: float
     cosines: Mapping[str, np.ndarray]
     maps: Mapping[str, Map]
+    protocol: str = ""
     log: Sequence[Mapping[str, Any]] = ()
 
 
@@ -65,7 +68,12 @@ def report_on(
         log: A training's history, the ``log`` of its ``results.json``.
         batch_size: Sentences an encoder call.
         show_progress_bar: Whether ``encode`` shows its bar.
+
+    Raises:
+        ModuleNotFoundError: Without matplotlib, before anything is encoded.
+        ValueError: If an embedding is not finite.
     """
+    _plots()
     embeddings = Embeddings(
         model,
         [*suite.sentences, *geometry.sentences, *density.sentences],
@@ -73,7 +81,7 @@ def report_on(
         show_progress_bar=show_progress_bar,
     )
     sentences = list(dict.fromkeys(density.sentences))
-    of_geometry = geometry.compute(embeddings)
+    of_geometry, settings = geometry.compute(embeddings), geometry.get_config_dict()
     return ModelReport(
         name=name,
         sts=suite.compute(embeddings),
@@ -81,6 +89,7 @@ def report_on(
         uniformity=of_geometry["uniformity"],
         cosines=density.cosines(embeddings),
         maps=frequency_maps(model, sentences, embeddings(sentences).cpu().numpy()),
+        protocol=f"{settings['split']}, positive pairs {settings['positive']}, duplicates {settings['duplicates']}",
         log=log,
     )
 
@@ -128,12 +137,10 @@ def embedding_map(vectors: np.ndarray, counts: np.ndarray) -> Map:
         vectors: (N, D).
         counts: (N,), what colours each point.
     """
-    from .plots import Map
-
     vectors = np.asarray(vectors, dtype=np.float64)
     _, axes = np.linalg.eigh(vectors.T @ vectors)  # ascending: the last two lead
     points = vectors @ axes[:, :-3:-1]
-    return Map(points * np.where(points.sum(axis=0) < 0, -1, 1), np.asarray(counts, dtype=np.float64))
+    return _plots().Map(points * np.where(points.sum(axis=0) < 0, -1, 1), np.asarray(counts, dtype=np.float64))
 
 
 def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddings: np.ndarray) -> dict[str, Map]:
@@ -162,14 +169,7 @@ def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddi
 
 def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure]]:
     """Return file name, title, caption and figure of each plot."""
-    try:
-        from . import plots
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "matplotlib":
-            raise
-        raise ModuleNotFoundError(
-            'matplotlib is not installed: pip install "sbert-plugins[plot]" (or pip install matplotlib).'
-        ) from None
+    plots = _plots()
     baseline = f" The dashed line is {reports[0].name}, the numbers are the distance to it." if len(reports) > 1 else ""
     figures = [
         (
@@ -189,8 +189,8 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
         (
             "alignment_uniformity",
             "Alignment and uniformity",
-            "How far similar pairs of STS-B test are apart, and how evenly its sentences fill the sphere; lower is better on "
-            "both. Colour and brackets: Spearman x 100 on STS-B test.",
+            "How far similar pairs are apart, and how evenly sentences fill the sphere; lower is better on both "
+            f"({reports[0].protocol}). Colour and brackets: Spearman x 100 on STS-B test.",
             plots.alignment_uniformity(
                 {report.name: (report.uniformity, report.alignment, report.sts["STS-B"]) for report in reports}
             ),
@@ -212,6 +212,18 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
             caption = "What the training logged by update, evaluations in orange."
             figures.append((f"learning_{place}", title, caption, curves))
     return figures
+
+
+def _plots() -> ModuleType:
+    try:
+        from . import plots
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "matplotlib":
+            raise
+        raise ModuleNotFoundError(
+            'matplotlib is not installed: pip install "sbert-plugins[plot]" (or pip install matplotlib).'
+        ) from None
+    return plots
 
 
 def _png(figure: Figure) -> bytes:
@@ -241,6 +253,7 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
                 "sts": dict(report.sts),
                 "alignment": report.alignment,
                 "uniformity": report.uniformity,
+                "protocol": report.protocol,
                 "levels": {
                     level: {"pairs": len(row), "mean": float(row.mean()), "variance": float(row.var())}
                     for level, row in report.cosines.items()

@@ -306,6 +306,16 @@ class TestCommandLine:
         assert "mteb: ready_for_submission, 1 results." in printed
         assert "Fill in what you know of: license" in printed
 
+    def test_a_model_of_the_hub_has_its_name_and_commit(self, tiny_encoder, loads, tmp_path, monkeypatch, capsys):
+        downloaded = tmp_path / "hub" / "models--org--public"
+        tiny_encoder().save_pretrained(str(downloaded / "snapshots" / COMMIT))
+        (downloaded / "refs").mkdir()
+        (downloaded / "refs" / "main").write_text(COMMIT, encoding="utf-8")
+        monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "hub"))
+        assert cli.main(["mteb", "run", "org/public", "--tasks", "STS12", "--cache", str(tmp_path)]) == 0
+        assert f"org/public, revision {COMMIT}" in capsys.readouterr().out
+        assert (tmp_path / "results" / "org__public" / COMMIT / "STS12.json").is_file()
+
     def test_without_mteb(self, tiny_encoder, data, monkeypatch, capsys):
         for name in [name for name in sys.modules if name.split(".")[0] == "mteb"]:
             monkeypatch.delitem(sys.modules, name)

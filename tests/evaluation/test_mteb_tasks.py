@@ -1,6 +1,7 @@
 import gzip
 
 import pytest
+import torch
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from sbert_plugins.evaluation import cranfield_retrieval, evaluate_mteb
@@ -78,6 +79,16 @@ class TestClassification:
             tiny_encoder(), "LocalSST2Classification", cache=tmp_path, data_dir=tmp_path, show_progress_bar=False
         )
         assert scores(result)["accuracy"] == 1
+
+
+def test_a_model_that_has_diverged(tiny_encoder, tmp_path):
+    write_cranfield(tmp_path)
+    model = tiny_encoder()
+    with torch.no_grad():
+        model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match="embeddings must be finite, got NaN or infinity for 3 of 3 sentences"):
+        evaluate_mteb(model, "LocalCranfield", cache=tmp_path, data_dir=tmp_path, show_progress_bar=False)
+    assert not list(tmp_path.rglob("LocalCranfield.json"))
 
 
 class TestFiles:

@@ -85,6 +85,7 @@ class TestReportOn:
         assert measured.sts == pytest.approx(evaluators["suite"](model))
         geometry = evaluators["geometry"](model)
         assert measured.alignment == pytest.approx(geometry["stsb_test_alignment"])
+        assert measured.protocol == "STS-B test, positive pairs gold >4, duplicates drop"
         assert measured.uniformity == pytest.approx(geometry["stsb_test_uniformity"])
         density = evaluators["density"](model)
         for level, row in measured.cosines.items():
@@ -169,6 +170,8 @@ class TestBadInput:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         with pytest.raises(ModuleNotFoundError, match=r'matplotlib is not installed: pip install "sbert-plugins\[plot\]"'):
             report.write_report([model_report("a")], tmp_path)
+        with pytest.raises(ModuleNotFoundError, match="matplotlib is not installed"):
+            report.report_on(None, "before anything is encoded", suite=None, geometry=None, density=None)
 
 
 class TestMaps:
