@@ -3,6 +3,7 @@ import sys
 
 import pytest
 from encoders import project_text
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli
 
@@ -90,6 +91,24 @@ def test_supervised_paser_from_triplets(encoder, tmp_path, capsys):
     assert "paser/generative" in capsys.readouterr().out
     assert cli.main(["train", "paser-supervised", "--offline", "--output", str(tmp_path / "other")]) == 2
     assert "reads triplets, and none ship with the package" in capsys.readouterr().err
+
+
+def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):
+    rows = [line for line in text.read_text(encoding="utf-8").splitlines() if line]
+    (tmp_path / "a.txt").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "b.txt").write_text("\n".join(reversed(rows)), encoding="utf-8")
+    output = tmp_path / "run"
+    arguments = [str(tmp_path / "a.txt"), "--paraphrases", str(tmp_path / "b.txt"), "--model", encoder]
+    assert cli.main(["train", "denosent", *arguments, "--output", str(output), *QUICK]) == 0
+    printed = capsys.readouterr().out
+    assert "Training DenoSent on 30 sentences" in printed
+    assert "denoising" in printed
+    assert SentenceTransformer(str(output / "model"), device="cpu").preprocess(["a"])["input_ids"].shape[1] == 7
+    assert cli.main(["train", "arccse", *arguments, "--output", str(tmp_path / "other")]) == 2
+    assert "--paraphrases is for denosent, got it with arccse, which reads anchor." in capsys.readouterr().err
+    (tmp_path / "b.txt").write_text("one\n", encoding="utf-8")
+    assert cli.main(["train", "denosent", *arguments, "--output", str(tmp_path / "other")]) == 2
+    assert "as many rows, got 1 in the shorter" in capsys.readouterr().err
 
 
 @pytest.fixture
