@@ -3,6 +3,7 @@ import sys
 
 import pytest
 from encoders import project_text
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli
 
@@ -111,6 +112,24 @@ def test_slt_fai_takes_a_backbone(text, encoder, tmp_path, capsys):
     for method, backbone, message in (("slt-fai", "bert", "backbone must be one of"), ("arccse", "simcse", "is for slt-fai")):
         assert cli.main(["train", method, str(text), "--backbone", backbone, "--output", str(tmp_path / "other")]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):
+    rows = [line for line in text.read_text(encoding="utf-8").splitlines() if line]
+    (tmp_path / "a.txt").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "b.txt").write_text("\n".join(reversed(rows)), encoding="utf-8")
+    output = tmp_path / "run"
+    arguments = [str(tmp_path / "a.txt"), "--paraphrases", str(tmp_path / "b.txt"), "--model", encoder]
+    assert cli.main(["train", "denosent", *arguments, "--output", str(output), *QUICK]) == 0
+    printed = capsys.readouterr().out
+    assert "Training DenoSent on 30 sentences" in printed
+    assert "denoising" in printed
+    assert SentenceTransformer(str(output / "model"), device="cpu").preprocess(["a"])["input_ids"].shape[1] == 7
+    assert cli.main(["train", "arccse", *arguments, "--output", str(tmp_path / "other")]) == 2
+    assert "--paraphrases is for denosent, got it with arccse, which reads anchor." in capsys.readouterr().err
+    (tmp_path / "b.txt").write_text("one\n", encoding="utf-8")
+    assert cli.main(["train", "denosent", *arguments, "--output", str(tmp_path / "other")]) == 2
+    assert "as many rows, got 1 in the shorter" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -287,6 +287,8 @@ class _LengthCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         tell_training_steps(self.trainer.loss, state.max_steps)
+
+
 def _flat(evaluator: Any) -> Iterator[Any]:
     """Yield the evaluators inside an evaluator that runs several, or itself."""
     members = getattr(evaluator, "evaluators", None)
