@@ -10,6 +10,7 @@ import pytest
 from encoders import project_text
 from matplotlib.figure import Figure
 from PIL import Image
+from test_one_pass import CountingEncoder
 
 from sbert_plugins.evaluation import (
     TASKS,
@@ -50,21 +51,6 @@ class Page(HTMLParser):
         self.sources += [value for key, value in attributes if key in ("src", "href")]
 
 
-class CountingEncoder:
-    """Wraps a model and keeps what it was asked to encode."""
-
-    def __init__(self, model):
-        self.model = model
-        self.calls = []
-
-    def encode(self, sentences, **keywords):
-        self.calls.append(list(sentences))
-        return self.model.encode(sentences, **keywords)
-
-    def __getattr__(self, name):
-        return getattr(self.model, name)
-
-
 class TestReportOn:
     @pytest.fixture
     def evaluators(self, tmp_path):
@@ -93,7 +79,7 @@ class TestReportOn:
 
     def test_encodes_each_sentence_once(self, tiny_encoder, evaluators):
         encoder = CountingEncoder(tiny_encoder())
-        measured = report.report_on(encoder, "tiny", **evaluators)
+        measured = report.report_on(encoder.model, "tiny", **evaluators)
         (sentences,) = encoder.calls
         assert len(sentences) == len(set(sentences))
         distinct = len(set(evaluators["density"].sentences))
