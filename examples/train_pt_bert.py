@@ -13,10 +13,10 @@ from sbert_plugins import data, losses, recipes
 from sbert_plugins.training import SentenceTransformerTrainer
 
 OUTPUT = "runs/pt-bert-example"
-SENTENCES = 1_280  # of those that ship with the package; online: "sentence-transformers/wiki1m-for-simcse"
+SENTENCES = 640  # of the 1,281 that ship with the package; online: "sentence-transformers/wiki1m-for-simcse"
 PSEUDO_TOKENS = 128  # the paper's; 0 is its baseline MoCo-BERT
-QUEUE_SIZE = 256  # the paper's: full after four batches
-BATCH_SIZE = 64  # the paper's
+QUEUE_SIZE = 256  # the paper's
+BATCH_SIZE = 32  # the paper's 64 would fill the queue in 4 of 10 updates
 LEARNING_RATE = 1e-4  # the recipe's 3e-5 is for a million sentences
 MAX_SEQ_LENGTH = 64  # SimCSE's 32 would hide the lengths that this method is about
 SEED = 42

@@ -64,7 +64,7 @@ class PTBERTLoss(nn.Module):
             319 negatives with a batch of 64, as in the official code.
         projection_head: Whether a Linear and tanh, in training only, sits on the mapped vector.
         momentum_dropout: Whether the copy uses dropout.
-        momentum_bf16: Whether the copy is kept in bfloat16: half its memory, with a little noise.
+        momentum_bf16: Whether the copy is kept in bfloat16: half its memory.
 
     Raises:
         ValueError: On a value out of range, a model without dropout, a number of columns other than one or two, and, with
@@ -133,8 +133,9 @@ class PTBERTLoss(nn.Module):
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
-        trained = next(parameter for parameter in self.parameters() if parameter.requires_grad)
-        after_optimizer_step(self, trained, PTBERTLoss._update_momentum)
+        # Of the optimizers around, the one to follow holds the encoder's last weights: first ones are often frozen.
+        trained = [parameter for parameter in (*self.mapping.parameters(), *model.parameters()) if parameter.requires_grad]
+        after_optimizer_step(self, trained[-1], PTBERTLoss._update_momentum)
 
     def _update_momentum(self) -> None:
         self.momentum_encoder.update(self.model, self.mapping)

@@ -24,7 +24,7 @@ class MomentumEncoder(nn.Module):
         momentum: :math:`m`, in [0, 1).
         dropout: Whether the copies use dropout in training.
         bf16: Whether the copies are kept in bfloat16, which halves their memory. They are then rounded up or down at
-            random, else small steps would be lost; the noise is about 1 % of a weight at a momentum of .99, 4 % at .999.
+            random, for to the nearest small steps would be lost: off by .2 to .4 % of a weight, what bfloat16 resolves.
 
     Raises:
         ValueError: On a momentum out of range.

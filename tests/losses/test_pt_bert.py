@@ -199,6 +199,14 @@ class TestState:
         ):
             torch.testing.assert_close(slow, (start[name] + fast) / 2)
 
+    def test_the_copy_follows_an_encoder_that_is_partly_frozen(self, encoder):
+        loss = losses.PTBERTLoss(encoder.train(), momentum=0.5)
+        encoder[0].model.embeddings.requires_grad_(False)
+        before = state(loss.momentum_encoder)
+        step(loss, torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2))
+        weight = "copies.0.0.model.encoder.layer.0.attention.self.query.weight"
+        assert not torch.equal(loss.momentum_encoder.state_dict()[weight], before[weight])
+
     def test_the_trainer_leaves_the_copy_alone(self, encoder, tmp_path):
         """It puts its wrapper in the place of what is called ``model``, at any depth."""
         loss = losses.PTBERTLoss(encoder)
