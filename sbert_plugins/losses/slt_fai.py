@@ -84,6 +84,7 @@ class SLTFAILoss(nn.Module):
 
     Relations:
         - ``adversarial_weight=0`` and ``filtering_weight=0`` are the rows "w/o AT" and "w/o ISF" of the paper's Table 1.
+        - SimCSE on one column is ``WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])})``.
         - In :class:`WeightedSumLoss` one member may be wrapped, or the sum itself.
 
     Deviations:

@@ -139,7 +139,7 @@ def train(
         bf16: Mixed precision; by default on a GPU that has bfloat16. Losses are computed in float32 either way.
         dev: STS-B dev: evaluated every ``eval_steps``, and the best checkpoint by its Spearman is the one that is saved.
         probes: Named pairs scored before and after, never for a choice.
-        loss_keywords: Replace defaults of the loss.
+        loss_keywords: Replace defaults of the loss; what json can hold.
         resume: Continue an interrupted training in ``output`` from its newest complete checkpoint; everything else as
             it was given the first time.
         report: Called with each message for the person who waits.

@@ -130,13 +130,14 @@ SLT_FAI = Recipe(
     settings=_SIMCSE,
     # The first four layers of MiniLM and 1,281 short sentences.
     offline=Settings(
-        learning_rate=1e-4,
+        learning_rate=3e-5,
         batch_size=32,
         gradient_accumulation_steps=1,
         epochs=1,
         pooling="mean",
         max_seq_length=32,
         eval_steps=10,
+        loss_learning_rate=1e-3,  # the discriminators start from random weights and have a few dozen updates
     ),
     build=slt_fai_loss,
     keywords=slt_fai_counts,

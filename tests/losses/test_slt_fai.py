@@ -485,10 +485,9 @@ class TestBehaviour:
         """Against the same training with the discriminator learning alone: nothing of its gradient reaches the encoder."""
         with_it = self.probed_errors(*self.train(60, discriminators=1e-2, filtering_weight=0))
         without = self.probed_errors(*self.train(60, discriminators=1e-2, filtering_weight=0, reversal_strength=0))
-        assert with_it > 1.5 * without
-        assert with_it > without + 0.01
+        assert with_it > 2 * without  # .040 against .009
 
     def test_a_sentence_without_its_rare_words_is_further_away(self):
         with_it = self.cosine_without_rare_words(*self.train(20, discriminators=1e-3, adversarial_weight=0))
         without = self.cosine_without_rare_words(*self.train(20, discriminators=1e-3, filtering_weight=0, reversal_strength=0))
-        assert with_it < without - 0.1
+        assert with_it < without - 0.1  # -.12 against .33
