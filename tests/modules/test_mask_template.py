@@ -9,7 +9,7 @@ import torch
 from encoders import ARCHITECTURES, SENTENCES
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
 from sbert_plugins import recipes
 from sbert_plugins.modules import TokenRoles, added_around, apply_mask_template, freeze_mask_template, has_mask_template
@@ -169,6 +169,27 @@ class TestSaved:
         freeze_mask_template(model)
         assert not has_mask_template(model)
         assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "xlm-roberta"])
+def test_tokenizers_that_build_their_own_template_when_loaded(tiny_encoder, tmp_path, architecture):
+    """The classes that published checkpoints name; BertTokenizer is all-MiniLM's above."""
+    model = tiny_encoder(architecture)
+    spec = json.loads(model.tokenizer.backend_tokenizer.to_str())["model"]
+    if architecture == "roberta":
+        own = RobertaTokenizer(vocab=spec["vocab"], merges=[tuple(pair) for pair in spec["merges"]])
+    else:
+        own = XLMRobertaTokenizer(vocab=[tuple(piece) for piece in spec["vocab"]])
+    own.model_max_length = 64
+    model[0].processor = own
+    expected = own([f"{sentence} means {own.mask_token}." for sentence in SENTENCES])["input_ids"]
+    apply_mask_template(model)
+    features = model.preprocess(SENTENCES)
+    assert [ids[seen.bool()].tolist() for ids, seen in zip(*_columns(features), strict=True)] == expected
+    model.save_pretrained(str(tmp_path))
+    again = SentenceTransformer(str(tmp_path), device="cpu")
+    assert np.array_equal(again.encode(texts(model)), model.encode(texts(model)))
+    assert (again.preprocess(texts(model))["input_ids"] == own.mask_token_id).sum(dim=1).max() == 1
 
 
 class TestBadInput:
