@@ -29,7 +29,7 @@ class HardLengthEvaluator(EmbeddingEvaluator):
     The paper's own figure is the mean of the five years. A year may hold few positive pairs, so the correlation over the
     union of the years is reported beside it.
 
-    Paper: https://aclanthology.org/2022.acl-short.28 (section 3.1 defines the subset, table 4 c scores it).
+    Paper: https://aclanthology.org/2022.findings-acl.22 (section 3.1 defines the subset, table 5 c scores it).
 
     Args:
         positive: Gold scores of positive pairs: a comparison and a number, such as ``">=4"`` or ``">3"``.
