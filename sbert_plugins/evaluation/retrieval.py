@@ -146,7 +146,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 def quora_retrieval(
     data_dir: str | Path | None = None, *, split: Literal["dev", "test"] = "dev", **keywords: Any
 ) -> RetrievalEvaluator:
-    """Find the duplicates of a question among all questions: Quora's pairs, as in PaSeR (section 4.3).
+    """Find the duplicates of a question among all questions: Quora's pairs, as in PaSeR (section 4.4).
 
     The split by clusters of duplicates is this project's own data set (its README), thus not the paper's numbers.
 
@@ -166,7 +166,7 @@ def quora_reranking(
     """Tell a question's duplicates from the questions that share most of its words.
 
     The candidates of a query are its duplicates and, up to ``size`` in all, the questions of the corpus with the highest
-    TF-IDF cosine (scikit-learn's defaults), equal ones in the order of the ids. That is how PaSeR's AskUbuntu set is made (20
+    TF-IDF cosine (scikit-learn's defaults), equal ones in the order of the ids. So is the AskUbuntu set of PaSeR made (20
     questions found by a search over words), whose text is not freely at hand.
 
     Args:

@@ -1,9 +1,8 @@
-from collections import Counter
-
 import numpy as np
 import pytest
 import torch
 from encoders import project_text
+from evaluation_inputs import CountingEncoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.modules import Router
@@ -15,25 +14,6 @@ from sentence_transformers.sentence_transformer.evaluation import (
 
 from sbert_plugins import evaluation
 from sbert_plugins.evaluation import EncodeOnce, OnePassEvaluator
-
-
-class CountingEncoder:
-    """Keeps what the model's own ``encode`` is asked for, also through ``encode_query`` and ``encode_document``."""
-
-    def __init__(self, model):
-        self.calls = []
-        encode = model.encode
-
-        def counted(inputs, **keywords):
-            self.calls.append([inputs] if isinstance(inputs, str) else list(inputs))
-            return encode(inputs, **keywords)
-
-        model.encode = counted
-        self.model = model
-
-    @property
-    def times(self):
-        return Counter(sentence for call in self.calls for sentence in call)
 
 
 def similarity(**keywords):

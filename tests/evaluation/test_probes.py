@@ -1,50 +1,18 @@
-import gzip
-
 import numpy as np
 import pytest
 import torch
 from encoders import project_text
+from evaluation_inputs import TRANSFER_FILES, transfer_rows, write_transfer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from sbert_plugins.evaluation import TRANSFER_TASKS, TransferEvaluator
 
-STEMS = (
-    "mr",
-    "cr",
-    "subj",
-    "mpqa",
-    "sst2_train",
-    "sst2_test",
-    "trec_train",
-    "trec_test",
-    "mrpc_train",
-    "mrpc_val",
-    "mrpc_test",
-)
-
-
-def write(folder, stem, rows):
-    (folder / "transfer").mkdir(parents=True, exist_ok=True)
-    text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
-    (folder / "transfer" / f"{stem}.tsv.gz").write_bytes(gzip.compress(text.encode()))
-
-
-def rows_of(stem, count=30):
-    """Rows whose label is in the words; the labels of trec are three."""
-    text = project_text()
-    offset = 7 * STEMS.index(stem)
-    labels = [i % (3 if stem.startswith("trec") else 2) for i in range(count)]
-    sentences = [f"{text[offset + i]} {['no', 'yes', 'what'][label]}" for i, label in enumerate(labels)]
-    if stem.startswith("mrpc"):
-        return [(label, a, a if label else b) for label, a, b in zip(labels, sentences, sentences[::-1], strict=True)]
-    return [*zip(labels, sentences, strict=True)]
-
 
 @pytest.fixture
 def data(tmp_path):
-    for stem in STEMS:
-        write(tmp_path, stem, rows_of(stem))
+    for stem in TRANSFER_FILES:
+        write_transfer(tmp_path, stem, transfer_rows(stem))
     return tmp_path
 
 
@@ -71,7 +39,7 @@ def test_all_seven(tiny_encoder, data):
 
 
 def test_ten_folds_where_there_is_no_test_set(tiny_encoder, data):
-    model, rows = tiny_encoder(), rows_of("cr")
+    model, rows = tiny_encoder(), transfer_rows("cr")
     x, y = features(model, rows), np.array([row[0] for row in rows])
     folds = StratifiedKFold(10, shuffle=True, random_state=1111).split(x, y)
     expected = 100 * np.mean([accuracy(x[fit], y[fit], x[held], y[held]) for fit, held in folds])
@@ -88,7 +56,7 @@ def test_ten_folds_where_there_is_no_test_set(tiny_encoder, data):
 )
 def test_the_given_split(tiny_encoder, data, task, train, test):
     model = tiny_encoder()
-    rows, held = [row for stem in train for row in rows_of(stem)], rows_of(test)
+    rows, held = [row for stem in train for row in transfer_rows(stem)], transfer_rows(test)
     expected = accuracy(features(model, rows), [row[0] for row in rows], features(model, held), [row[0] for row in held])
     assert TransferEvaluator(data, tasks=[task])(model)[f"transfer_{task}"] == pytest.approx(100 * expected)
 
@@ -96,9 +64,9 @@ def test_the_given_split(tiny_encoder, data, task, train, test):
 def test_it_can_learn_and_cannot_from_noise(tiny_encoder, tmp_path):
     """One word decides the label, or nothing does."""
     text = project_text()[:200]
-    write(tmp_path, "mr", [(i % 2, ["yes " * 5, "no " * 5][i % 2] + sentence) for i, sentence in enumerate(text)])
+    write_transfer(tmp_path, "mr", [(i % 2, ["yes " * 5, "no " * 5][i % 2] + sentence) for i, sentence in enumerate(text)])
     labels = np.random.default_rng(0).permutation([0, 1] * 100)
-    write(tmp_path, "cr", [*zip(labels, text, strict=True)])
+    write_transfer(tmp_path, "cr", [*zip(labels, text, strict=True)])
     metrics = TransferEvaluator(tmp_path, tasks=["MR", "CR"])(tiny_encoder(pooling="mean"))
     assert metrics["transfer_MR"] > 90
     assert 30 < metrics["transfer_CR"] < 70
@@ -116,7 +84,7 @@ class TestBadInput:
         ],
     )
     def test_rows(self, tmp_path, rows, message):
-        write(tmp_path, "mr", rows)
+        write_transfer(tmp_path, "mr", rows)
         with pytest.raises(ValueError, match=message):
             TransferEvaluator(tmp_path, tasks=["MR"])
 

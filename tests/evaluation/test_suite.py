@@ -3,19 +3,18 @@
 All check numbers: ``benchmarks/evaluation_check.py``.
 """
 
-import gzip
 import math
 
 import pytest
 import torch
 from datasets import Dataset
-from encoders import SENTENCES, project_text
+from encoders import SENTENCES
+from evaluation_inputs import CountingEncoder, write_data
 from sacremoses import MosesTokenizer
-from sentence_transformers import SentenceTransformerTrainingArguments
-from test_one_pass import CountingEncoder
-from test_probes import STEMS, rows_of, write
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from sbert_plugins import losses, training
+from sbert_plugins import training
 from sbert_plugins.evaluation import (
     TASKS,
     TRANSFER_TASKS,
@@ -29,34 +28,10 @@ from sbert_plugins.evaluation import (
     offline_suite,
 )
 
-STS = [*(f"sts{year}" for year in range(12, 17)), "stsb_dev", "stsb_test", "sick_test"]
-
 
 @pytest.fixture(scope="module")
 def small_data(tmp_path_factory):
-    """The layout of the data directory, every file small, many sentences in several of them."""
-    data = tmp_path_factory.mktemp("data")
-    text = project_text()
-    for name in ("sts", "rerank/quora_dup", "rerank/cranfield"):
-        (data / name).mkdir(parents=True)
-    for number, stem in enumerate(STS, start=2):
-        rows = [(i % 5 + 0.5 if stem != "sick_test" else i % 5 + 1, text[i], text[10 * number + i]) for i in range(20)]
-        rows += [(5 - i / 10, f"{text[i]} and so on and on for six more words", text[i]) for i in range(3)]
-        rows += [(1 if stem == "sick_test" else i / 10, text[i], f"{text[i]} .") for i in range(3)]
-        lines = "".join(f"subset\t{score}\t{first}\t{second}\n" for score, first, second in rows)
-        (data / "sts" / f"{stem}.tsv").write_text(lines, encoding="utf-8")
-    for stem in STEMS:
-        write(data, stem, rows_of(stem))
-    quora, cranfield = data / "rerank" / "quora_dup", data / "rerank" / "cranfield"
-    (quora / "dev_corpus.tsv.gz").write_bytes(gzip.compress("".join(f"{i}\t{text[i]}\n" for i in range(40)).encode()))
-    (quora / "dev_queries.tsv").write_text(f"1\t{text[1]}\n2\t{text[2]}\n", encoding="utf-8")
-    (quora / "dev_qrels.tsv").write_text("1\t3\t1\n2\t4\t1\n", encoding="utf-8")
-    (cranfield / "corpus.tsv.gz").write_bytes(
-        gzip.compress("".join(f"{i}\t{text[i]}\t{text[i + 1]}\n" for i in range(9)).encode())
-    )
-    (cranfield / "queries.tsv").write_text(f"1\t{text[50]}\n", encoding="utf-8")
-    (cranfield / "qrels.tsv").write_text("1\t3\t2\n1\t4\t0\n", encoding="utf-8")
-    return data
+    return write_data(tmp_path_factory.mktemp("data"))
 
 
 class TestOfflineSuite:
@@ -88,7 +63,8 @@ class TestOfflineSuite:
         with pytest.raises(FileNotFoundError, match="sts12.tsv does not exist"):
             offline_suite(tmp_path)
 
-    def test_in_the_trainer(self, tiny_encoder, small_data, tmp_path):
+    @pytest.mark.parametrize("trainer_class", [training.SentenceTransformerTrainer, SentenceTransformerTrainer])
+    def test_in_the_trainer(self, tiny_encoder, small_data, tmp_path, trainer_class):
         """The suite and the geometry run during a training, are logged, and a metric of theirs chooses the checkpoint."""
         model = tiny_encoder()
         evaluator = OnePassEvaluator(
@@ -97,7 +73,7 @@ class TestOfflineSuite:
         settings = {"max_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "eval_strategy": "steps"}
         settings |= {"eval_steps": 2, "save_steps": 2, "load_best_model_at_end": True, "greater_is_better": False}
         settings |= {"metric_for_best_model": "eval_stsb_dev_alignment", "report_to": "none", "disable_tqdm": True}
-        trainer = training.SentenceTransformerTrainer(
+        trainer = trainer_class(
             model=model,
             args=SentenceTransformerTrainingArguments(
                 str(tmp_path),
@@ -114,8 +90,8 @@ class TestOfflineSuite:
                 disable_tqdm=True,
                 use_cpu=True,
             ),
-            train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
-            loss=losses.ArcCSELoss(model),
+            train_dataset=Dataset.from_dict({"anchor": SENTENCES, "positive": SENTENCES}),
+            loss=MultipleNegativesRankingLoss(model),
             evaluator=evaluator,
         )
         trainer.train()
