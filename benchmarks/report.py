@@ -96,7 +96,10 @@ def one_pass() -> str:
 
 
 def mteb_check() -> str:
-    record = _load("mteb_check.json")
+    path = RESULTS / "mteb_check.json"
+    if not path.exists():
+        return ""
+    record = _load(path.name)
     programs = ["mteb", "sentence-transformers", "sbert-plugins"]
     rows = [
         [name, *(f"{row[program]:.7f}" for program in programs), f"{record['largest_difference'][name]:.0e}"]
