@@ -27,6 +27,7 @@ def filled(text: str) -> str:
     for name, render in {
         "demo": demo,
         "real runs": real_runs,
+        "hard length": hard_length,
         "sts check": sts_check,
         "mteb check": mteb_check,
         "one pass": one_pass,
@@ -70,6 +71,26 @@ def real_runs() -> str:
             f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
         )
     return text + _table(["", *TASKS[:-1], "average", "sentences", "updates", "minutes"], rows) + "\n" + "\n".join(notes)
+
+
+def hard_length() -> str:
+    """PT-BERT's hard examples: runs of this method before and after, SimCSE from the quality cells on the same text."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_pt-bert*.json"))]
+    rivals = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("quality/*wiki*/simcse_seed0.json"))
+    ]
+    if not records:
+        return ""
+    hard = records[0]["hard_length"]
+    scored = [("before training", hard["before"])]
+    scored += [("SimCSE", record["hard_length"]) for record in rivals]
+    scored += [(f"PT-BERT, {record['loss']['attend_to']}", record["hard_length"]["after"]) for record in records]
+    names = list(hard["before"])
+    rows = [[name, *(f"{scores[task]:.2f}" for task in names)] for name, scores in scored]
+    return (
+        f"{hard['pairs']:,} pairs of STS12 to STS16 whose length misleads: gold score {hard['positive']} and more than 5 "
+        f"words apart, or {hard['negative']} and fewer than 2 apart.\n\n" + _table(["", *names], rows)
+    )
 
 
 def sts_check() -> str:

@@ -15,7 +15,8 @@ PT_BERT = Recipe(
         batch_size=64,  # "With batches of 64 sentences and an additional dynamically maintained queue of 256 sentences"
         gradient_accumulation_steps=1,
         epochs=1,  # "Following the settings of SimCSE (Gao et al., 2021), it takes 50 minutes to run an epoch"
-        pooling="cls",  # the official script's; the paper speaks of "the sentence embedding encoded by BERT"
+        # the official script's, whose pseudo tokens attend to [CLS]; the paper: "the sentence embedding encoded by BERT"
+        pooling="cls",
         max_seq_length=64,  # the official script's: the paper shows that SimCSE's 32 hides how much it leans on length
         eval_steps=125,  # "evaluate the model every 125 steps to find the best checkpoints"
     ),

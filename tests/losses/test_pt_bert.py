@@ -244,6 +244,20 @@ class TestGradients:
         assert loss.mapping.head.linear.weight.grad.any()
         assert not any(parameter.grad is not None for parameter in loss.momentum_encoder.parameters())
 
+    @pytest.mark.parametrize(("attend_to", "through_tokens"), [("tokens", True), ("pooled", False)])
+    def test_what_is_trained(self, encoder, attend_to, through_tokens):
+        """From the tokens' reading the sentence vector itself learns next to nothing at first: it is a query."""
+        loss = losses.PTBERTLoss(encoder, attend_to=attend_to)
+        output = encoder(encoder.preprocess(SENTENCES))
+        sentence, tokens = (output[key].detach().requires_grad_() for key in ("sentence_embedding", "token_embeddings"))
+        mapped = loss.mapping({**output, "sentence_embedding": sentence, "token_embeddings": tokens})
+        mapped.pow(2).sum().backward()
+        if through_tokens:
+            assert sentence.grad.norm() < 0.1 * tokens.grad.norm()
+        else:
+            assert sentence.grad.norm() > 0
+            assert tokens.grad is None
+
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("pooling", ["cls", "mean"])
     def test_every_architecture_learns(self, tiny_encoder, architecture, pooling):
