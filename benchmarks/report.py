@@ -24,7 +24,8 @@ def main() -> None:
 
 def filled(text: str) -> str:
     """Return the page with every table between its marks made anew."""
-    for name, render in {"demo": demo, "real runs": real_runs, "sts check": sts_check, "speed": speed, "kills": kills}.items():
+    tables = {"demo": demo, "real runs": real_runs, "sts check": sts_check, "speed": speed, "kills": kills, "shared": shared}
+    for name, render in tables.items():
         pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         table = render()
         text = pattern.sub(lambda match, table=table: match[1] + table + match[2], text)
@@ -87,6 +88,12 @@ def speed() -> str:
         + f"\nMedians over {record['rounds']} rounds in turns; batch 64, length 32, 6 x 384, a third of the sentences long; "
         f"{record['hardware']}, {record['threads']} thread.\n"
     )
+
+
+def shared() -> str:
+    mixes = _load("shared_passes.json")["mixes"]
+    times = " and ".join(f"{mix['shared_over_apart']:.2f} of the time ({name})" for name, mix in mixes.items())
+    return f"Losses in a sum that share the passes of the encoder take {times} of losses that each make their own.\n"
 
 
 def kills() -> str:
