@@ -24,7 +24,7 @@ def main() -> None:
 
 def filled(text: str) -> str:
     """Return the page with every table between its marks made anew."""
-    for name, render in {
+    tables = {
         "demo": demo,
         "real runs": real_runs,
         "hard length": hard_length,
@@ -32,8 +32,10 @@ def filled(text: str) -> str:
         "mteb check": mteb_check,
         "one pass": one_pass,
         "speed": speed,
+        "shared": shared,
         "kills": kills,
-    }.items():
+    }
+    for name, render in tables.items():
         pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         table = render()
         text = pattern.sub(lambda match, table=table: match[1] + table + match[2], text)
@@ -83,9 +85,9 @@ def hard_length() -> str:
         return ""
     hard = records[0]["hard_length"]
     scored = [("before training", hard["before"])]
-    scored += [("SimCSE", record["hard_length"]) for record in rivals]
-    scored += [(f"PT-BERT, {record['loss']['attend_to']}", record["hard_length"]["after"]) for record in records]
     names = list(hard["before"])
+    scored += [("SimCSE", {name: record["scores"][f"hard_length_{name}"] for name in names}) for record in rivals]
+    scored += [(f"PT-BERT, {record['loss']['attend_to']}", record["hard_length"]["after"]) for record in records]
     rows = [[name, *(f"{scores[task]:.2f}" for task in names)] for name, scores in scored]
     return (
         f"{hard['pairs']:,} pairs of STS12 to STS16 whose length misleads: gold score {hard['positive']} and more than 5 "
@@ -143,6 +145,12 @@ def speed() -> str:
         + f"\nMedians over {record['rounds']} rounds in turns; batch 64, length 32, 6 x 384, a third of the sentences long; "
         f"{record['hardware']}, {record['threads']} thread.\n"
     )
+
+
+def shared() -> str:
+    mixes = _load("shared_passes.json")["mixes"]
+    times = " and ".join(f"{mix['shared_over_apart']:.2f} of the time ({name})" for name, mix in mixes.items())
+    return f"Losses in a sum that share the passes of the encoder take {times} of losses that each make their own.\n"
 
 
 def kills() -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.modules import (
+    ENCODER_TOKENS,
     CompletenessDiscriminator,
     TokenFrequencyDiscriminator,
     TokenRoles,
@@ -22,6 +23,7 @@ from sbert_plugins.modules import (
     active_view,
     after_optimizer_step,
     dropout_off,
+    encoder_tokens_kept,
     random_subset,
     unwrap,
     viewed,
@@ -232,7 +234,8 @@ class SLTFAILoss(nn.Module):
 
         hook = self.model.register_forward_hook(keep)
         try:
-            value = self.loss([dict(column) for column in columns], labels)
+            with encoder_tokens_kept(self.model):
+                value = self.loss([dict(column) for column in columns], labels)
         finally:
             hook.remove()
         ids = columns[0]["input_ids"]
@@ -247,7 +250,8 @@ class SLTFAILoss(nn.Module):
                     f"in {len(passes)} passes: its columns may be in another order, or it embeds texts of its own."
                 )
         output, view, dropout = passes[self._place]
-        tokens, sentences = output["token_embeddings"][:rows, :length], output["sentence_embedding"][:rows]
+        tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])[:rows, :length]
+        sentences = output["sentence_embedding"][:rows]
         if torch.is_grad_enabled() and self.model.training and not tokens.requires_grad:
             raise ValueError(
                 f"the base loss must embed the first column with gradients, {type(self.loss).__name__} did without "

@@ -10,7 +10,7 @@ from .mask_template import apply_mask_template, freeze_mask_template, has_mask_t
 from .mlm_head import MLMHead
 from .momentum_encoder import MomentumEncoder
 from .negatives import check_negatives
-from .passes import shared_passes
+from .passes import ENCODER_TOKENS, encoder_tokens_kept, shared_passes
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
@@ -19,6 +19,7 @@ from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, rando
 from .views import VIEW_PARTS, View, active_view, viewed
 
 __all__ = [
+    "ENCODER_TOKENS",
     "VIEW_PARTS",
     "CompletenessDiscriminator",
     "DenoisingDecoder",
@@ -38,6 +39,7 @@ __all__ = [
     "check_negatives",
     "dropout_off",
     "ema_update",
+    "encoder_tokens_kept",
     "freeze_mask_template",
     "has_mask_template",
     "max_dropout",

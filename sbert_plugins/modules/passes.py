@@ -1,4 +1,4 @@
-"""One pass of the encoder for several losses that would each make the same."""
+"""Passes of the encoder: what they give, kept; one for several losses that would each make the same."""
 
 from __future__ import annotations
 
@@ -12,6 +12,26 @@ from torch import Tensor, nn
 
 from .distributed import unwrap
 from .views import active_view
+
+ENCODER_TOKENS = "encoder_token_embeddings"
+
+
+@contextmanager
+def encoder_tokens_kept(model: nn.Module) -> Iterator[None]:
+    """Add to what each pass gives, as :data:`ENCODER_TOKENS`, the token embeddings as the first module made them.
+
+    Those that come out at the end may be weighted for the pooling: a mask template sets all but one to 0.
+    """
+
+    def keep(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
+        if "token_embeddings" in output:
+            output[ENCODER_TOKENS] = output["token_embeddings"]
+
+    hook = unwrap(model)[0].register_forward_hook(keep)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextmanager
@@ -43,7 +63,7 @@ def shared_passes(model: nn.Module) -> Iterator[Callable[[], None]]:
 
     encoder.forward = remembered
     try:
-        with column_merging_disabled():
+        with column_merging_disabled(), encoder_tokens_kept(model):
             yield asked.clear
     finally:
         del encoder.forward

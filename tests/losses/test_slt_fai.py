@@ -4,10 +4,12 @@ import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES, project_text
 from methods import METHODS
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
+from sentence_transformers.sentence_transformer.modules import WordWeights
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -171,6 +173,25 @@ class TestIncompleteSentences:
         loss([features])
         length = features["prompt_length"]
         assert torch.equal(found[-1][0]["input_ids"][:, :length], features["input_ids"][:, :length])
+
+
+class TestTokens:
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_are_the_encoders_and_not_those_weighted_for_the_pooling(self, encoder, shared):
+        """With a mask template all tokens but one weigh 0 behind the encoder; also where another loss made the pass."""
+        size = len(encoder.tokenizer)
+        weights = WordWeights([str(i) for i in range(size)], {}, unknown_word_weight=0.0)
+        model = SentenceTransformer(modules=[encoder[0], weights, encoder[1]], device="cpu").eval()
+        plain, weighted = build(encoder.eval(), filtering_weight=0), build(model, filtering_weight=0)
+        weighted.load_state_dict(plain.state_dict(), strict=False)
+        features = encoder.preprocess(SENTENCES)
+        expected = plain([features])["adversarial"]
+        if shared:
+            ranking = MultipleNegativesRankingLoss(model)
+            mix = losses.WeightedSumLoss(model, {"simcse": (ranking, 1, [0, 0]), "slt": (weighted, 1, [0])})
+            assert torch.allclose(mix([features])["slt/adversarial"], expected)
+        else:
+            assert torch.allclose(weighted([features])["adversarial"], expected)
 
 
 class TestPadding:
