@@ -42,12 +42,16 @@ def demo() -> str:
 
 def real_runs() -> str:
     text = (
-        "MiniLM continued with masked language modelling, mean pooling, trained on the first 20,000 sentences of a "
-        "Wikipedia sample; STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
-        "part of each gain is recovered knowledge.\n\n"
+        "MiniLM continued with masked language modelling, mean pooling or what the command says, trained on the first "
+        "20,000 sentences of a Wikipedia sample, or on what the command says; STS-B dev selects the checkpoint. One seed. The "
+        "encoder descends from a supervised embedder: part of each gain is recovered knowledge.\n\n"
     )
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
-    rows = [["before training", *(f"{records[0]['sts_before'][task]:.2f}" for task in TASKS), "", ""]]
+    before = {record["settings"]["pooling"]: record["sts_before"] for record in reversed(records)}
+    rows = [
+        [f"before training, {pooling}", *(f"{scores[task]:.2f}" for task in TASKS), "", ""]
+        for pooling, scores in before.items()
+    ]
     notes = []
     for number, record in enumerate(sorted(records, key=lambda record: record["sts_after"]["avg7"]), start=1):
         name = record["command"].split()[2]
