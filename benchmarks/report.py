@@ -53,21 +53,26 @@ def demo() -> str:
 
 def real_runs() -> str:
     text = (
-        "MiniLM continued with masked language modelling, mean pooling, trained on the first sentences of a "
-        "Wikipedia sample; STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
+        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample, or on the pairs "
+        "that the command names; STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
         "part of each gain is recovered knowledge.\n\n"
     )
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
-    rows = [["before training", *(f"{records[0]['sts_before'][task]:.2f}" for task in TASKS), "", "", ""]]
+    records.sort(key=lambda record: record["sts_after"]["avg7"])
+    before = {record["settings"]["pooling"]: record["sts_before"] for record in records}
+    rows = [
+        [f"before training, {pooling} pooling", *(f"{scores[task]:.2f}" for task in TASKS), "", "", ""]
+        for pooling, scores in sorted(before.items())
+    ]
     notes = []
-    for number, record in enumerate(sorted(records, key=lambda record: record["sts_after"]["avg7"]), start=1):
-        name = " ".join(
-            [record["command"].split()[2], *(f"{key}={value}" for key, value in record.get("loss_keywords", {}).items())]
-        )
+    for number, record in enumerate(records, start=1):
+        keywords = [f"{key}={value}" for key, value in record.get("loss_keywords", {}).items()]
+        name = " ".join([record["command"].split()[2], *keywords])
+        pairs = ", pairs" if "--pairs" in record["command"] else ""
         optimizer = "AdamW with SAM" if record["settings"].get("sam_rho") else "AdamW"
         scores = [f"{record['sts_after'][task]:.2f}" for task in TASKS]
         counts = [record["text"].split()[-1], str(record["steps"]), f"{record['seconds'] / 60:.0f}"]
-        rows.append([f"{name}, {optimizer} [{number}]", *scores, *counts])
+        rows.append([f"{name}{pairs}, {optimizer} [{number}]", *scores, *counts])
         notes.append(
             f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, commit {record['commit']}, "
             f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
