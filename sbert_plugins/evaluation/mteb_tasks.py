@@ -100,8 +100,13 @@ class LocalClassification(_LocalTask, AbsTaskClassification):
     def _read(self) -> DatasetDict:
         splits = {}
         for name, path in zip(("train", "test"), self.paths, strict=True):
-            rows = [fields for _, fields in read_table(path, ("label", "sentence"))]
-            splits[name] = Dataset.from_dict({"label": [int(row[0]) for row in rows], "text": [row[1] for row in rows]})
+            labels, texts = [], []
+            for place, (label, text) in read_table(path, ("label", "sentence")):
+                if not label.isdecimal():
+                    raise ValueError(f"{place}: label must be a whole number from 0, got {label!r}.")
+                labels.append(int(label))
+                texts.append(text)
+            splits[name] = Dataset.from_dict({"label": labels, "text": texts})
         return DatasetDict(splits)
 
 

@@ -80,6 +80,12 @@ class TestClassification:
         )
         assert scores(result)["accuracy"] == 1
 
+    def test_labels_are_numbers(self, tmp_path):
+        for split in ("train", "test"):
+            gzipped(tmp_path / "transfer" / f"trec_{split}.tsv.gz", ["0\twhere", "who\tis it"])
+        with pytest.raises(ValueError, match="trec_train.tsv.gz, line 2: label must be a whole number from 0, got 'who'"):
+            local_task("LocalTRECClassification", tmp_path).load_data()
+
 
 def test_a_model_that_has_diverged(tiny_encoder, tmp_path):
     write_cranfield(tmp_path)
