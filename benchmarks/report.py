@@ -98,7 +98,7 @@ def _denosent_decoder(record: dict) -> str:
     share = here["median_seconds"] / torchs["median_seconds"]
     return (
         f"\nDenoSent's sixteen decoder layers, forward and backward: {share:.2f} of the time of "
-        f" `torch.nn.TransformerDecoder`, {here['activations_mib']:.0f} MiB kept for the backward pass in place of "
+        f"`torch.nn.TransformerDecoder`, {here['activations_mib']:.0f} MiB kept for the backward pass in place of "
         f"{torchs['activations_mib']:.0f}, {here['parameters'] / 1e6:.1f} million weights in place of "
         f"{torchs['parameters'] / 1e6:.1f}.\n"
     )
