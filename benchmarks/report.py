@@ -53,8 +53,8 @@ def demo() -> str:
 
 def real_runs() -> str:
     text = (
-        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on the pairs "
-        "that the command names; STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
+        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on the "
+        "pairs that the command names; STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
         "part of each gain is recovered knowledge.\n\n"
     )
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
@@ -148,7 +148,18 @@ def speed() -> str:
     return (
         _table(["training step", "multiple of SimCSE's", "aim"], rows)
         + f"\nMedians over {record['rounds']} rounds in turns; batch 64, length 32, 6 x 384, a third of the sentences long; "
-        f"{record['hardware']}, {record['threads']} thread.\n"
+        f"{record['hardware']}, {record['threads']} thread.\n" + _denosent_decoder(record)
+    )
+
+
+def _denosent_decoder(record: dict) -> str:
+    here, torchs = (record["denosent_decoder"][name] for name in ("here", "torch.nn.TransformerDecoder"))
+    share = here["median_seconds"] / torchs["median_seconds"]
+    return (
+        f"\nDenoSent's sixteen decoder layers, forward and backward: {share:.2f} of the time of "
+        f"`torch.nn.TransformerDecoder`, {here['activations_mib']:.0f} MiB kept for the backward pass in place of "
+        f"{torchs['activations_mib']:.0f}, {here['parameters'] / 1e6:.1f} million weights in place of "
+        f"{torchs['parameters'] / 1e6:.1f}.\n"
     )
 
 
