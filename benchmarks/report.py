@@ -53,8 +53,8 @@ def demo() -> str:
 
 def real_runs() -> str:
     text = (
-        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on the "
-        "pairs that the command names; STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
+        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on the pairs "
+        "that the command names. STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
         "part of each gain is recovered knowledge.\n\n"
     )
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
