@@ -53,7 +53,7 @@ def demo() -> str:
 
 def real_runs() -> str:
     text = (
-        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on the pairs "
+        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on pairs "
         "that the command names. STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
         "part of each gain is recovered knowledge.\n\n"
     )
