@@ -50,8 +50,9 @@ def main() -> None:
     folder = Path(os.environ["SBERT_PLUGINS_DATA"])
     encoder = str(folder / options.encoder) if (folder / options.encoder).exists() else options.encoder
     model = recipes.build_encoder(encoder, pooling=options.pooling, max_seq_length=options.max_seq_length)
-    suite = evaluation.STSSuiteEvaluator(show_progress_bar=True)
-    hard = evaluation.HardLengthEvaluator(**HARD, name="", write_csv=False)
+    suite = evaluation.STSSuiteEvaluator(write_csv=False)
+    hard = evaluation.HardLengthEvaluator(**HARD, write_csv=False)
+    evaluator = evaluation.OnePassEvaluator([suite, hard], show_progress_bar=True)
     settings = recipes.with_changes(
         recipes.settings_of(options.method, options.loss_keywords),
         pooling=options.pooling,
@@ -61,7 +62,8 @@ def main() -> None:
         eval_steps=options.eval_steps,
         loss_learning_rate=options.loss_learning_rate,
     )
-    before, hard_before = suite(model), hard(model)
+    known = known_before(options)
+    before, hard_before = split(evaluator(model)) if known is None else (known, split(hard(model))[1])
     print("before", {task: round(score, 2) for task, score in before.items()}, flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         results = recipes.train(
@@ -84,7 +86,7 @@ def main() -> None:
             print(*table, sep="\n", flush=True)
             # The phrases only: other people's sentences do not enter the record.
             written = {"reconstructions": [{key: row[key] for key in ("phrase", "written")} for row in table]}
-    after, hard_after = suite(model), hard(model)
+    after, hard_after = split(evaluator(model))
     print("after", {task: round(score, 2) for task, score in after.items()}, flush=True)
     given = {"pooling": options.pooling, "seed": options.seed, "max-seq-length": options.max_seq_length}
     given |= {"pairs": options.pairs, "sentences": None if options.sentences == 20_000 else options.sentences}
@@ -116,6 +118,22 @@ def main() -> None:
     path = RESULTS / f"real_run_{'_'.join(marks)}_seed{options.seed}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(path)
+
+
+def split(scores: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the scores of the seven tasks, and of the pairs whose length misleads."""
+    hard = {name.removeprefix("hard_length_"): scores[name] for name in scores if name.startswith("hard_length_")}
+    return {name: scores[name] for name in (*evaluation.TASKS, "avg7") if name in scores}, hard
+
+
+def known_before(options: argparse.Namespace) -> dict[str, float] | None:
+    """Return what an earlier run has measured of the same encoder before training, if there is one."""
+    for path in sorted(RESULTS.glob("real_run_*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        same = record["encoder"] == options.encoder and record["settings"]["pooling"] == options.pooling
+        if same and record["settings"]["max_seq_length"] == options.max_seq_length:
+            return record["sts_before"]
+    return None
 
 
 def read_text(folder: Path, options: argparse.Namespace) -> Dataset:
