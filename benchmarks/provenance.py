@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("sentence-transformers", "transformers", "torch", "datasets", "numpy", "scipy")
+PACKAGES = ("sentence-transformers", "transformers", "torch", "datasets", "numpy", "scipy", "scikit-learn")
 
 
 def provenance() -> dict[str, object]:
