@@ -20,7 +20,7 @@ def provenance() -> dict[str, object]:
 
     return {
         "commit": git("rev-parse", "--short=12", "HEAD"),
-        "uncommitted_changes": bool(git("status", "--porcelain", "--", "sbert_plugins", "benchmarks")),
+        "uncommitted_changes": bool(git("status", "--porcelain", "--", "sbert_plugins", "benchmarks", ":!benchmarks/results")),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
         "hardware": _hardware(),

@@ -468,27 +468,3 @@ def check_reversal_strength(strength: float) -> None:
     """Refuse a factor of a reversed gradient that is not a finite number of at least 0."""
     if not 0 <= strength < math.inf:
         raise ValueError(f"reversal_strength must be at least 0, got {strength}. The paper reverses with strength 1.")
-
-
-def _check_rows(**tensors: Tensor) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if len(set(shapes.values())) > 1 or len(next(iter(shapes.values()))) != 2:
-        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"{' and '.join(shapes)} must be of one shape (B, D), got {got}.")
-
-
-def _unit(x: Tensor) -> Tensor:
-    return F.normalize(_full_precision(x), dim=-1)
-
-
-def _full_precision(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def _shift_angle(cosine: Tensor, radians: float) -> Tensor:
-    """Compute cos(arccos(cosine) + radians) without arccos, whose gradient is infinite at 1 and -1."""
-    squared_sine = (1 - cosine) * (1 + cosine)  # below 0 where rounding put the cosine beyond 1
-    regular = squared_sine > 0
-    # The inner where keeps sqrt's infinite gradient at 0 from turning into 0 * inf.
-    sine = torch.where(regular, torch.where(regular, squared_sine, 1.0).sqrt(), 0.0)
-    return cosine * math.cos(radians) - sine * math.sin(radians)

@@ -61,13 +61,7 @@ def back_translate(
     for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}.")
-    if not isinstance(sentences, Dataset):
-        sentences = Dataset.from_dict({"anchor": list(sentences)})
-    if "anchor" not in sentences.column_names:
-        raise ValueError(f"sentences must have a column anchor, got {', '.join(sentences.column_names)}.")
-    if len(sentences) == 0:
-        raise ValueError("sentences must hold at least one sentence, got none.")
-    anchors = sentences["anchor"][:]
+    anchors = _anchors(sentences)
     order = sorted(range(len(anchors)), key=lambda i: -len(anchors[i]))
     generation = generation or {}
     there, back = (_translator(translate, device, generation) for translate in (forward, backward))
@@ -144,6 +138,19 @@ class _Model:
                 f"({str(error).splitlines()[0]})."
             ) from error
         self.model = model.to(device).eval()
+
+
+def _anchors(sentences: Dataset | Sequence[str]) -> list[str]:
+    if isinstance(sentences, str):
+        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
+    if isinstance(sentences, Dataset) and "anchor" not in sentences.column_names:
+        raise ValueError(f"sentences must have a column anchor, got {', '.join(sentences.column_names)}.")
+    anchors = sentences["anchor"][:] if isinstance(sentences, Dataset) else list(sentences)
+    if not anchors:
+        raise ValueError("sentences must hold at least one sentence, got none.")
+    if bad := [i for i, text in enumerate(anchors) if not isinstance(text, str)]:
+        raise ValueError(f"sentences must be text, got {anchors[bad[0]]!r} in row {bad[0]}.")
+    return anchors
 
 
 def _identity(translate: str | Translator) -> Any:

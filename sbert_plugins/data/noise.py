@@ -107,5 +107,7 @@ def positive_pairs(
         def augment(sentence: str, rng: random.Random) -> str:
             return function(sentence, ratio, rng)
 
+    if isinstance(sentences, str):
+        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
     rng, anchors = random.Random(seed), list(sentences)
     return Dataset.from_dict({"anchor": anchors, "positive": [augment(sentence, rng) for sentence in anchors]})

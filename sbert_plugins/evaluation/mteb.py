@@ -360,7 +360,13 @@ def _identifier(name: str) -> str:
 
 
 def _settings(module: torch.nn.Module) -> Any:
-    return module.get_config_dict() if hasattr(module, "get_config_dict") else repr(module)
+    settings = module.get_config_dict() if hasattr(module, "get_config_dict") else repr(module)
+    config = getattr(getattr(module, "model", None), "config", None)
+    if not hasattr(config, "to_dict"):
+        return settings
+    # Heads, activation, windows: the same weights compute another embedding with them. Not where the files were.
+    unwanted = {"_name_or_path", "transformers_version"}
+    return settings, {key: value for key, value in config.to_dict().items() if key not in unwanted}
 
 
 def _tokenizer(tokenizer: Any) -> Any:

@@ -165,5 +165,8 @@ def _accuracy(features: np.ndarray, labels: np.ndarray, test_features: np.ndarra
     classifier = make_pipeline(StandardScaler(), LogisticRegression(C=INVERSE_REGULARISATION, max_iter=2000))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)  # a score of an unfinished fit is no score
-        classifier.fit(features, labels)
+        try:
+            classifier.fit(features, labels)
+        except ConvergenceWarning as error:
+            raise ValueError(f"the logistic regression must converge in 2,000 iterations, it did not: {error}") from None
     return float(classifier.score(test_features, test_labels))

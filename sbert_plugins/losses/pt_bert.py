@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.modules import (
+    ENCODER_TOKENS,
     EmbeddingQueue,
     MomentumEncoder,
     ProjectionHead,
     PseudoTokenAttention,
     after_optimizer_step,
+    encoder_tokens_kept,
     require_dropout,
     rows_of_all_ranks,
     warn_unless_kept,
@@ -154,8 +156,9 @@ class PTBERTLoss(nn.Module):
         if training:
             warn_unless_kept(self)
         # A copy, because the model writes its outputs into the dict that it is given.
-        queries = self.mapping(self.model(dict(columns[0])))
-        positives = self.momentum_encoder(columns[-1], training=training).to(queries.dtype)
+        with encoder_tokens_kept(self.model), encoder_tokens_kept(self.momentum_encoder.copies[0]):
+            queries = self.mapping(self.model(dict(columns[0])))
+            positives = self.momentum_encoder(columns[-1], training=training).to(queries.dtype)
         # An evaluation does not wait for the other ranks: it lets nothing in.
         keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
         candidates, is_negative = self._candidates(keys, first, len(queries))
@@ -212,7 +215,8 @@ class _Mapping(nn.Module):
         sentence = output["sentence_embedding"]
         if self.attention is None:
             return self.head(sentence)
-        tokens, mask = output.get("token_embeddings"), output.get("attention_mask")
+        # As the encoder made them: a mask template then sets all but one to 0.
+        tokens, mask = output.get(ENCODER_TOKENS, output.get("token_embeddings")), output.get("attention_mask")
         if self.attention.attend_to == "tokens" and (mask is None or tokens is None or tokens.shape[2] != sentence.shape[1]):
             raise ValueError(
                 "attend_to='tokens' needs padded token embeddings as wide as the sentence vectors, got "

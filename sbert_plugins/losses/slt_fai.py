@@ -169,6 +169,7 @@ class SLTFAILoss(nn.Module):
         self._own_diagnostics: dict[str, Tensor] = {}
         self._place: int | None = None  # of the anchor's pass among those of the base loss
         self._is_warm = not warmup_steps
+        self._has_warned = False
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
@@ -188,7 +189,10 @@ class SLTFAILoss(nn.Module):
         labels_of_tokens = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
         content = self.tokens.content(anchor)
         if self.adversarial_weight:
-            term = nothing if warming_up else self._adversarial(original.tokens, labels_of_tokens, content)
+            # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
+            order = None if original.view is None else original.view.order
+            targets = labels_of_tokens if order is None else labels_of_tokens.gather(1, order)
+            term = nothing if warming_up else self._adversarial(original.tokens, targets, content)
             terms["adversarial"] = self.adversarial_weight * term
         if self.filtering_weight:
             term = nothing if warming_up else self._filtering(anchor, original, content & labels_of_tokens.bool())
@@ -240,8 +244,12 @@ class SLTFAILoss(nn.Module):
             hook.remove()
         ids = columns[0]["input_ids"]
         rows, length = ids.shape
-        if self._place is None or self._place >= len(passes):
-            # Comparing ids takes a transfer from the device: once, for a loss makes its passes in one order.
+        same = next((i for i, (output, _, _) in enumerate(passes) if output.get("input_ids") is ids), None)
+        if same is not None:
+            self._place = same
+        elif self._place is None or self._place >= len(passes):
+            # A merged pass holds a copy of the ids. Comparing takes a transfer from the device: once, for such losses make
+            # their passes in one order.
             found = (i for i, (output, _, _) in enumerate(passes) if _begins_with(output, ids))
             self._place = next(found, None)
             if self._place is None:
@@ -265,13 +273,14 @@ class SLTFAILoss(nn.Module):
         steps = self.warmup_steps
         if steps < 1:
             if self.training_steps is None:
-                logger.warning(
-                    "warmup_steps=%s is a share of the training, and nobody told SLTFAILoss how long that is: no warm-up. "
-                    "Train with sbert_plugins.training.SentenceTransformerTrainer, or pass a number of updates.",
-                    steps,
-                )
-                self._is_warm = True
-                return False
+                if self.model.training and not self._has_warned:
+                    logger.warning(
+                        "warmup_steps=%s is a share of the training, and nobody told SLTFAILoss how long that is: no warm-up. "
+                        "Train with sbert_plugins.training.SentenceTransformerTrainer, or pass a number of updates.",
+                        steps,
+                    )
+                    self._has_warned = True
+                return False  # who knows the length may still tell it: an evaluation may come before the training
             steps = round(steps * self.training_steps)
         # A transfer from the device in each step, but during the warm-up only.
         self._is_warm = int(self.updates) >= steps

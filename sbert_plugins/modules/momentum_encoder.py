@@ -40,6 +40,10 @@ class MomentumEncoder(nn.Module):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64) if bf16 else None)
         if bf16:
             self.copies.bfloat16()
+        else:
+            for parameter in self.copies.parameters():
+                if parameter.dtype in (torch.bfloat16, torch.float16):
+                    parameter.data = parameter.data.float()  # a step of 1 - m is below the last bit of half precision
 
     @torch.no_grad()
     def forward(self, features: dict[str, Tensor], *, training: bool) -> Any:
@@ -56,4 +60,6 @@ class MomentumEncoder(nn.Module):
         values = [parameter for module in modules for parameter in module.parameters()]
         if self.updates is not None:
             self.updates += 1
+        else:
+            values = [value.to(copied.dtype) for copied, value in zip(self.copies.parameters(), values, strict=True)]
         ema_update(self.copies.parameters(), values, self.momentum, dither=self.updates)

@@ -173,9 +173,10 @@ def train(
     if resume:
         _check_same_run(output, run)
     rows, chosen = _prepare(RECIPES[method], settings, sentences, model, seed)
-    found = {} if RECIPES[method].keywords is None else RECIPES[method].keywords(rows, model)
+    given = loss_keywords or {}
+    found = {} if RECIPES[method].keywords is None or "frequencies" in given else RECIPES[method].keywords(rows, model)
     set_seed(seed)
-    loss = build_loss(method, model, **(found | (loss_keywords or {})))
+    loss = build_loss(method, model, **(found | given))
 
     def evaluator(name: str, pairs: ScoredPairs) -> EmbeddingSimilarityEvaluator:
         return EmbeddingSimilarityEvaluator(*pairs, name=name, batch_size=128, main_similarity="cosine")
@@ -267,10 +268,11 @@ def _prepare(
     recipe: Recipe, settings: Settings, sentences: Dataset, model: SentenceTransformer, seed: int
 ) -> tuple[Dataset, dict[str, Any]]:
     """Give the model the template that the settings ask for; return the loss's rows and how they were made."""
-    from sbert_plugins.modules import apply_mask_template
+    from sbert_plugins.modules import apply_mask_template, freeze_mask_template
 
     if settings.pooling == "mask":
         apply_mask_template(model)
+    freeze_mask_template(model)  # of a model that has one from an earlier training
     if recipe.prepare is None or sentences.column_names == recipe.columns.split(", "):
         return sentences, {}
     return recipe.prepare(sentences, model, seed)

@@ -38,7 +38,7 @@ _WARMUP = {"consert": 0.05}
 
 
 def slt_fai_settings(backbone: str = "simcse") -> Settings:
-    """Return the settings for a backbone: the paper's two, or any other method's own with this paper's batch.
+    """Return the settings for a backbone: the paper's two, or any other method's own.
 
     Raises:
         ValueError: For a backbone that is neither, or that does not read sentences alone.

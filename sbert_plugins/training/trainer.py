@@ -241,9 +241,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         measured = self.model.model_card_data.eval_results_dict
         test_sets = dict.fromkeys(
             name
-            for evaluator in _flat(self.evaluator)
+            for place, evaluator in enumerate(_flat(self.evaluator))
             for name in getattr(evaluator, "test_sets", ())
-            if chosen_by == "sequential_score" or chosen_by in measured.get(evaluator, ())
+            # By default the score of several evaluators in turn is the first one's.
+            if (chosen_by == "sequential_score" and place == 0) or chosen_by in measured.get(evaluator, ())
         )
         if test_sets:
             warnings.warn(

@@ -127,8 +127,9 @@ class TestFingerprint:
             lambda model: setattr(model, "prompts", {"query": "find: "}),
             lambda model: model.tokenizer.add_tokens(["unheard-of"]),
             lambda model: model.bfloat16(),
+            lambda model: setattr(model[0].model.config, "hidden_act", "relu"),
         ],
-        ids=["weight", "length", "prompt", "tokenizer", "dtype"],
+        ids=["weight", "length", "prompt", "tokenizer", "dtype", "activation"],
     )
     def test_of_another(self, tiny_encoder, change):
         model = tiny_encoder()

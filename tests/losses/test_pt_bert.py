@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from test_sam import trainer_of
 from torch import nn
 
-from sbert_plugins import data, losses
+from sbert_plugins import data, losses, modules
 from sbert_plugins.losses import pt_bert
 
 
@@ -155,6 +155,16 @@ class TestValue:
         assert set(features) == set(before)
         assert all(features[key] is before[key] for key in before)
 
+    def test_behind_a_mask_template_the_encoders_tokens_are_read(self, encoder):
+        """The template leaves one token embedding that is not 0: pseudo tokens would have nothing to choose from."""
+        modules.apply_mask_template(encoder)
+        loss = losses.PTBERTLoss(encoder, num_pseudo_tokens=4, queue_size=8)
+        seen = []
+        loss.mapping.attention.register_forward_hook(lambda module, arguments, output: seen.append(arguments[1]))
+        loss([encoder.preprocess(SENTENCES)])
+        assert seen
+        assert all((tokens.abs().sum(dim=2) > 0).sum(dim=1).min() > 1 for tokens in seen)
+
 
 class TestState:
     def test_an_evaluation_changes_nothing(self, encoder):
@@ -283,6 +293,17 @@ class TestPrecision:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             terms = loss([encoder.preprocess(SENTENCES)])
         assert terms["contrastive"].dtype == torch.float32
+
+    def test_the_copy_of_an_encoder_in_bfloat16_moves_by_small_steps(self, encoder):
+        copied = modules.MomentumEncoder(encoder.bfloat16(), momentum=0.999)
+        assert all(p.dtype == torch.float32 for p in copied.parameters())
+        start = [p.clone() for p in copied.parameters()]
+        for parameter in encoder.parameters():
+            parameter.data += 0.01
+        for _ in range(10):
+            copied.update(encoder)
+        for before, after, fast in zip(start, copied.parameters(), encoder.parameters(), strict=True):
+            torch.testing.assert_close(after, before + (1 - 0.999**10) * (fast.float() - before))
 
     def test_an_encoder_in_bfloat16(self, encoder):
         loss = losses.PTBERTLoss(encoder.bfloat16().train())

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from sbert_plugins import data, functional, losses, recipes
-from sbert_plugins.modules import dropout_off
+from sbert_plugins.modules import active_view, dropout_off
 
 
 @pytest.fixture
@@ -193,6 +193,20 @@ class TestTokens:
         else:
             assert torch.allclose(weighted([features])["adversarial"], expected)
 
+    def test_labels_follow_the_words_of_a_view_that_shuffles(self, encoder, monkeypatch):
+        loss = build(encoder.train(), losses.ConSERTLoss(encoder, first_view=("token_shuffling",)), filtering_weight=0)
+        seen, orders = [], []
+        monkeypatch.setattr(
+            functional, "token_class_loss", lambda logits, targets, counted: seen.append(targets) or logits.sum()
+        )
+        words = encoder.transformers_model.get_input_embeddings()
+        words.register_forward_hook(lambda module, arguments, output: orders.append(active_view(encoder).order))
+        features = encoder.preprocess(SENTENCES)
+        loss([features])
+        ids = features["input_ids"]
+        assert not torch.equal(ids.gather(1, orders[0]), ids)
+        assert torch.equal(seen[0], loss.low_frequency[ids.gather(1, orders[0])].long())
+
 
 class TestPadding:
     def test_adding_padding_changes_no_term(self, encoder):
@@ -325,6 +339,16 @@ class TestWarmUp:
             trainer.train()
             logged = [entry["filtering"] > 0 for entry in trainer.state.log_history if "filtering" in entry]
             assert logged == [False] * 2 + [True] * 6  # a quarter of 8, once and not in each epoch
+
+    def test_an_evaluation_before_the_training_does_not_end_it(self, encoder):
+        loss = build(encoder, warmup_steps=0.5)
+        features = encoder.preprocess(SENTENCES)
+        encoder.eval()
+        loss([dict(features)])
+        loss.training_steps = 4
+        encoder.train()
+        terms = loss([dict(features)])
+        assert terms["adversarial"] == terms["filtering"] == 0
 
     def test_a_share_of_what_nobody_told(self, encoder, caplog):
         loss = build(encoder.train(), warmup_steps=0.5)
