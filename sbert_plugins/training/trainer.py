@@ -241,10 +241,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         measured = self.model.model_card_data.eval_results_dict
         test_sets = dict.fromkeys(
             name
-            for place, evaluator in enumerate(_flat(self.evaluator))
+            for evaluator in _flat(self.evaluator)
             for name in getattr(evaluator, "test_sets", ())
-            # By default the score of several evaluators in turn is the first one's.
-            if (chosen_by == "sequential_score" and place == 0) or chosen_by in measured.get(evaluator, ())
+            if chosen_by == "sequential_score" or chosen_by in measured.get(evaluator, ())
         )
         if test_sets:
             warnings.warn(
