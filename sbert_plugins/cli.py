@@ -205,9 +205,8 @@ def _train(options: argparse.Namespace) -> None:
     keywords = {"backbone": options.backbone} if options.backbone else {}
     if keywords and recipe is not recipes.SLT_FAI:
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
-    paper = recipes.settings_of(options.method, keywords)
     settings = recipes.with_changes(
-        recipe.offline if is_demo else paper,
+        recipes.settings_of(options.method, keywords, offline=is_demo),
         epochs=options.epochs,
         max_steps=options.max_steps,
         batch_size=options.batch_size,

@@ -34,11 +34,11 @@ def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
     return (RECIPES[method].build or getattr(losses, RECIPES[method].loss))(model, **keywords)
 
 
-def settings_of(method: str, loss_keywords: dict[str, Any] | None = None) -> Settings:
-    """Return a method's settings; those of SLT-FAI are its backbone's."""
+def settings_of(method: str, loss_keywords: dict[str, Any] | None = None, *, offline: bool = False) -> Settings:
+    """Return a method's settings, the paper's or those of the demo; those of SLT-FAI are its backbone's."""
     if method == "slt-fai":
-        return slt_fai_settings((loss_keywords or {}).get("backbone", "simcse"))
-    return RECIPES[method].settings
+        return slt_fai_settings((loss_keywords or {}).get("backbone", "simcse"), offline=offline)
+    return RECIPES[method].offline if offline else RECIPES[method].settings
 
 
 def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
@@ -174,7 +174,8 @@ def train(
         _check_same_run(output, run)
     rows, chosen = _prepare(RECIPES[method], settings, sentences, model, seed)
     given = loss_keywords or {}
-    found = {} if RECIPES[method].keywords is None or "frequencies" in given else RECIPES[method].keywords(rows, model)
+    find = RECIPES[method].keywords
+    found = {} if find is None else find(rows, model, settings, given)
     set_seed(seed)
     loss = build_loss(method, model, **(found | given))
 

@@ -46,7 +46,8 @@ class Recipe:
     reads: str = "sentences"  # or "triplets": anchor, positive, negative
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
-    keywords: Callable[[Dataset, SentenceTransformer], dict[str, Any]] | None = None  # of the loss, from the sentences
+    # Finds keywords of the loss; the last argument is those that are given, which replace what is found.
+    keywords: Callable[[Dataset, SentenceTransformer, Settings, dict[str, Any]], dict[str, Any]] | None = None
     reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
 
 

@@ -33,12 +33,13 @@ _CONSERT = replace(
     eval_steps=200,  # ConSERT's
 )
 _SETTINGS = {"simcse": _SIMCSE, "consert": _CONSERT}
-# "we fix the warm-up iterations to 0.5 epochs for ConSERT + SLT-FAI and 0.1 epochs for SimCSE + SLT-FAI": of 10 and of 1.
-_WARMUP = {"consert": 0.05}
+# Epochs: "we fix the warm-up iterations to 0.5 epochs for ConSERT + SLT-FAI and 0.1 epochs for SimCSE + SLT-FAI"
+_WARMUP = {"consert": 0.5}
+_LONGEST_WARMUP = 0.5  # share of the training, where that has less than an epoch or so
 
 
-def slt_fai_settings(backbone: str = "simcse") -> Settings:
-    """Return the settings for a backbone: the paper's two, or any other method's own.
+def slt_fai_settings(backbone: str = "simcse", *, offline: bool = False) -> Settings:
+    """Return the settings for a backbone: the paper's two, or any other method's own; those of the demo if ``offline``.
 
     Raises:
         ValueError: For a backbone that is neither, or that does not read sentences alone.
@@ -46,10 +47,10 @@ def slt_fai_settings(backbone: str = "simcse") -> Settings:
     from sbert_plugins.recipes.methods import RECIPES
 
     if backbone in _SETTINGS:
-        return _SETTINGS[backbone]
+        return SLT_FAI.offline if offline else _SETTINGS[backbone]
     if backbone not in backbones():
         raise ValueError(f"backbone must be one of {', '.join(backbones())}, got {backbone!r}.")
-    return RECIPES[backbone].settings
+    return RECIPES[backbone].offline if offline else RECIPES[backbone].settings
 
 
 def backbones() -> list[str]:
@@ -102,21 +103,32 @@ def slt_fai_loss(
         frequencies = data.TokenFrequencies.of_no_corpus(model.tokenizer)
     elif isinstance(frequencies, (str, Path)):
         frequencies = data.TokenFrequencies.load(frequencies)
-    return losses.SLTFAILoss(model, base, frequencies=frequencies, **({"warmup_steps": _WARMUP.get(backbone, 0.1)} | keywords))
+    return losses.SLTFAILoss(model, base, frequencies=frequencies, **keywords)
 
 
-def slt_fai_counts(sentences: Dataset, model: SentenceTransformer) -> dict[str, Any]:
-    """Count the sentences' tokens where the encoder has another vocabulary than the counts that ship with the package."""
+def slt_fai_keywords(
+    sentences: Dataset, model: SentenceTransformer, settings: Settings, given: dict[str, Any]
+) -> dict[str, Any]:
+    """Find the warm-up that the paper gives in epochs, and counts of the encoder's vocabulary.
+
+    Where that is not the one of the counts that ship with the package, the sentences' tokens are counted.
+    """
     from sbert_plugins import data
 
-    if data.TokenFrequencies.bookcorpus().fits(model.tokenizer):
-        return {}
-    logger.warning(
-        "The counts of BookCorpus are for the vocabulary of bert-base-uncased: counting the %s sentences of the training.",
-        f"{len(sentences):,}",
-    )
-    anchors = (row["anchor"] for row in sentences)
-    return {"frequencies": data.TokenFrequencies.from_corpus(anchors, model.tokenizer, source="the sentences of the training")}
+    epochs = settings.epochs
+    if settings.max_steps > 0:
+        epochs = settings.max_steps * settings.batch_size * settings.gradient_accumulation_steps / len(sentences)
+    warmup = _WARMUP.get(given.get("backbone"), 0.1) / epochs
+    found: dict[str, Any] = {"warmup_steps": min(warmup, _LONGEST_WARMUP)}
+    if "frequencies" not in given and not data.TokenFrequencies.bookcorpus().fits(model.tokenizer):
+        logger.warning(
+            "The counts of BookCorpus are for the vocabulary of bert-base-uncased: counting the %s sentences of the training.",
+            f"{len(sentences):,}",
+        )
+        anchors = (row["anchor"] for row in sentences)
+        source = "the sentences of the training"
+        found["frequencies"] = data.TokenFrequencies.from_corpus(anchors, model.tokenizer, source=source)
+    return found
 
 
 SLT_FAI = Recipe(
@@ -140,6 +152,6 @@ SLT_FAI = Recipe(
         loss_learning_rate=1e-3,  # the discriminators start from random weights and have a few dozen updates
     ),
     build=slt_fai_loss,
-    keywords=slt_fai_counts,
+    keywords=slt_fai_keywords,
     reload={"frequencies": "saved"},
 )

@@ -22,6 +22,8 @@ class TestSettings:
         assert recipes.settings_of("slt-fai", {"backbone": "arccse"}) == recipes.ARCCSE.settings
         assert recipes.settings_of("slt-fai") == recipes.slt_fai_settings("simcse")
         assert recipes.settings_of("arccse") == recipes.ARCCSE.settings
+        assert recipes.settings_of("slt-fai", {"backbone": "arccse"}, offline=True) == recipes.ARCCSE.offline
+        assert recipes.settings_of("slt-fai", {"backbone": "consert"}, offline=True) == recipes.SLT_FAI.offline
 
     @pytest.mark.parametrize("backbone", ["bert", "slt-fai", "paser", "paser-supervised"])
     def test_unknown_backbone(self, backbone):
@@ -31,14 +33,26 @@ class TestSettings:
 
 class TestLoss:
     @pytest.mark.parametrize(
-        ("backbone", "base", "warmup"),
-        [("simcse", "WeightedSumLoss", 0.1), ("consert", "ConSERTLoss", 0.05), ("arccse", "ArcCSELoss", 0.1)],
+        ("backbone", "base"), [("simcse", "WeightedSumLoss"), ("consert", "ConSERTLoss"), ("arccse", "ArcCSELoss")]
     )
-    def test_backbones(self, tiny_encoder, backbone, base, warmup):
+    def test_backbones(self, tiny_encoder, backbone, base):
         model = tiny_encoder()
         loss = recipes.slt_fai_loss(model, backbone=backbone, frequencies=counts(model))
         assert type(loss.loss).__name__ == base
-        assert loss.warmup_steps == warmup
+
+    @pytest.mark.parametrize(
+        ("keywords", "changes", "share"),
+        [
+            ({}, {"epochs": 1}, 0.1),  # 0.1 epochs round SimCSE, 0.5 round ConSERT
+            ({"backbone": "consert"}, {"epochs": 10}, 0.05),
+            ({"backbone": "consert"}, {"epochs": 2}, 0.25),
+            ({"backbone": "consert"}, {"epochs": 0.5}, 0.5),  # never more than half of the training
+            ({"backbone": "consert"}, {"epochs": 1, "max_steps": 10, "batch_size": 16}, 0.125),  # 4 epochs
+        ],
+    )
+    def test_warmup_is_the_papers_number_of_epochs(self, minilm, keywords, changes, share):
+        settings = recipes.with_changes(recipes.slt_fai_settings(), **changes)
+        assert recipes.SLT_FAI.keywords(anchors(40), minilm, settings, keywords) == {"warmup_steps": pytest.approx(share)}
 
     def test_keywords_reach_their_loss(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
@@ -53,7 +67,7 @@ class TestLoss:
         )
 
     def test_minilm_has_the_counts_of_bookcorpus(self, minilm):
-        assert recipes.SLT_FAI.keywords(anchors(5), minilm) == {}
+        assert "frequencies" not in recipes.SLT_FAI.keywords(anchors(5), minilm, recipes.slt_fai_settings(), {})
         assert recipes.slt_fai_loss(minilm).get_config_dict()["frequencies"].startswith("BookCorpus")
 
 
@@ -64,6 +78,7 @@ def test_another_vocabulary_is_counted_from_the_sentences(tiny_encoder, tmp_path
         "slt-fai", sentences, model, output=tmp_path / "run", settings=quick(), loss_keywords={"backbone": "consert"}
     )
     assert "counting the 40 sentences of the training" in caplog.text
+    assert results["loss"]["warmup_steps"] == 0.5  # half an epoch, of less than one
     assert results["loss"]["frequencies"] == "the sentences of the training"
     assert results["loss"]["loss"]["class"] == "ConSERTLoss"
     loss = recipes.load_loss(tmp_path / "run", model)
