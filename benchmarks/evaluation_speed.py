@@ -1,14 +1,15 @@
 """What one pass of encoding saves: the whole offline suite at once, and its evaluators one by one.
 
-    python benchmarks/evaluation_speed.py
+    python benchmarks/evaluation_speed.py [--bf16]
 
 all-MiniLM-L6-v2, two threads, everything of ``evaluation.offline_evaluators`` on the data directory. Both ways score the
 same (the script fails where they do not). Wall time suffers from whatever else the machine does; the CPU time of the process,
-counts both threads, hardly does. Writes ``benchmarks/results/evaluation_speed.json``.
+which counts both threads, hardly does. Writes ``benchmarks/results/evaluation_speed.json``.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import time
@@ -25,6 +26,14 @@ TOLERANCE = 0.5  # Spearman or accuracy x 100: batches of other lengths round ot
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bf16", action="store_true")
+    options = parser.parse_args()
+    with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+        measure(bf16=options.bf16)
+
+
+def measure(*, bf16: bool) -> None:
     torch.set_num_threads(2)
     model = recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu")
     encode, sentences = model.encode, []
@@ -42,6 +51,7 @@ def main() -> None:
     total = {name: round(sum(row[name] for row in one_by_one.values()), 1) for name in together}
     record = {
         "model": "all-MiniLM-L6-v2",
+        "bf16": bf16,
         "one_pass": together,
         "one_by_one": total,
         "ratio": {name: round(total[name] / together[name], 2) for name in together},

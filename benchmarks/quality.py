@@ -3,8 +3,10 @@
     python benchmarks/quality.py --methods simcse arccse pt-bert --seeds 5
 
 A cell that has its json is not run again, so a grid that was killed continues. A method takes keywords of its loss after a
-colon: ``pt-bert:attend_to=pooled,momentum=0.99``. STS-B dev selects the checkpoint. The seven test tasks are looked at once,
-after training; ``--dev-only``, for screening, leaves them out. Encoders and texts are described in ``benchmarks/README.md``.
+colon: ``pt-bert:attend_to=pooled,momentum=0.99``. STS-B dev selects the checkpoint. The test tasks are looked at once,
+after training; ``--dev-only``, for screening, leaves them out. With ``--text quora`` or ``cranfield``, domain adaptation, a
+model trains on the texts of a collection for a fixed number of updates, and the search in that collection is scored.
+Encoders and texts are described in ``benchmarks/README.md``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,9 +44,12 @@ RESULTS = Path(__file__).parent / "results" / "quality"
 SWEEPS = {
     "arccse-margin": [f"arccse:margin_degrees={degrees}" for degrees in (0, 5, 10, 15, 20)],
     "arccse-temperature": [f"arccse:temperature={value}" for value in (0.03, 0.04, 0.05, 0.06, 0.07)],
-    "arccse-triplet": [f"arccse:triplet_margin={margin}" for margin in (0, 0.1, 0.2)],
+    "arccse-triplet": ["arccse", "arccse:triplet_weight=0", "arccse:triplet_margin=0.1", "arccse:triplet_margin=0.2"],
+    "arccse-sam": ["arccse", "arccse:sam_rho=0.05"],
+    "consert-temperature": [f"consert:temperature={value}" for value in (0.05, 0.1)],
     "denosent-noise": [f"denosent:noise_dropout={value}" for value in (0.7, 0.75, 0.8, 0.825, 0.85, 0.9)],
     "denosent-terms": ["denosent", "denosent:denoising_weight=0", "denosent:contrastive_weight=0"],
+    "denosent-decoder-rate": [f"denosent:loss_learning_rate={rate}" for rate in (3e-4, 1e-3, 3e-3)],
     "paser-decoder": [f"paser:decoder_layers={layers}" for layers in (1, 2, 4, 6, 8)],
     "paser-signed": ["paser:signed=false", "paser:signed=true"],
     "paser-top-k": [f"paser:top_k={count}" for count in (1, 2, 3)],
@@ -51,6 +57,7 @@ SWEEPS = {
     "pt-bert-momentum": [f"pt-bert:momentum={momentum}" for momentum in (0.885, 0.99, 0.995, 0.999)],
     "pt-bert-tokens": [f"pt-bert:num_pseudo_tokens={count}" for count in (64, 128, 256)],
     "slt-fai-rare": [f"slt-fai:low_frequency_by={by}" for by in ("mass", "types")],
+    "slt-fai-terms": ["slt-fai", "slt-fai:adversarial_weight=0", "slt-fai:filtering_weight=0"],
     "slt-fai-share": [f"slt-fai:low_frequency_share={share}" for share in (0.3, 0.4, 0.5, 0.6, 0.7)],
 }
 
@@ -127,7 +134,6 @@ METHODS = {
     "ct": Method(host.ContrastiveTensionLossInBatchNegatives, anchors),
     "consert": Method(losses.ConSERTLoss, anchors),
     "arccse": Method(losses.ArcCSELoss, anchors),
-    "arccse-sam": Method(losses.ArcCSELoss, anchors, {"sam_rho": 0.05}),
     "denosent": Method(losses.DenoSentLoss, anchors),
     "paser": Method(losses.PaSeRLoss, phrases, {"loss_learning_rate": 1e-3}),
     "pt-bert": Method(losses.PTBERTLoss, anchors),
@@ -139,6 +145,8 @@ METHODS = {
     "cosent (supervised)": Method(host.CoSENTLoss, scored),
 }
 COLUMN_KEYWORDS = ("top_k",)
+SETTING_KEYWORDS = ("loss_learning_rate", "sam_rho")
+COLLECTIONS = {"quora": evaluation.quora_retrieval, "cranfield": evaluation.cranfield_retrieval}
 
 
 def main() -> None:
@@ -146,8 +154,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help=", ".join(METHODS))
     parser.add_argument("--sweep", choices=list(SWEEPS), help="add a paper's ablation to the methods")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--encoder", default="minilm-mlm", help="minilm-mlm, minilm-4-layers, or a path or Hub name")
-    parser.add_argument("--text", default="short", help="short, wiki, sts (transductive), or a file or Hub dataset")
+    parser.add_argument(
+        "--encoder", default="minilm-mlm", help="minilm-mlm, minilm-4-layers, all-minilm, or a path or Hub name"
+    )
+    parser.add_argument(
+        "--text", default="short", help="short, wiki, sts (transductive), quora, cranfield, or a file or Hub dataset"
+    )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
@@ -188,20 +200,21 @@ def main() -> None:
         else:
             log.unlink()
             record = json.loads(result_path(method, seed, options).read_text())
-            tests = "" if options.dev_only else f", seven tasks {record['scores']['avg7']:.2f}"
+            tests = f", seven tasks {record['scores']['avg7']:.2f}" if "avg7" in record["scores"] else ""
             tqdm.write(f"{method}, seed {seed}: dev {record['dev']:.2f}{tests}, {record['seconds']:.0f} s")
     sys.exit(bool(failed))
 
 
 def parse(method: str) -> tuple[Method, dict[str, Any], dict[str, Any]]:
-    """Split ``name:key=value,...`` into the method, keywords of its columns and of its loss."""
+    """Split ``name:key=value,...`` into the method with its settings, keywords of its columns and of its loss."""
     name, _, rest = method.partition(":")
     if name not in METHODS:
         raise SystemExit(f"--methods must be among {', '.join(METHODS)}, got {name!r}.")
     keywords = dict(pair.split("=", 1) for pair in rest.split(",") if pair)
     keywords = {key: _value(value) for key, value in keywords.items()}
     columns = {key: keywords.pop(key) for key in COLUMN_KEYWORDS if key in keywords}
-    return METHODS[name], columns, keywords
+    settings = {key: keywords.pop(key) for key in SETTING_KEYWORDS if key in keywords}
+    return METHODS[name]._replace(settings=METHODS[name].settings | settings), columns, keywords
 
 
 def _value(text: str) -> Any:
@@ -228,6 +241,7 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
     model = encoder(options)
     sentences = text(options, seed)
     dev = evaluation.load_sts("STS-B dev")
+    selects = None if options.text in COLLECTIONS else dev  # who adapts to a domain has nothing to select by
     set_seed(seed)
     start = time.perf_counter()
     curve: list[dict[str, float]] = []
@@ -236,16 +250,18 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
             whiten(model, sentences["anchor"][:])
     else:
         rows = method.columns(sentences, model, seed, **column_keywords)
-        curve = train(model, method.loss(model, **loss_keywords), rows, dev, seed, options, **method.settings)
+        curve = train(model, method.loss(model, **loss_keywords), rows, selects, seed, options, **method.settings)
     seconds = time.perf_counter() - start
     evaluators = [
         EmbeddingSimilarityEvaluator(*dev, name="dev", main_similarity="cosine", write_csv=False),
         evaluation.AlignmentUniformityEvaluator(name="geometry", write_csv=False),
     ]
-    if not options.dev_only:
+    if options.text in COLLECTIONS:
+        evaluators += [COLLECTIONS[options.text](write_csv=False)]
+    elif not options.dev_only:
         # PT-BERT's paper gives no gold thresholds for its subset; these are those of the real runs.
         evaluators += [evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", write_csv=False)]
-        evaluators += [evaluation.STSSuiteEvaluator(write_csv=False)]
+        evaluators += [evaluation.STSSuiteEvaluator(write_csv=False), evaluation.quora_retrieval(write_csv=False)]
     with torch.autocast(model.device.type, torch.bfloat16, enabled=options.bf16):
         scores = evaluation.OnePassEvaluator(evaluators)(model)
     record = {
@@ -270,14 +286,14 @@ def train(
     model: SentenceTransformer,
     loss: Any,
     rows: Dataset,
-    dev: evaluation.ScoredPairs,
+    dev: evaluation.ScoredPairs | None,
     seed: int,
     options: argparse.Namespace,
     *,
     sam_rho: float | None = None,
     loss_learning_rate: float | None = None,
 ) -> list[dict[str, float]]:
-    """Train with the settings that all methods share; the best checkpoint by STS-B dev is what ``model`` then is."""
+    """Train with the settings that all methods share; with ``dev``, the best checkpoint by it is what ``model`` then is."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = SentenceTransformerTrainingArguments(
             output_dir=folder,
@@ -289,16 +305,18 @@ def train(
             bf16=options.bf16,
             seed=seed,
             logging_steps=options.eval_steps,
-            eval_strategy="steps",
+            eval_strategy="no" if dev is None else "steps",
             eval_steps=options.eval_steps,
-            save_strategy="steps",
+            save_strategy="no" if dev is None else "steps",
             save_steps=options.eval_steps,
             save_total_limit=1,
-            load_best_model_at_end=True,
-            metric_for_best_model="eval_stsb-dev_spearman_cosine",
+            load_best_model_at_end=dev is not None,
+            metric_for_best_model=None if dev is None else "eval_stsb-dev_spearman_cosine",
             report_to="none",
         )
-        evaluator = EmbeddingSimilarityEvaluator(*dev, name="stsb-dev", batch_size=128, main_similarity="cosine")
+        evaluator = None
+        if dev is not None:
+            evaluator = EmbeddingSimilarityEvaluator(*dev, name="stsb-dev", batch_size=128, main_similarity="cosine")
         trainer = training.SentenceTransformerTrainer(
             model=model, args=arguments, train_dataset=rows, loss=loss, evaluator=evaluator, sam_rho=sam_rho
         )
@@ -311,8 +329,9 @@ def train(
 
 
 def encoder(options: argparse.Namespace) -> SentenceTransformer:
-    if options.encoder == "minilm-4-layers":
-        return recipes.offline_encoder(num_layers=4, max_seq_length=options.max_seq_length)
+    if options.encoder in ("minilm-4-layers", "all-minilm"):
+        layers = 4 if options.encoder == "minilm-4-layers" else 6
+        return recipes.offline_encoder(num_layers=layers, max_seq_length=options.max_seq_length)
     name = options.encoder
     if name == "minilm-mlm":
         name = str(Path(os.environ["SBERT_PLUGINS_DATA"]) / "encoders" / name)
@@ -328,6 +347,9 @@ def text(options: argparse.Namespace, seed: int) -> Dataset:
         sentences = short_sentences(folder, options.sentences)
     elif options.text == "sts":
         sentences = sorted(test_sentences())
+    elif options.text in COLLECTIONS:
+        texts = sorted(COLLECTIONS[options.text]().corpus)
+        sentences = [part for text in texts for part in re.split(r"(?<=[.?!]) +", text) if len(part.split()) >= 4]
     else:
         sentences = data.read_sentences(options.text, limit=options.sentences)["anchor"][:]
     random.Random(seed).shuffle(sentences)

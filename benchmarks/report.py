@@ -1,25 +1,38 @@
-"""Write the tables of README.md from the json in ``benchmarks/results``: no number is typed by hand.
+"""Write the tables of README.md and benchmarks/README.md from the json in ``benchmarks/results``: no number is typed by hand.
 
     python benchmarks/report.py
 
-A table stands between ``<!-- name -->`` and ``<!-- /name -->``; ``tests/test_readme.py`` fails where it is not what the
-json says.
+and draws ``results/quality.png`` (with the extra ``plot``). A table stands between ``<!-- name -->`` and ``<!-- /name -->``;
+``tests/test_readme.py`` fails where it is not what the json says.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
+
+import numpy as np
+from scipy import stats
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
+PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "avg7")
+TEXTS = {
+    "short": "short sentences (inference, questions, captions)",
+    "wiki": "Wikipedia sentences",
+    "sts": "the unlabelled sentences of the seven tasks (transductive)",
+    "quora": "the questions of the collection",
+    "cranfield": "the sentences of the collection",
+}
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    readme.write_text(filled(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+    draw_quality(RESULTS / "quality.png")
 
 
 def filled(text: str) -> str:
@@ -27,6 +40,9 @@ def filled(text: str) -> str:
     tables = {
         "demo": demo,
         "real runs": real_runs,
+        "quality": quality,
+        "quality grids": quality_grids,
+        "screens": screens,
         "hard length": hard_length,
         "sts check": sts_check,
         "mteb check": mteb_check,
@@ -81,6 +97,163 @@ def real_runs() -> str:
             f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
         )
     return text + _table(["", *TASKS[:-1], "average", "sentences", "updates", "minutes"], rows) + "\n" + "\n".join(notes)
+
+
+def quality() -> str:
+    """The finalists: all methods on the main encoder and text."""
+    records = _finalists()
+    return _quality_table(records) if records else ""
+
+
+def quality_grids() -> str:
+    """Every other grid with test scores."""
+    main_grid = [record["settings"] for record in _finalists()[:1]]
+    tables = []
+    for records in _grids(dev_only=False):
+        if records[0]["settings"] not in main_grid and len(_by_method(records)) > 1:
+            settings = records[0]["settings"]
+            table = _domain_table(records) if settings["text"] in ("quora", "cranfield") else _quality_table(records)
+            tables.append(f"**{settings['encoder']}, {TEXTS.get(settings['text'], settings['text'])}**\n\n{table}")
+    return "\n".join(tables)
+
+
+def screens() -> str:
+    """What STS-B dev says of switches, weights and mixes; no test set was looked at."""
+    tables = []
+    for records in _grids(dev_only=True):
+        rows = [
+            [f"{name}", str(len(cells)), _mean([cell["dev"] for cell in cells]), _against(cells, records, "dev")]
+            for name, cells in _by_method(records).items()
+        ]
+        rows.sort(key=lambda row: -float(row[2].split()[0]))
+        tables.append(_setting_line(records) + "\n" + _table(["", "seeds", "STS-B dev", "minus SimCSE, same seeds"], rows))
+    return "\n".join(tables)
+
+
+def draw_quality(path: Path) -> None:
+    """Draw the finalists' averages, a dot a seed."""
+    records = _finalists()
+    if not records:
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    methods = sorted(_by_method(records).items(), key=lambda item: _average(item[1]))
+    figure, axes = pyplot.subplots(figsize=(7, 0.32 * len(methods) + 1.2), layout="constrained")
+    for place, (name, cells) in enumerate(methods):
+        averages = [cell["scores"]["avg7"] for cell in cells]
+        axes.barh(place, np.mean(averages), color="tab:orange" if name == "simcse" else "tab:blue", alpha=0.35)
+        axes.plot(averages, [place] * len(averages), "k.", markersize=4)
+    axes.set_yticks(range(len(methods)), [name for name, _ in methods])
+    axes.set_xlim(min(_average(cells) for _, cells in methods) - 2)
+    axes.set_xlabel("average of the seven STS tasks (Spearman x 100), a dot a seed")
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def _grids(*, dev_only: bool) -> list[list[dict]]:
+    """Return the quality cells, a list for each encoder, text and settings that they share."""
+    grids = defaultdict(list)
+    for path in sorted(RESULTS.glob("quality/*/*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["settings"]["dev_only"] == dev_only:
+            grids[path.parent].append(record)
+    return list(grids.values())
+
+
+def _finalists() -> list[dict]:
+    """Return the grid of the main encoder and text."""
+    grids = [
+        records
+        for records in _grids(dev_only=False)
+        if records[0]["settings"]["encoder"] == "minilm-mlm" and records[0]["settings"]["text"] == "short"
+    ]
+    return max(grids, key=len, default=[])
+
+
+def _quality_table(records: list[dict]) -> str:
+    rows = []
+    for name, cells in sorted(_by_method(records).items(), key=lambda item: -_average(item[1])):
+        columns = [
+            [cell["scores"].get(key, float("nan")) for cell in cells] for key in ("geometry_alignment", "geometry_uniformity")
+        ]
+        search = [100 * cell["scores"].get("quora_dev_cosine_map@100", float("nan")) for cell in cells]
+        rows.append(
+            [
+                name,
+                str(len(cells)),
+                _mean([cell["dev"] for cell in cells]),
+                _mean([cell["scores"]["avg7"] for cell in cells]),
+                _against(cells, records, "avg7"),
+                _mean(search, 1) if np.isfinite(search).all() else "",
+                *(f"{np.mean(values):.2f}" for values in columns),
+            ]
+        )
+    heading = [
+        "", "seeds", "STS-B dev", "average of seven", "minus SimCSE, same seeds", "Quora MAP", "alignment", "uniformity"
+    ]  # fmt: skip
+    return _setting_line(records) + "\n" + _table(heading, rows)
+
+
+def _domain_table(records: list[dict]) -> str:
+    metrics = ("map@100", "mrr@10", "ndcg@10")
+    rows = []
+    for name, cells in _by_method(records).items():
+        scores = [
+            [next(100 * value for key, value in cell["scores"].items() if key.endswith(f"cosine_{metric}")) for cell in cells]
+            for metric in metrics
+        ]
+        rows.append([name, str(len(cells)), *map(_mean, scores), _mean([cell["dev"] for cell in cells])])
+    rows.sort(key=lambda row: -float(row[2].split()[0]))
+    return _setting_line(records) + "\n" + _table(["", "seeds", "MAP", "MRR@10", "nDCG@10", "STS-B dev"], rows)
+
+
+def _setting_line(records: list[dict]) -> str:
+    settings = records[0]["settings"]
+    commits = sorted({record["commit"] for record in records})
+    hardware = sorted({f"{record['hardware']}, {record['threads']} thread" for record in records})
+    return (
+        f"{settings['encoder']}, {settings['pooling']} pooling, {TEXTS.get(settings['text'], settings['text'])}: "
+        f"{settings['steps']} updates of {settings['batch_size']} sentences, learning rate {settings['learning_rate']:g}, "
+        f"length {settings['max_seq_length']}{', bf16' * settings['bf16']}; {' and '.join(hardware)}; commit "
+        f"{', '.join(commits)}.\n"
+    )
+
+
+def _by_method(records: list[dict]) -> dict[str, list[dict]]:
+    """Return the cells of each method in the order of their seeds."""
+    methods = defaultdict(list)
+    for record in sorted(records, key=lambda record: record["seed"]):
+        methods[record["method"]].append(record)
+    return methods
+
+
+def _average(cells: list[dict]) -> float:
+    return float(np.mean([cell["scores"]["avg7"] for cell in cells]))
+
+
+def _mean(values: list[float], digits: int = 2) -> str:
+    """Mean and, over several seeds, standard deviation."""
+    deviation = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{deviation}"
+
+
+def _against(cells: list[dict], records: list[dict], key: str) -> str:
+    """Mean difference to SimCSE with the same seed, and its 95 % bootstrap interval over the seeds."""
+    baseline = {cell["seed"]: _score(cell, key) for cell in records if cell["method"] == "simcse"}
+    differences = [_score(cell, key) - baseline[cell["seed"]] for cell in cells if cell["seed"] in baseline]
+    if not differences or cells[0]["method"] == "simcse":
+        return ""
+    if len(differences) < 3:
+        return f"{np.mean(differences):+.2f}"
+    interval = stats.bootstrap((differences,), np.mean, method="percentile", rng=0).confidence_interval
+    return f"{np.mean(differences):+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
+
+
+def _score(cell: dict, key: str) -> float:
+    return cell["dev"] if key == "dev" else cell["scores"][key]
 
 
 def hard_length() -> str:
