@@ -45,8 +45,8 @@ class ConSERTLoss(nn.Module):
         temperature: :math:`\tau`, above 0.
 
     Raises:
-        ValueError: On a value out of range, two views that change nothing, dropout asked of a model without, and more or
-            fewer columns than one.
+        ValueError: On a value out of range, two views that change nothing, dropout asked of a model without, more or fewer
+            columns than one, and a model compiled by torch.compile.
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.

@@ -10,7 +10,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from sbert_plugins.modules import shared_passes, unwrap
+from sbert_plugins.modules import is_compiled, shared_passes
 
 
 class WeightedSumLoss(nn.Module):
@@ -103,8 +103,8 @@ class WeightedSumLoss(nn.Module):
         """Share encoder passes where two losses read a column; a compiled encoder is left alone."""
         read = [column for columns in self.columns.values() for column in set(columns or ())]
         apart = len(self.losses) == 1 or (None not in self.columns.values() and len(set(read)) == len(read))
-        compiled = unwrap(self.model) is not getattr(self.model, "module", self.model)
-        return shared_passes(self.model) if self.share_passes and not apart and not compiled else nullcontext(lambda: None)
+        shares = self.share_passes and not apart and not is_compiled(self.model)
+        return shared_passes(self.model) if shares else nullcontext(lambda: None)
 
     def _terms_of(
         self, name: str, loss: nn.Module, features: list[dict[str, Tensor]], labels: Tensor | None

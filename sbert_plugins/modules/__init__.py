@@ -2,7 +2,7 @@
 
 from .denoising_decoder import DenoisingDecoder
 from .discriminators import CompletenessDiscriminator, TokenFrequencyDiscriminator
-from .distributed import rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
+from .distributed import is_compiled, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
 from .embedding_queue import EmbeddingQueue
@@ -42,6 +42,7 @@ __all__ = [
     "encoder_tokens_kept",
     "freeze_mask_template",
     "has_mask_template",
+    "is_compiled",
     "max_dropout",
     "mlm_mask",
     "nested_span_masks",

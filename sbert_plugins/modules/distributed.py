@@ -64,3 +64,8 @@ def unwrap(model: nn.Module) -> nn.Module:
     """Return the SentenceTransformer inside DistributedDataParallel and torch.compile, for its parts; never to call it."""
     model = getattr(model, "module", model)
     return getattr(model, "_orig_mod", model)
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile has wrapped the model: hooks that are set later then do nothing, and nobody says so."""
+    return hasattr(getattr(model, "module", model), "_orig_mod")

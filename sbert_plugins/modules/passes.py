@@ -10,7 +10,8 @@ import torch
 from sentence_transformers.base.losses.merged_forward import column_merging_disabled
 from torch import Tensor, nn
 
-from .distributed import unwrap
+from .distributed import is_compiled, unwrap
+from .mask_template import has_mask_template
 from .views import active_view
 
 ENCODER_TOKENS = "encoder_token_embeddings"
@@ -21,7 +22,15 @@ def encoder_tokens_kept(model: nn.Module) -> Iterator[None]:
     """Add to what each pass gives, as :data:`ENCODER_TOKENS`, the token embeddings as the first module made them.
 
     Those that come out at the end may be weighted for the pooling: a mask template sets all but one to 0.
+
+    Raises:
+        ValueError: For a compiled encoder with a mask template, which gives those alone.
     """
+    if is_compiled(model) and has_mask_template(unwrap(model)):
+        raise ValueError(
+            "an encoder with a mask template must not be compiled, got one that torch.compile has wrapped: its token "
+            "embeddings come out weighted for the pooling, all but one 0. Train without torch_compile."
+        )
 
     def keep(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
         if "token_embeddings" in output:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .distributed import unwrap
+from .distributed import is_compiled, unwrap
 from .tokens import random_subset
 
 VIEW_PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
@@ -56,7 +56,15 @@ def viewed(model: nn.Module, *views: View) -> Iterator[None]:
     Hooks on the encoder's embeddings, so that ids, masks and positions are the encoder's own: shuffling acts on the word
     embeddings, the cutoffs on the sum with positions that enters the first layer (where the encoder has such a module; on
     the word embeddings where not).
+
+    Raises:
+        ValueError: For a compiled encoder.
     """
+    if is_compiled(model):
+        raise ValueError(
+            "the encoder must not be compiled, got one that torch.compile has wrapped: it would leave out the cutoffs and the "
+            "shuffling that make a view. Train without torch_compile."
+        )
     encoder = unwrap(model).transformers_model
     words = encoder.get_input_embeddings()
     inputs = getattr(encoder, "embeddings", words)

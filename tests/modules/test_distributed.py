@@ -2,7 +2,7 @@
 
 import torch
 
-from sbert_plugins.modules import rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
+from sbert_plugins.modules import is_compiled, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 
 
 def test_a_single_process_has_no_others():
@@ -28,3 +28,13 @@ def test_unwrap_finds_the_encoder_inside():
     outer.module = model
     assert unwrap(outer) is model
     assert unwrap(torch.compile(model)) is model
+
+
+def test_a_compiled_model_is_known():
+    model, outer = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert not is_compiled(model)
+    assert is_compiled(torch.compile(model))
+    outer.module = model
+    assert not is_compiled(outer)
+    outer.module = torch.compile(model)
+    assert is_compiled(outer)

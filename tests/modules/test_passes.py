@@ -5,7 +5,15 @@ import torch
 from encoders import SENTENCES
 from sentence_transformers.base.losses.merged_forward import embed_columns
 
-from sbert_plugins.modules import TokenRoles, View, dropout_off, shared_passes, viewed
+from sbert_plugins.modules import (
+    TokenRoles,
+    View,
+    apply_mask_template,
+    dropout_off,
+    encoder_tokens_kept,
+    shared_passes,
+    viewed,
+)
 
 
 @pytest.fixture
@@ -109,3 +117,10 @@ def test_the_model_is_left_as_it_was(model):
     with shared_passes(model):
         assert model.forward is not original
     assert model.forward is original
+
+
+def test_token_embeddings_of_a_compiled_template_are_refused(model):
+    with encoder_tokens_kept(torch.compile(model)):  # without a template they come out as they are
+        pass
+    with pytest.raises(ValueError, match=r"mask template must not be compiled.*Train without torch_compile"):
+        encoder_tokens_kept(torch.compile(apply_mask_template(model))).__enter__()

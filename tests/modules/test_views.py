@@ -129,5 +129,12 @@ class TestContext:
         with pytest.raises(RuntimeError), viewed(model, View(["token_cutoff"], content)), dropout_off(model):
             model(model.preprocess(SENTENCES[:3]))
 
+    def test_a_compiled_encoder_is_refused(self, tiny_encoder):
+        """Its hooks would be left out, and both views be the sentence as it is."""
+        model = tiny_encoder()
+        content = TokenRoles(model.tokenizer).content(model.preprocess(SENTENCES))
+        with pytest.raises(ValueError, match=r"must not be compiled.*Train without torch_compile"):
+            viewed(torch.compile(model), View(("feature_cutoff",), content)).__enter__()
+
     def test_a_model_without_an_encoder_has_no_view(self):
         assert active_view(torch.nn.Linear(2, 2)) is None
