@@ -2,9 +2,9 @@
 
     python benchmarks/paser_signal.py
 
-trains the decoder alone, ``encoders/minilm-mlm`` of the data directory (``SBERT_PLUGINS_DATA``) frozen, on phrases of Wikipedia
-sentences, each seen once: what it gets right it has read, not remembered. ``benchmarks/results/paser_signal.json`` holds loss
-and token accuracy over the updates.
+trains the decoder alone, ``encoders/minilm-mlm`` of the data directory (``SBERT_PLUGINS_DATA``) frozen, on phrases of
+Wikipedia sentences, each seen once: what it gets right it has read, not remembered. ``benchmarks/results/paser_signal.json``
+holds loss and token accuracy over the updates.
 """
 
 from __future__ import annotations
@@ -68,11 +68,8 @@ def trained(sentences: Dataset, encoder: str, options: argparse.Namespace, *, si
         trainer = training.SentenceTransformerTrainer(model=model, args=arguments, train_dataset=rows, loss=loss)
         trainer.train()
     print("signed" if signed else "absolute", f"{time.perf_counter() - start:.0f} s", flush=True)
-    log = [entry for entry in trainer.state.log_history if "generative" in entry]
-    return [
-        {"step": entry["step"], "nats_a_token": entry["generative"], "token_accuracy": entry["token_accuracy"]}
-        for entry in log
-    ]
+    keys = {"step": "step", "nats_a_token": "generative", "token_accuracy": "token_accuracy"}
+    return [{name: entry[key] for name, key in keys.items()} for entry in trainer.state.log_history if "generative" in entry]
 
 
 if __name__ == "__main__":
