@@ -289,11 +289,11 @@ def sts_check() -> str:
 def one_pass() -> str:
     record = _load("evaluation_speed.json")
     once, apart = record["one_pass"], record["one_by_one"]
+    how = f"{'bf16, ' * record['bf16']}{record['threads']} threads, {record['hardware']}"
     return (
         f"The offline suite encodes {once['sentences_encoded']:,} sentences in one pass, its evaluators one by one "
         f"{apart['sentences_encoded']:,}: {once['cpu_seconds'] / 60:.0f} minutes of CPU time instead of "
-        f"{apart['cpu_seconds'] / 60:.0f} (all-MiniLM-L6-v2{', bf16' * record.get('bf16', False)}, {record['threads']} threads, "
-        f"{record['hardware']}).\n"
+        f"{apart['cpu_seconds'] / 60:.0f} (all-MiniLM-L6-v2, {how}).\n"
     )
 
 
