@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sbert_plugins import __version__, recipes
 
@@ -90,6 +91,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     settings.add_argument("--gradient-accumulation-steps", type=int)
     settings.add_argument("--learning-rate", type=float)
     settings.add_argument("--loss-learning-rate", type=float, help="of what the loss owns: heads, decoders")
+    settings.add_argument(
+        "--loss", nargs="+", default=[], metavar="KEY=VALUE", help="keywords of the loss, as in Python: signed=true"
+    )
     settings.add_argument("--max-seq-length", type=int)
     settings.add_argument("--eval-steps", type=int)
     settings.add_argument("--sam-rho", type=float, help="radius of Sharpness-Aware Minimization, 0 for none")
@@ -202,9 +206,10 @@ def _train(options: argparse.Namespace) -> None:
         else:
             sentences = data.read_sentences(text, column=options.column, limit=options.limit)
     is_demo = options.offline and options.model is None
-    keywords = {"backbone": options.backbone} if options.backbone else {}
-    if keywords and recipe is not recipes.SLT_FAI:
+    if options.backbone and recipe is not recipes.SLT_FAI:
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
+    keywords = dict(_keyword(pair) for pair in options.loss)
+    keywords |= {"backbone": options.backbone} if options.backbone else {}
     settings = recipes.with_changes(
         recipes.settings_of(options.method, keywords, offline=is_demo),
         epochs=options.epochs,
@@ -377,6 +382,17 @@ def _mteb_submit(options: argparse.Namespace) -> None:
         print(f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations).")
         if submission.to_fill_in:
             print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")
+
+
+def _keyword(pair: str) -> tuple[str, Any]:
+    """Return the key and value of ``KEY=VALUE``: a number, true or false; anything else is a string."""
+    key, equals, value = pair.partition("=")
+    if not key.isidentifier() or not equals:
+        raise ValueError(f"--loss takes KEY=VALUE, got {pair!r}.")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
 
 
 def _go_offline(options: argparse.Namespace) -> None:

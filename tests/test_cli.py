@@ -1,3 +1,5 @@
+import json
+import re
 import subprocess
 import sys
 
@@ -112,6 +114,24 @@ def test_slt_fai_takes_a_backbone(text, encoder, tmp_path, capsys):
     for method, backbone, message in (("slt-fai", "bert", "backbone must be one of"), ("arccse", "simcse", "is for slt-fai")):
         assert cli.main(["train", method, str(text), "--backbone", backbone, "--output", str(tmp_path / "other")]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_keywords_of_the_loss(text, encoder, tmp_path, capsys):
+    arguments = ["train", "arccse", str(text), "--model", encoder]
+    keywords = ["--loss", "margin_degrees=5", "projection_head=false"]
+    assert cli.main([*arguments, *keywords, "--output", str(tmp_path / "run"), *QUICK]) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert results["loss_keywords"] == {"margin_degrees": 5, "projection_head": False}
+    assert results["loss"]["margin_degrees"] == 5
+    capsys.readouterr()
+    for given, message in (
+        ("margin_degrees", "--loss takes KEY=VALUE, got 'margin_degrees'"),
+        ("margins=5", "keywords must be those of ArcCSELoss, got margins: .*unexpected keyword argument 'margins'"),
+        ("margin_degrees=500", "margin_degrees must be"),
+    ):
+        assert cli.main([*arguments, "--loss", given, "--output", str(tmp_path / "other"), *QUICK]) == 2
+        assert re.search(message, capsys.readouterr().err)
+        assert not (tmp_path / "other").exists()
 
 
 def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):

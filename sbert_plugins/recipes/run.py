@@ -28,10 +28,18 @@ RUN_FILE = "run.json"
 
 
 def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
-    """Build a method's loss with the paper's defaults, ``keywords`` replacing some of them."""
+    """Build a method's loss with the paper's defaults, ``keywords`` replacing some of them.
+
+    Raises:
+        ValueError: For keywords that the loss has not, or values that it refuses.
+    """
     from sbert_plugins import losses
 
-    return (RECIPES[method].build or getattr(losses, RECIPES[method].loss))(model, **keywords)
+    recipe = RECIPES[method]
+    try:
+        return (recipe.build or getattr(losses, recipe.loss))(model, **keywords)
+    except TypeError as error:
+        raise ValueError(f"keywords must be those of {recipe.loss}, got {', '.join(keywords) or 'none'}: {error}.") from error
 
 
 def settings_of(method: str, loss_keywords: dict[str, Any] | None = None, *, offline: bool = False) -> Settings:
@@ -148,7 +156,7 @@ def train(
         What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds.
 
     Raises:
-        ValueError: For an unknown method, fewer than two sentences, or a batch size below two.
+        ValueError: For an unknown method or keyword of its loss, fewer than two sentences, or a batch size below two.
         FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
     """
     import torch
@@ -174,8 +182,7 @@ def train(
         _check_same_run(output, run)
     rows, chosen = _prepare(RECIPES[method], settings, sentences, model, seed)
     given = loss_keywords or {}
-    find = RECIPES[method].keywords
-    found = {} if find is None else find(rows, model, settings, given)
+    found = RECIPES[method].keywords(rows, model, settings, given) if RECIPES[method].keywords else {}
     set_seed(seed)
     loss = build_loss(method, model, **(found | given))
 
