@@ -20,6 +20,7 @@ from sbert_plugins.modules import (
     encoder_tokens_kept,
     require_dropout,
     rows_of_all_ranks,
+    unwrap,
     warn_unless_kept,
 )
 
@@ -69,9 +70,9 @@ class PTBERTLoss(nn.Module):
         momentum_bf16: Whether the copy is kept in bfloat16: half its memory.
 
     Raises:
-        ValueError: On a value out of range, a model without dropout, a number of columns other than one or two, and, with
-            ``attend_to="tokens"``, a model whose token embeddings are missing, flattened or of another width than its
-            sentence vectors.
+        ValueError: On a value out of range, one column with a model without dropout, a number of columns other than one or
+            two, and, with ``attend_to="tokens"``, a model whose token embeddings are missing, flattened or of another width
+            than its sentence vectors.
 
     Relations:
         - ``num_pseudo_tokens=0`` with ``data.positive_pairs`` are the paper's baselines MoCo + reorder, duplication, deletion.
@@ -114,7 +115,6 @@ class PTBERTLoss(nn.Module):
     ) -> None:
         super().__init__()
         functional.check_temperature(temperature)
-        require_dropout(model, "PTBERTLoss")
         self.model = model
         self.temperature = temperature
         self.enqueue_first = enqueue_first
@@ -152,6 +152,8 @@ class PTBERTLoss(nn.Module):
                 f"PTBERTLoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
+        if len(columns) == 1:
+            require_dropout(unwrap(self.model), "PTBERTLoss with one column")
         training = self.model.training
         if training:
             warn_unless_kept(self)
