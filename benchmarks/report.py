@@ -40,6 +40,8 @@ def filled(text: str) -> str:
     tables = {
         "demo": demo,
         "real runs": real_runs,
+        "real run commands": real_run_commands,
+        "reconstructions": reconstructions,
         "quality": quality,
         "quality grids": quality_grids,
         "screens": screens,
@@ -72,31 +74,49 @@ def demo() -> str:
 
 def real_runs() -> str:
     text = (
-        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on pairs "
-        "that the command names. STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: "
-        "part of each gain is recovered knowledge.\n\n"
+        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on pairs. "
+        "STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: part of each gain is "
+        "recovered knowledge. [Commands, versions and commits](benchmarks/README.md#real-runs).\n\n"
     )
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
-    records.sort(key=lambda record: record["sts_after"]["avg7"])
+    records = _real_runs()
     before = {record["settings"]["pooling"]: record["sts_before"] for record in records}
     rows = [
-        [f"before training, {pooling} pooling", *(f"{scores[task]:.2f}" for task in TASKS), "", "", ""]
+        [f"before training, {pooling} pooling", *(f"{scores[task]:.2f}" for task in TASKS), "", ""]
         for pooling, scores in sorted(before.items())
     ]
-    notes = []
     for number, record in enumerate(records, start=1):
         keywords = [f"{key}={value}" for key, value in record.get("loss_keywords", {}).items()]
         name = " ".join([record["command"].split()[2], *keywords])
-        pairs = ", pairs" if "--pairs" in record["command"] else ""
-        optimizer = "AdamW with SAM" if record["settings"].get("sam_rho") else "AdamW"
+        name += ", pairs" * ("--pairs" in record["command"]) + ", SAM" * bool(record["settings"].get("sam_rho"))
         scores = [f"{record['sts_after'][task]:.2f}" for task in TASKS]
-        counts = [record["text"].split()[-1], str(record["steps"]), f"{record['seconds'] / 60:.0f}"]
-        rows.append([f"{name}{pairs}, {optimizer} [{number}]", *scores, *counts])
-        notes.append(
-            f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, commit {record['commit']}, "
-            f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
-        )
-    return text + _table(["", *TASKS[:-1], "average", "sentences", "updates", "minutes"], rows) + "\n" + "\n".join(notes)
+        counts = [record["text"].split()[-1], str(record["steps"])]
+        rows.append([f"{name} [{number}]", *scores, *counts])
+    return text + _table(["", *TASKS[:-1], "average", "sentences", "updates"], rows)
+
+
+def real_run_commands() -> str:
+    lines = [
+        f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, commit {record['commit']}, "
+        f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
+        for number, record in enumerate(_real_runs(), start=1)
+    ]
+    return "\n".join(lines)
+
+
+def reconstructions() -> str:
+    """What PaSeR's decoder writes for the phrases that are hidden from sentences it was not trained on."""
+    tables = []
+    for number, record in enumerate(_real_runs(), start=1):
+        if "reconstructions" in record:
+            rows = [[row["phrase"], row["written"]] for row in record["reconstructions"]]
+            tables.append(_table([f"hidden [{number}]", "written"], rows))
+    return "\n".join(tables)
+
+
+def _real_runs() -> list[dict]:
+    """Return the records in the order of their averages, which gives them their numbers."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
+    return sorted(records, key=lambda record: record["sts_after"]["avg7"])
 
 
 def quality() -> str:
