@@ -103,3 +103,16 @@ def test_model_card_shows_citation_and_settings(method, tmp_path):
     for setting in loss.get_config_dict():
         assert f'"{setting}"' in card
     assert len(card) < 60_000
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_encode_cuts_is_trained_whole(name, tiny_encoder):
+    """``truncate_dim`` is for the vectors of ``encode``: those of a pass in training are as wide as ever."""
+    build, rows = METHODS[name]
+    model = tiny_encoder()
+    model.truncate_dim = 16
+    loss, dataset = build(model), rows(8)
+    terms = loss([model.preprocess(dataset[:][column]) for column in dataset.column_names])
+    assert torch.isfinite(sum(terms.values()))
+    if hasattr(loss, "reconstruct"):
+        assert len(loss.reconstruct(dataset[:2]["anchor"], dataset[:2]["masked"])) == 2

@@ -19,6 +19,7 @@ from sbert_plugins.modules import (
     nested_span_masks,
     require_dropout,
     rows_of_other_ranks,
+    sentence_width,
     warn_unless_kept,
     without_ddp,
 )
@@ -124,7 +125,7 @@ class ArcCSELoss(nn.Module):
         self.far_mask_ratio = far_mask_ratio
         self.min_words = min_words
         self.gather_across_devices = gather_across_devices
-        self.head = ProjectionHead(model.get_embedding_dimension()) if projection_head else nn.Identity()
+        self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         if triplet_weight:
             self.tokens = TokenRoles(model.tokenizer)
             self.mask_token_id = model.tokenizer.mask_token_id

@@ -21,6 +21,7 @@ from sbert_plugins.modules import (
     freeze_mask_template,
     require_dropout,
     rows_of_other_ranks,
+    sentence_width,
     unwrap,
     warn_unless_kept,
 )
@@ -132,7 +133,7 @@ class DenoSentLoss(nn.Module):
         self.denoising_weight = denoising_weight
         self.restored = reconstruct
         self.gather_across_devices = gather_across_devices
-        size = model.get_embedding_dimension()
+        size = sentence_width(model)
         self.projector = nn.Linear(size, size) if projector else nn.Identity()
         if denoising_weight:
             self.tokens = TokenRoles(model.tokenizer)

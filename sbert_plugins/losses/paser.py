@@ -17,6 +17,7 @@ from sbert_plugins.modules import (
     TokenRoles,
     dropout_off,
     mlm_mask,
+    sentence_width,
     unwrap,
     warn_unless_kept,
     without_ddp,
@@ -124,7 +125,7 @@ class PaSeRLoss(nn.Module):
         self.signed = signed
         self.max_seq_length = model.max_seq_length if drop_truncated else None
         self.head = MLMHead(model, checkpoint=mlm_head)
-        width, size = self._word_embeddings.weight.shape[1], model.get_embedding_dimension()
+        width, size = self._word_embeddings.weight.shape[1], sentence_width(model)
         self.decoder = PhraseDecoder(
             model.transformers_model.config.hidden_size,
             embedding_dimension=width,
@@ -285,7 +286,8 @@ class PaSeRLoss(nn.Module):
         with dropout_off(self):
             for start in range(0, len(sentences), batch_size):
                 columns = [list(texts[start : start + batch_size]) for texts in (sentences, masked)]
-                vectors = [model.encode(texts, convert_to_tensor=True, show_progress_bar=False) for texts in columns]
+                whole = {"convert_to_tensor": True, "show_progress_bar": False, "truncate_dim": sentence_width(model)}
+                vectors = [model.encode(texts, **whole) for texts in columns]
                 ids = self._write(self._signal(*vectors), max_tokens)
                 phrases += self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [phrase.strip() for phrase in phrases]

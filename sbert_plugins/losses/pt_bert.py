@@ -20,6 +20,7 @@ from sbert_plugins.modules import (
     encoder_tokens_kept,
     require_dropout,
     rows_of_all_ranks,
+    sentence_width,
     unwrap,
     warn_unless_kept,
 )
@@ -118,8 +119,8 @@ class PTBERTLoss(nn.Module):
         self.model = model
         self.temperature = temperature
         self.enqueue_first = enqueue_first
-        self.mapping = _Mapping(model.get_embedding_dimension(), num_pseudo_tokens, attend_to, projection_head)
-        self.queue = EmbeddingQueue(queue_size, model.get_embedding_dimension())
+        self.mapping = _Mapping(sentence_width(model), num_pseudo_tokens, attend_to, projection_head)
+        self.queue = EmbeddingQueue(queue_size, sentence_width(model))
         self.momentum_encoder = MomentumEncoder(
             model, self.mapping, momentum=momentum, dropout=momentum_dropout, bf16=momentum_bf16
         )

@@ -25,6 +25,7 @@ from sbert_plugins.modules import (
     dropout_off,
     encoder_tokens_kept,
     random_subset,
+    sentence_width,
     unwrap,
     viewed,
     warn_unless_kept,
@@ -139,9 +140,7 @@ class SLTFAILoss(nn.Module):
                 model.transformers_model.config.hidden_size, discriminator_dimension, reversal_strength=reversal_strength
             )
         if filtering_weight:
-            self.completeness_discriminator = CompletenessDiscriminator(
-                model.get_embedding_dimension(), discriminator_dimension
-            )
+            self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model), discriminator_dimension)
             self.mask_token_id = model.tokenizer.mask_token_id
             if self.mask_token_id is None:
                 raise ValueError(

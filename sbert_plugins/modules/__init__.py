@@ -10,7 +10,7 @@ from .mask_template import apply_mask_template, freeze_mask_template, has_mask_t
 from .mlm_head import MLMHead
 from .momentum_encoder import MomentumEncoder
 from .negatives import check_negatives
-from .passes import ENCODER_TOKENS, encoder_tokens_kept, shared_passes
+from .passes import ENCODER_TOKENS, encoder_tokens_kept, sentence_width, shared_passes
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
@@ -50,6 +50,7 @@ __all__ = [
     "require_dropout",
     "rows_of_all_ranks",
     "rows_of_other_ranks",
+    "sentence_width",
     "shared_passes",
     "unwrap",
     "viewed",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import column_merging_disabled
 from torch import Tensor, nn
 
@@ -15,6 +16,15 @@ from .mask_template import has_mask_template
 from .views import active_view
 
 ENCODER_TOKENS = "encoder_token_embeddings"
+
+
+def sentence_width(model: SentenceTransformer) -> int:
+    """Return the width of the sentence vectors that a pass gives; ``truncate_dim`` cuts only those of ``encode``."""
+    truncate_dim, model.truncate_dim = model.truncate_dim, None
+    try:
+        return model.get_embedding_dimension()
+    finally:
+        model.truncate_dim = truncate_dim
 
 
 @contextmanager

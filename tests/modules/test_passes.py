@@ -11,6 +11,7 @@ from sbert_plugins.modules import (
     apply_mask_template,
     dropout_off,
     encoder_tokens_kept,
+    sentence_width,
     shared_passes,
     viewed,
 )
@@ -124,3 +125,10 @@ def test_token_embeddings_of_a_compiled_template_are_refused(model):
         pass
     with pytest.raises(ValueError, match=r"mask template must not be compiled.*Train without torch_compile"):
         encoder_tokens_kept(torch.compile(apply_mask_template(model))).__enter__()
+
+
+def test_the_width_of_a_pass_is_not_that_of_encode(model):
+    model.truncate_dim = 8
+    assert model.get_embedding_dimension() == 8
+    assert sentence_width(model) == model(model.preprocess(SENTENCES))["sentence_embedding"].shape[1] == 32
+    assert model.truncate_dim == 8
