@@ -42,6 +42,7 @@ def filled(text: str) -> str:
         "real runs": real_runs,
         "real run commands": real_run_commands,
         "reconstructions": reconstructions,
+        "paser signal": paser_signal,
         "quality": quality,
         "quality grids": quality_grids,
         "screens": screens,
@@ -113,6 +114,21 @@ def reconstructions() -> str:
     return "\n".join(tables)
 
 
+def paser_signal() -> str:
+    record = _load("paser_signal.json")
+    rows = [
+        [str(absolute["step"])]
+        + [
+            f"{point[key]:.{digits}f}"
+            for key, digits in (("nats_a_token", 2), ("token_accuracy", 3))
+            for point in (absolute, signed)
+        ]
+        for absolute, signed in zip(record["curves"]["absolute"], record["curves"]["signed"], strict=True)
+    ]
+    heading = ["updates", "nats a token, absolute", "signed", "token accuracy, absolute", "signed"]
+    return _table(heading, rows)
+
+
 def _real_runs() -> list[dict]:
     """Return the records in the order of their averages, which gives them their numbers."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
@@ -164,11 +180,13 @@ def draw_quality(path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 0.32 * len(methods) + 1.2), layout="constrained")
     for place, (name, cells) in enumerate(methods):
         averages = [cell["scores"]["avg7"] for cell in cells]
-        axes.barh(place, np.mean(averages), color="tab:orange" if name == "simcse" else "tab:blue", alpha=0.35)
-        axes.plot(averages, [place] * len(averages), "k.", markersize=4)
+        axes.plot(averages, [place] * len(averages), "o", color="tab:blue", alpha=0.6)
+        axes.plot(np.mean(averages), place, "k|", markersize=14)
+        if name == "simcse":
+            axes.axvline(np.mean(averages), color="tab:orange", linestyle="--", zorder=0)
     axes.set_yticks(range(len(methods)), [name for name, _ in methods])
-    axes.set_xlim(min(_average(cells) for _, cells in methods) - 2)
-    axes.set_xlabel("average of the seven STS tasks (Spearman x 100), a dot a seed")
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_xlabel("average of the seven STS tasks: a dot a seed, SimCSE's mean dashed")
     figure.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(figure)
 
