@@ -38,7 +38,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from tqdm import tqdm
 from transformers import set_seed
 
-from sbert_plugins import data, evaluation, losses, recipes, training
+from sbert_plugins import cli, data, evaluation, losses, recipes, training
 
 RESULTS = Path(__file__).parent / "results" / "quality"
 SWEEPS = {
@@ -210,18 +210,10 @@ def parse(method: str) -> tuple[Method, dict[str, Any], dict[str, Any]]:
     name, _, rest = method.partition(":")
     if name not in METHODS:
         raise SystemExit(f"--methods must be among {', '.join(METHODS)}, got {name!r}.")
-    keywords = dict(pair.split("=", 1) for pair in rest.split(",") if pair)
-    keywords = {key: _value(value) for key, value in keywords.items()}
+    keywords = dict(cli.keyword(pair) for pair in rest.split(",") if pair)
     columns = {key: keywords.pop(key) for key in COLUMN_KEYWORDS if key in keywords}
     settings = {key: keywords.pop(key) for key in SETTING_KEYWORDS if key in keywords}
     return METHODS[name]._replace(settings=METHODS[name].settings | settings), columns, keywords
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 def result_path(method: str, seed: int, options: argparse.Namespace) -> Path:

@@ -29,6 +29,9 @@ TEXTS = {
 }
 
 
+RECOVERED = " The encoder descends from a supervised embedder: part of each gain is recovered knowledge."
+
+
 def main() -> None:
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
@@ -76,8 +79,8 @@ def demo() -> str:
 def real_runs() -> str:
     text = (
         "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on pairs. "
-        "STS-B dev selects the checkpoint. One seed. The encoder descends from a supervised embedder: part of each gain is "
-        "recovered knowledge. [Commands, versions and commits](benchmarks/README.md#real-runs).\n\n"
+        f"STS-B dev selects the checkpoint. One seed.{RECOVERED} "
+        "[Commands, versions and commits](benchmarks/README.md#real-runs).\n\n"
     )
     records = _real_runs()
     before = {record["settings"]["pooling"]: record["sts_before"] for record in records}
@@ -89,6 +92,8 @@ def real_runs() -> str:
         keywords = [f"{key}={value}" for key, value in record.get("loss_keywords", {}).items()]
         name = " ".join([record["command"].split()[2], *keywords])
         name += ", pairs" * ("--pairs" in record["command"]) + ", SAM" * bool(record["settings"].get("sam_rho"))
+        if rate := record["settings"].get("loss_learning_rate"):
+            name += f", loss at {rate:g}"
         scores = [f"{record['sts_after'][task]:.2f}" for task in TASKS]
         counts = [record["text"].split()[-1], str(record["steps"])]
         rows.append([f"{name} [{number}]", *scores, *counts])
@@ -97,7 +102,8 @@ def real_runs() -> str:
 
 def real_run_commands() -> str:
     lines = [
-        f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, commit {record['commit']}, "
+        f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, "
+        f"commit {record['commit']}{' with uncommitted changes' * record['uncommitted_changes']}, "
         f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
         for number, record in enumerate(_real_runs(), start=1)
     ]
@@ -149,7 +155,7 @@ def quality_grids() -> str:
         if records[0]["settings"] not in main_grid and len(_by_method(records)) > 1:
             settings = records[0]["settings"]
             table = _domain_table(records) if settings["text"] in ("quora", "cranfield") else _quality_table(records)
-            tables.append(f"**{settings['encoder']}, {TEXTS.get(settings['text'], settings['text'])}**\n\n{table}")
+            tables.append(table)
     return "\n".join(tables)
 
 
@@ -158,7 +164,7 @@ def screens() -> str:
     tables = []
     for records in _grids(dev_only=True):
         rows = [
-            [f"{name}", str(len(cells)), _mean([cell["dev"] for cell in cells]), _against(cells, records, "dev")]
+            [name, str(len(cells)), _mean([cell["dev"] for cell in cells]), _against(cells, records, "dev")]
             for name, cells in _by_method(records).items()
         ]
         rows.sort(key=lambda row: -float(row[2].split()[0]))
@@ -214,9 +220,7 @@ def _finalists() -> list[dict]:
 def _quality_table(records: list[dict]) -> str:
     rows = []
     for name, cells in sorted(_by_method(records).items(), key=lambda item: -_average(item[1])):
-        columns = [
-            [cell["scores"].get(key, float("nan")) for cell in cells] for key in ("geometry_alignment", "geometry_uniformity")
-        ]
+        columns = [[cell["scores"][key] for cell in cells] for key in ("geometry_alignment", "geometry_uniformity")]
         search = [100 * cell["scores"].get("quora_dev_cosine_map@100", float("nan")) for cell in cells]
         rows.append(
             [
@@ -256,7 +260,7 @@ def _setting_line(records: list[dict]) -> str:
         f"{settings['encoder']}, {settings['pooling']} pooling, {TEXTS.get(settings['text'], settings['text'])}: "
         f"{settings['steps']} updates of {settings['batch_size']} sentences, learning rate {settings['learning_rate']:g}, "
         f"length {settings['max_seq_length']}{', bf16' * settings['bf16']}; {' and '.join(hardware)}; commit "
-        f"{', '.join(commits)}.\n"
+        f"{', '.join(commits)}.{RECOVERED * ('minilm' in settings['encoder'])}\n"
     )
 
 

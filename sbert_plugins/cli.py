@@ -208,7 +208,7 @@ def _train(options: argparse.Namespace) -> None:
     is_demo = options.offline and options.model is None
     if options.backbone and recipe is not recipes.SLT_FAI:
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
-    keywords = dict(_keyword(pair) for pair in options.loss)
+    keywords = dict(keyword(pair) for pair in options.loss)
     keywords |= {"backbone": options.backbone} if options.backbone else {}
     settings = recipes.with_changes(
         recipes.settings_of(options.method, keywords, offline=is_demo),
@@ -384,8 +384,8 @@ def _mteb_submit(options: argparse.Namespace) -> None:
             print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")
 
 
-def _keyword(pair: str) -> tuple[str, Any]:
-    """Return the key and value of ``KEY=VALUE``: a number, true or false; anything else is a string."""
+def keyword(pair: str) -> tuple[str, Any]:
+    """Return the key and value of ``KEY=VALUE``: what json reads, a number, true or false; anything else is a string."""
     key, equals, value = pair.partition("=")
     if not key.isidentifier() or not equals:
         raise ValueError(f"--loss takes KEY=VALUE, got {pair!r}.")

@@ -284,10 +284,10 @@ class PaSeRLoss(nn.Module):
         if len(sentences) != len(masked):
             raise ValueError(f"sentences and masked must be of one length, got {len(sentences)} and {len(masked)}.")
         model, phrases = unwrap(self.model), []
+        whole = {"convert_to_tensor": True, "show_progress_bar": False, "truncate_dim": sentence_width(model)}
         with dropout_off(self):
             for start in range(0, len(sentences), batch_size):
                 columns = [list(texts[start : start + batch_size]) for texts in (sentences, masked)]
-                whole = {"convert_to_tensor": True, "show_progress_bar": False, "truncate_dim": sentence_width(model)}
                 vectors = [model.encode(texts, **whole) for texts in columns]
                 ids = self._write(self._signal(*vectors), max_tokens)
                 phrases += self.tokenizer.batch_decode(ids, skip_special_tokens=True)
