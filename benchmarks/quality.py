@@ -120,10 +120,17 @@ def slt_fai_round(build: Callable[..., Any]) -> Callable[..., Any]:
     return built
 
 
-def arccse_and_pt_bert(model: SentenceTransformer) -> Any:
-    return losses.WeightedSumLoss(
-        model, {"arccse": (losses.ArcCSELoss(model), 0.5), "pt-bert": (losses.PTBERTLoss(model), 0.5)}
-    )
+def in_equal_parts(**members: Callable[..., Any]) -> Callable[..., Any]:
+    def built(model: SentenceTransformer) -> Any:
+        parts = {name: (build(model), 1 / len(members)) for name, build in members.items()}
+        return losses.WeightedSumLoss(model, parts)
+
+    return built
+
+
+def consert_with_dropout(model: SentenceTransformer, **keywords: Any) -> Any:
+    views = {"first_view": ("feature_cutoff", "dropout"), "second_view": ("token_shuffling", "dropout")}
+    return losses.ConSERTLoss(model, **views, **keywords)
 
 
 METHODS = {
@@ -139,7 +146,10 @@ METHODS = {
     "pt-bert": Method(losses.PTBERTLoss, anchors),
     "slt-fai": Method(slt_fai, anchors),
     "arccon + denoising": Method(denosent_with_arccon, anchors),
-    "arccse + pt-bert": Method(arccse_and_pt_bert, anchors),
+    "arccse + pt-bert": Method(in_equal_parts(arccse=losses.ArcCSELoss, pt_bert=losses.PTBERTLoss), anchors),
+    "consert + arccse": Method(in_equal_parts(consert=losses.ConSERTLoss, arccse=losses.ArcCSELoss), anchors),
+    "consert + pt-bert": Method(in_equal_parts(consert=losses.ConSERTLoss, pt_bert=losses.PTBERTLoss), anchors),
+    "consert with dropout": Method(consert_with_dropout, anchors),
     "slt-fai round arccse": Method(slt_fai_round(losses.ArcCSELoss), anchors),
     "slt-fai round denosent": Method(slt_fai_round(losses.DenoSentLoss), anchors),
     "cosent (supervised)": Method(host.CoSENTLoss, scored),

@@ -102,8 +102,7 @@ def real_runs() -> str:
 
 def real_run_commands() -> str:
     lines = [
-        f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, "
-        f"commit {record['commit']}{' with uncommitted changes' * record['uncommitted_changes']}, "
+        f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, commit {_commit(record)}, "
         f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
         for number, record in enumerate(_real_runs(), start=1)
     ]
@@ -160,9 +159,13 @@ def quality_grids() -> str:
 
 
 def screens() -> str:
-    """What STS-B dev says of switches, weights and mixes; no test set was looked at."""
+    """What STS-B dev says of switches, weights and mixes, and of the cells of the same grid that have test scores, too."""
     tables = []
-    for records in _grids(dev_only=True):
+    full = {_identity(records[0]): records for records in _grids(dev_only=False)}
+    for screened in _grids(dev_only=True):
+        records = full.get(_identity(screened[0]), [])
+        there = {(record["method"], record["seed"]) for record in records}
+        records = records + [record for record in screened if (record["method"], record["seed"]) not in there]
         rows = [
             [name, str(len(cells)), _mean([cell["dev"] for cell in cells]), _against(cells, records, "dev")]
             for name, cells in _by_method(records).items()
@@ -170,6 +173,11 @@ def screens() -> str:
         rows.sort(key=lambda row: -float(row[2].split()[0]))
         tables.append(_setting_line(records) + "\n" + _table(["", "seeds", "STS-B dev", "minus SimCSE, same seeds"], rows))
     return "\n".join(tables)
+
+
+def _identity(record: dict) -> str:
+    """Settings that two cells must share to be compared; whether test sets were looked at is none of them."""
+    return json.dumps({key: value for key, value in record["settings"].items() if key != "dev_only"}, sort_keys=True)
 
 
 def draw_quality(path: Path) -> None:
@@ -254,7 +262,7 @@ def _domain_table(records: list[dict]) -> str:
 
 def _setting_line(records: list[dict]) -> str:
     settings = records[0]["settings"]
-    commits = sorted({record["commit"] for record in records})
+    commits = sorted({_commit(record) for record in records})
     hardware = sorted({f"{record['hardware']}, {record['threads']} thread" for record in records})
     return (
         f"{settings['encoder']}, {settings['pooling']} pooling, {TEXTS.get(settings['text'], settings['text'])}: "
@@ -262,6 +270,10 @@ def _setting_line(records: list[dict]) -> str:
         f"length {settings['max_seq_length']}{', bf16' * settings['bf16']}; {' and '.join(hardware)}; commit "
         f"{', '.join(commits)}.{RECOVERED * ('minilm' in settings['encoder'])}\n"
     )
+
+
+def _commit(record: dict) -> str:
+    return record["commit"] + " with uncommitted changes" * record["uncommitted_changes"]
 
 
 def _by_method(records: list[dict]) -> dict[str, list[dict]]:
