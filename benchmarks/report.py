@@ -55,6 +55,7 @@ def filled(text: str) -> str:
         "reconstructions": reconstructions,
         "paser signal": paser_signal,
         "quality": quality,
+        "simcse check": simcse_check,
         "aims": aims,
         "quality grids": quality_grids,
         "screens": screens,
@@ -169,6 +170,14 @@ def aims() -> str:
             judged = [f"{error:.2f}", "yes" if np.mean(gains) > 2 * error else "no"]
         rows.append([name, base, f"{with_it - without:+.2f}", str(len(gains)), f"{np.mean(gains):+.2f}", *judged])
     return _table(["", "over", "paper", "seeds", "here", "standard error", "above by two errors"], rows)
+
+
+def simcse_check() -> str:
+    record = _load("simcse_check.json")
+    return (
+        f"SimCSE in this harness is the loop that anyone would write: {record['steps']} updates move the weights by "
+        f"{record['moved']:.2f}, and end {record['apart']:.0e} apart (`simcse_check.py`, float32).\n"
+    )
 
 
 def quality_grids() -> str:
