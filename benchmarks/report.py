@@ -271,12 +271,14 @@ def _quality_table(records: list[dict]) -> str:
                 _mean([cell["dev"] for cell in cells]),
                 _mean([cell["scores"]["avg7"] for cell in cells]),
                 _against(cells, records, "avg7"),
+                _mean([cell["scores"]["hard_length_avg5"] for cell in cells], 1),
                 _mean(search, 1) if np.isfinite(search).all() else "",
                 *(f"{np.mean(values):.2f}" for values in columns),
             ]
         )
     heading = [
-        "", "seeds", "STS-B dev", "average of seven", "minus SimCSE, same seeds", "Quora MAP", "alignment", "uniformity"
+        "", "seeds", "STS-B dev", "average of seven", "minus SimCSE, same seeds", "length misleads", "Quora MAP", "alignment",
+        "uniformity",
     ]  # fmt: skip
     return _setting_line(records) + "\n" + _table(heading, rows)
 
