@@ -46,7 +46,9 @@ SWEEPS = {
     "arccse-temperature": [f"arccse:temperature={value}" for value in (0.03, 0.04, 0.05, 0.06, 0.07)],
     "arccse-triplet": ["arccse", "arccse:triplet_weight=0", "arccse:triplet_margin=0.1", "arccse:triplet_margin=0.2"],
     "arccse-sam": ["arccse", "arccse:sam_rho=0.05"],
-    "consert-temperature": [f"consert:temperature={value}" for value in (0.05, 0.1)],
+    "temperature": [
+        f"{name}:temperature={value}" for name in ("simcse", "consert", "arccse", "pt-bert") for value in (0.03, 0.05, 0.1, 0.2)
+    ],
     "denosent-noise": [f"denosent:noise_dropout={value}" for value in (0.7, 0.75, 0.8, 0.825, 0.85, 0.9)],
     "denosent-terms": ["denosent", "denosent:denoising_weight=0", "denosent:contrastive_weight=0"],
     "denosent-decoder-rate": [f"denosent:loss_learning_rate={rate}" for rate in (3e-4, 1e-3, 3e-3)],
@@ -121,8 +123,10 @@ def slt_fai_round(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_equal_parts(**members: Callable[..., Any]) -> Callable[..., Any]:
-    def built(model: SentenceTransformer) -> Any:
-        parts = {name: (build(model), 1 / len(members)) for name, build in members.items()}
+    """Return what builds the sum; a keyword goes to each member."""
+
+    def built(model: SentenceTransformer, **keywords: Any) -> Any:
+        parts = {name: (build(model, **keywords), 1 / len(members)) for name, build in members.items()}
         return losses.WeightedSumLoss(model, parts)
 
     return built
