@@ -47,7 +47,9 @@ SWEEPS = {
     "arccse-triplet": ["arccse", "arccse:triplet_weight=0", "arccse:triplet_margin=0.1", "arccse:triplet_margin=0.2"],
     "arccse-sam": ["arccse", "arccse:sam_rho=0.05"],
     "temperature": [
-        f"{name}:temperature={value}" for name in ("simcse", "consert", "arccse", "pt-bert") for value in (0.03, 0.05, 0.1, 0.2)
+        f"{name}:temperature={value}"
+        for name in ("simcse", "consert", "arccse", "pt-bert")
+        for value in (0.03, 0.05, 0.1, 0.2)
     ],
     "denosent-noise": [f"denosent:noise_dropout={value}" for value in (0.7, 0.75, 0.8, 0.825, 0.85, 0.9)],
     "denosent-terms": ["denosent", "denosent:denoising_weight=0", "denosent:contrastive_weight=0"],
