@@ -115,6 +115,7 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     marks = [options.method, options.pooling, *([Path(options.pairs).name.split(".")[0]] if options.pairs else [])]
     marks += [f"{key}-{value}" for key, value in sorted(options.loss_keywords.items())]
+    marks += [f"loss_learning_rate-{options.loss_learning_rate}"] if options.loss_learning_rate else []
     path = RESULTS / f"real_run_{'_'.join(marks)}_seed{options.seed}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(path)
