@@ -28,8 +28,8 @@ TEXTS = {
     "cranfield": "the sentences of the collection",
 }
 RECOVERED = " The encoder descends from a supervised embedder: part of each gain is recovered knowledge."
-# What a method goes round, and the averages of the seven tasks that its paper prints for bert-base, with and without it.
-PUBLISHED = {
+# What a method is measured against, and the averages of the seven tasks that its paper prints for bert-base with it and without.
+AIMS = {
     "arccse": ("simcse", 78.11, 76.25),
     "pt-bert": ("simcse", 77.74, 76.25),
     "denosent": ("simcse", 79.33, 76.25),
@@ -37,6 +37,9 @@ PUBLISHED = {
     "slt-fai:backbone=consert": ("consert", 73.29, 71.98),
     "paser": ("simcse", 76.16, 76.25),
     "paser:signed=true": ("simcse", 76.16, 76.25),
+    "arccse:temperature=0.1": ("simcse:temperature=0.1", None, None),
+    "consert": ("simcse:temperature=0.1", None, None),
+    "consert + arccse:temperature=0.1": ("consert", None, None),
 }
 
 
@@ -157,10 +160,10 @@ def quality() -> str:
 
 
 def aims() -> str:
-    """What each paper gained over what it goes round, and what the main grid gains."""
+    """What each paper gained, and what the main grid gains, over the same."""
     methods = _by_method(_finalists())
     rows = []
-    for name, (base, with_it, without) in PUBLISHED.items():
+    for name, (base, with_it, without) in AIMS.items():
         gains = _differences(methods.get(name, []), methods.get(base, []), "avg7")
         if not gains:
             continue
@@ -168,7 +171,8 @@ def aims() -> str:
         if len(gains) > 2:
             error = stats.sem(gains)
             judged = [f"{error:.2f}", "yes" if np.mean(gains) > 2 * error else "no"]
-        rows.append([name, base, f"{with_it - without:+.2f}", str(len(gains)), f"{np.mean(gains):+.2f}", *judged])
+        paper = "" if with_it is None else f"{with_it - without:+.2f}"
+        rows.append([name, base, paper, str(len(gains)), f"{np.mean(gains):+.2f}", *judged])
     return _table(["", "over", "paper", "seeds", "here", "standard error", "above by two errors"], rows)
 
 

@@ -2,7 +2,10 @@
 
 import re
 import sys
+import textwrap
 from pathlib import Path
+
+from sbert_plugins import losses
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,6 +35,13 @@ def test_the_eight_lines_run(tiny_encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", lambda name, split: METHODS["arccse"][1](16))
     exec(code, {})
     assert (tmp_path / "my-model" / "modules.json").exists()
+
+
+def test_the_mix_is_built(tiny_encoder):
+    code = textwrap.dedent(re.search(r"```python\n( +arccse = .*?)```", README, re.DOTALL)[1])
+    names = {"losses": losses, "model": tiny_encoder()}
+    exec(code, names)
+    assert list(names["loss"].losses) == ["consert", "arccse"]
 
 
 def test_links_lead_somewhere():
