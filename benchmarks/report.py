@@ -28,7 +28,7 @@ TEXTS = {
     "cranfield": "the sentences of the collection",
 }
 RECOVERED = " The encoder descends from a supervised embedder: part of each gain is recovered knowledge."
-# What a method is measured against, and the averages of the seven tasks that its paper prints for bert-base with it and without.
+# What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = {
     "arccse": ("simcse", 78.11, 76.25),
     "pt-bert": ("simcse", 77.74, 76.25),
