@@ -308,7 +308,7 @@ def _setting_line(records: list[dict]) -> str:
         f"{settings['encoder']}, {settings['pooling']} pooling, {TEXTS.get(settings['text'], settings['text'])}: "
         f"{settings['steps']} updates of {settings['batch_size']} sentences, learning rate {settings['learning_rate']:g}, "
         f"length {settings['max_seq_length']}{', bf16' * settings['bf16']}; {' and '.join(hardware)}; commit "
-        f"{', '.join(commits)}.{RECOVERED * ('minilm' in settings['encoder'])}\n"
+        f"{', '.join(commits)}.{RECOVERED * (settings['encoder'] in ('minilm-mlm', 'minilm-4-layers'))}\n"
     )
 
 
