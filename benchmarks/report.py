@@ -229,7 +229,7 @@ def draw_quality(path: Path) -> None:
     from matplotlib import pyplot
 
     methods = sorted(_by_method(records).items(), key=lambda item: _average(item[1]))
-    figure, axes = pyplot.subplots(figsize=(7, 0.32 * len(methods) + 1.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, 0.32 * len(methods) + 1.2), layout="constrained")
     for place, (name, cells) in enumerate(methods):
         averages = [cell["scores"]["avg7"] for cell in cells]
         axes.plot(averages, [place] * len(averages), "o", color="tab:blue", alpha=0.6)
@@ -238,7 +238,7 @@ def draw_quality(path: Path) -> None:
             axes.axvline(np.mean(averages), color="tab:orange", linestyle="--", zorder=0)
     axes.set_yticks(range(len(methods)), [name for name, _ in methods])
     axes.grid(axis="y", alpha=0.3)
-    axes.set_xlabel("average of the seven STS tasks: a dot a seed, SimCSE's mean dashed")
+    axes.set_xlabel("average of the seven STS tasks; a dot is a seed, dashed is SimCSE")
     figure.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(figure)
 
