@@ -188,7 +188,7 @@ def quality_grids() -> str:
     """Every other grid with test scores."""
     main_grid = [record["settings"] for record in _finalists()[:1]]
     tables = []
-    for records in _grids(dev_only=False):
+    for records in _grids(dev_only=False).values():
         if records[0]["settings"] not in main_grid and len(_by_method(records)) > 1:
             settings = records[0]["settings"]
             table = _domain_table(records) if settings["text"] in ("quora", "cranfield") else _quality_table(records)
@@ -199,9 +199,9 @@ def quality_grids() -> str:
 def screens() -> str:
     """What STS-B dev says of switches, weights and mixes, and of the cells of the same grid that have test scores, too."""
     tables = []
-    full = {_identity(records[0]): records for records in _grids(dev_only=False)}
-    for screened in _grids(dev_only=True):
-        records = full.get(_identity(screened[0]), [])
+    full = _grids(dev_only=False)
+    for name, screened in _grids(dev_only=True).items():
+        records = full.get(name, [])
         there = {(record["method"], record["seed"]) for record in records}
         records = records + [record for record in screened if (record["method"], record["seed"]) not in there]
         rows = [
@@ -211,11 +211,6 @@ def screens() -> str:
         rows.sort(key=lambda row: -float(row[2].split()[0]))
         tables.append(_setting_line(records) + "\n" + _table(["", "seeds", "STS-B dev", "minus SimCSE, same seeds"], rows))
     return "\n".join(tables)
-
-
-def _identity(record: dict) -> str:
-    """Settings that two cells must share to be compared; whether test sets were looked at is none of them."""
-    return json.dumps({key: value for key, value in record["settings"].items() if key != "dev_only"}, sort_keys=True)
 
 
 def draw_quality(path: Path) -> None:
@@ -243,21 +238,21 @@ def draw_quality(path: Path) -> None:
     pyplot.close(figure)
 
 
-def _grids(*, dev_only: bool) -> list[list[dict]]:
-    """Return the quality cells, a list for each encoder, text and settings that they share."""
+def _grids(*, dev_only: bool) -> dict[str, list[dict]]:
+    """Return the quality cells by the name of what they share: encoder, text and settings."""
     grids = defaultdict(list)
     for path in sorted(RESULTS.glob("quality/*/*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["settings"]["dev_only"] == dev_only:
-            grids[path.parent].append(record)
-    return list(grids.values())
+            grids[path.parent.name.removesuffix("_dev")].append(record)
+    return grids
 
 
 def _finalists() -> list[dict]:
     """Return the grid of the main encoder and text."""
     grids = [
         records
-        for records in _grids(dev_only=False)
+        for records in _grids(dev_only=False).values()
         if records[0]["settings"]["encoder"] == "minilm-mlm" and records[0]["settings"]["text"] == "short"
     ]
     return max(grids, key=len, default=[])

@@ -62,7 +62,7 @@ class PaSeRLoss(nn.Module):
         mlm_probability: Share of the sentence's tokens to predict.
         mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
         signed: Leave the absolute values of eq. 2 out, as the official code does. What the copy lacks is then a direction, not
-            only a size, and the decoder learns to read it several times sooner (``benchmarks/paser_signal.py``).
+            only a size, and the decoder learns to read it in half the updates (``benchmarks/paser_signal.py``).
         project_masked: Pass the masked copy's vector through a Linear first, as the official code does.
         drop_truncated: Leave rows out whose sentence fills the model's ``max_seq_length``, as the official code does.
 
