@@ -54,6 +54,7 @@ SWEEPS = {
     "denosent-noise": [f"denosent:noise_dropout={value}" for value in (0.7, 0.75, 0.8, 0.825, 0.85, 0.9)],
     "denosent-terms": ["denosent", "denosent:denoising_weight=0", "denosent:contrastive_weight=0"],
     "denosent-decoder-rate": [f"denosent:loss_learning_rate={rate}" for rate in (3e-4, 1e-3, 3e-3)],
+    "paser-pooling": [f"paser:pooling={pooling}" for pooling in ("mean", "cls")],
     "paser-decoder": [f"paser:decoder_layers={layers}" for layers in (1, 2, 4, 6, 8)],
     "paser-signed": ["paser:signed=false", "paser:signed=true"],
     "paser-top-k": [f"paser:top_k={count}" for count in (1, 2, 3)],
@@ -92,6 +93,17 @@ def noisy(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
 
 def phrases(sentences: Dataset, model: SentenceTransformer, seed: int, top_k: int = 3) -> Dataset:
     return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, top_k=top_k, seed=seed)
+
+
+def paraphrases(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
+    """As many pairs that people marked as the same question: supervision, not noise. None is of an STS test set."""
+    path = Path(os.environ["SBERT_PLUGINS_DATA"]) / "paraphrase" / "quora_dup_train.tsv.gz"
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    unwanted = {sentence.lower() for sentence in test_sentences()}
+    rows = [row for row in rows if unwanted.isdisjoint(text.lower() for text in row)]
+    rows = random.Random(seed).sample(rows, min(len(sentences), len(rows)))
+    return Dataset.from_dict({"anchor": [row[0] for row in rows], "paraphrase": [row[1] for row in rows]})
 
 
 def scored(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
@@ -158,10 +170,14 @@ METHODS = {
     "consert with dropout": Method(consert_with_dropout, anchors),
     "slt-fai round arccse": Method(slt_fai_round(losses.ArcCSELoss), anchors),
     "slt-fai round denosent": Method(slt_fai_round(losses.DenoSentLoss), anchors),
+    # The brackets say what supervises; the report gives these a table of their own.
+    "simcse (paraphrases)": Method(simcse, paraphrases),
+    "denosent (paraphrases)": Method(losses.DenoSentLoss, paraphrases),
+    "pt-bert (paraphrases)": Method(losses.PTBERTLoss, paraphrases),
     "cosent (supervised)": Method(host.CoSENTLoss, scored),
 }
 COLUMN_KEYWORDS = ("top_k",)
-SETTING_KEYWORDS = ("loss_learning_rate", "sam_rho")
+SETTING_KEYWORDS = ("loss_learning_rate", "sam_rho", "pooling")
 COLLECTIONS = {"quora": evaluation.quora_retrieval, "cranfield": evaluation.cranfield_retrieval}
 
 
@@ -246,7 +262,8 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
     """Train and score one method with one seed; the json appears whole or not at all."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     method, column_keywords, loss_keywords = parse(name)
-    model = encoder(options)
+    own_settings = dict(method.settings)
+    model = encoder(options, own_settings.pop("pooling", options.pooling))
     sentences = text(options, seed)
     dev = evaluation.load_sts("STS-B dev")
     selects = None if options.text in COLLECTIONS else dev  # who adapts to a domain has nothing to select by
@@ -258,7 +275,7 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
             whiten(model, sentences["anchor"][:])
     else:
         rows = method.columns(sentences, model, seed, **column_keywords)
-        curve = train(model, method.loss(model, **loss_keywords), rows, selects, seed, options, **method.settings)
+        curve = train(model, method.loss(model, **loss_keywords), rows, selects, seed, options, **own_settings)
     seconds = time.perf_counter() - start
     evaluators = [
         EmbeddingSimilarityEvaluator(*dev, name="dev", main_similarity="cosine", write_csv=False),
@@ -336,14 +353,14 @@ def train(
     ]
 
 
-def encoder(options: argparse.Namespace) -> SentenceTransformer:
+def encoder(options: argparse.Namespace, pooling: str) -> SentenceTransformer:
     if options.encoder in ("minilm-4-layers", "all-minilm"):
         layers = 4 if options.encoder == "minilm-4-layers" else 6
         return recipes.offline_encoder(num_layers=layers, max_seq_length=options.max_seq_length)
     name = options.encoder
     if name == "minilm-mlm":
         name = str(Path(os.environ["SBERT_PLUGINS_DATA"]) / "encoders" / name)
-    return recipes.build_encoder(name, pooling=options.pooling, max_seq_length=options.max_seq_length)
+    return recipes.build_encoder(name, pooling=pooling, max_seq_length=options.max_seq_length)
 
 
 def text(options: argparse.Namespace, seed: int) -> Dataset:

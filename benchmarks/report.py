@@ -58,6 +58,7 @@ def filled(text: str) -> str:
         "reconstructions": reconstructions,
         "paser signal": paser_signal,
         "quality": quality,
+        "supervised": supervised,
         "simcse check": simcse_check,
         "aims": aims,
         "quality grids": quality_grids,
@@ -159,6 +160,12 @@ def quality() -> str:
     return _quality_table(records) if records else ""
 
 
+def supervised() -> str:
+    """What pairs of paraphrases or scores gain, beside SimCSE: supervision, not noise."""
+    records = [record for record in _finalists() if record["method"] == "simcse" or _is_supervised(record["method"])]
+    return _quality_table(records, supervised=True) if records else ""
+
+
 def aims() -> str:
     """What each paper gained, and what the main grid gains, over the same."""
     methods = _by_method(_finalists())
@@ -207,6 +214,7 @@ def screens() -> str:
         rows = [
             [name, str(len(cells)), _mean([cell["dev"] for cell in cells]), _against(cells, records, "dev")]
             for name, cells in _by_method(records).items()
+            if not _is_supervised(name)
         ]
         rows.sort(key=lambda row: -float(row[2].split()[0]))
         tables.append(_setting_line(records) + "\n" + _table(["", "seeds", "STS-B dev", "minus SimCSE, same seeds"], rows))
@@ -258,8 +266,14 @@ def _finalists() -> list[dict]:
     return max(grids, key=len, default=[])
 
 
-def _quality_table(records: list[dict]) -> str:
+def _is_supervised(method: str) -> bool:
+    """Whether a method's name says in brackets what supervises it."""
+    return "(" in method.partition(":")[0]
+
+
+def _quality_table(records: list[dict], *, supervised: bool = False) -> str:
     rows = []
+    records = [record for record in records if supervised or not _is_supervised(record["method"])]
     for name, cells in sorted(_by_method(records).items(), key=lambda item: -_average(item[1])):
         columns = [[cell["scores"][key] for cell in cells] for key in ("geometry_alignment", "geometry_uniformity")]
         search = [100 * cell["scores"].get("quora_dev_cosine_map@100", float("nan")) for cell in cells]
