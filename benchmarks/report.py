@@ -365,10 +365,10 @@ def _score(cell: dict, key: str) -> float:
 
 
 def hard_length() -> str:
-    """PT-BERT's hard examples: runs of this method before and after, SimCSE from the quality cells on the same text."""
+    """PT-BERT's hard examples: runs of this method before and after, SimCSE from the quality cell of as many updates."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_pt-bert*.json"))]
     rivals = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("quality/*wiki*/simcse_seed0.json"))
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("quality/*wiki_125_*/simcse_seed0.json"))
     ]
     if not records:
         return ""
