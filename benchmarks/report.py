@@ -38,6 +38,7 @@ AIMS = {
     "paser": ("simcse", 76.16, 76.25),
     "paser:signed=true": ("simcse", 76.16, 76.25),
     "arccse:temperature=0.1": ("simcse:temperature=0.1", None, None),
+    "denosent:denoising_weight=0,temperature=0.1": ("simcse:temperature=0.1", None, None),
     "consert": ("simcse:temperature=0.1", None, None),
     "consert + arccse:temperature=0.1": ("consert", None, None),
 }
