@@ -97,10 +97,8 @@ def phrases(sentences: Dataset, model: SentenceTransformer, seed: int, top_k: in
 
 def paraphrases(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
     """As many pairs that people marked as the same question: supervision, not noise. None is of an STS test set."""
-    path = Path(os.environ["SBERT_PLUGINS_DATA"]) / "paraphrase" / "quora_dup_train.tsv.gz"
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     unwanted = {sentence.lower() for sentence in test_sentences()}
+    rows = table(Path(os.environ["SBERT_PLUGINS_DATA"]) / "paraphrase" / "quora_dup_train.tsv.gz")
     rows = [row for row in rows if unwanted.isdisjoint(text.lower() for text in row)]
     rows = random.Random(seed).sample(rows, min(len(sentences), len(rows)))
     return Dataset.from_dict({"anchor": [row[0] for row in rows], "paraphrase": [row[1] for row in rows]})
@@ -389,11 +387,15 @@ def short_sentences(folder: Path, limit: int) -> list[str]:
         ("paraphrase/quora_dup_train.tsv.gz", slice(0, 2)),
         ("paraphrase/multi30k_captions_train.tsv.gz", slice(0, 5)),
     ):
-        with gzip.open(folder / name, "rt", encoding="utf-8", newline="") as file:
-            found = {cell for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) for cell in row[columns]}
+        found = {cell for row in table(folder / name) for cell in row[columns]}
         kept = sorted(text for text in found if 4 <= len(text.split()) <= 25 and text.lower() not in unwanted)
         parts.append(random.Random(0).sample(kept, min(limit // 3, len(kept))))
     return [sentence for part in parts for sentence in part]
+
+
+def table(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def whiten(model: SentenceTransformer, sentences: list[str]) -> None:

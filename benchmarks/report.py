@@ -170,8 +170,8 @@ def quality_wiki() -> str:
 
 def supervised() -> str:
     """What pairs of paraphrases or scores gain, beside SimCSE: supervision, not noise."""
-    records = [record for record in _main_grid("short") if record["method"] == "simcse" or _is_supervised(record["method"])]
-    return _quality_table(records, supervised=True)
+    records = _main_grid("short", supervised=True)
+    return _quality_table([record for record in records if record["method"] == "simcse" or _is_supervised(record["method"])])
 
 
 def aims() -> str:
@@ -221,7 +221,7 @@ def screens() -> str:
         records = full.get(name, [])
         there = {(record["method"], record["seed"]) for record in records}
         records = records + [record for record in screened if (record["method"], record["seed"]) not in there]
-        methods = {name: cells for name, cells in _by_method(records).items() if not _is_supervised(name)}
+        methods = _by_method(records)
         rows = []
         for name in sorted(methods, key=lambda name: -_gain(methods[name], records, "dev")):
             cells = methods[name]
@@ -257,21 +257,21 @@ def draw_quality(path: Path) -> None:
     pyplot.close(figure)
 
 
-def _grids(*, dev_only: bool) -> dict[str, list[dict]]:
-    """Return the quality cells by the name of what they share: encoder, text and settings."""
+def _grids(*, dev_only: bool, supervised: bool = False) -> dict[str, list[dict]]:
+    """Return the quality cells by the name of what they share, encoder, text and settings; with labels only if asked."""
     grids = defaultdict(list)
     for path in sorted(RESULTS.glob("quality/*/*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record["settings"]["dev_only"] == dev_only:
+        if record["settings"]["dev_only"] == dev_only and (supervised or not _is_supervised(record["method"])):
             grids[path.parent.name.removesuffix("_dev")].append(record)
     return grids
 
 
-def _main_grid(text: str) -> list[dict]:
+def _main_grid(text: str, *, supervised: bool = False) -> list[dict]:
     """Return the cells of the main encoder on a text, as long trained as those of the README's table."""
     grids = [
         records
-        for records in _grids(dev_only=False).values()
+        for records in _grids(dev_only=False, supervised=supervised).values()
         if [records[0]["settings"][key] for key in ("encoder", "text", "steps")] == ["minilm-mlm", text, 60]
     ]
     return max(grids, key=len)
@@ -282,9 +282,8 @@ def _is_supervised(method: str) -> bool:
     return "(" in method.partition(":")[0]
 
 
-def _quality_table(records: list[dict], *, supervised: bool = False) -> str:
+def _quality_table(records: list[dict]) -> str:
     rows = []
-    records = [record for record in records if supervised or not _is_supervised(record["method"])]
     for name, cells in sorted(_by_method(records).items(), key=lambda item: -_gain(item[1], records, "avg7")):
         columns = [[cell["scores"][key] for cell in cells] for key in ("geometry_alignment", "geometry_uniformity")]
         search = [100 * cell["scores"].get("quora_dev_cosine_map@100", float("nan")) for cell in cells]
@@ -367,7 +366,8 @@ def _against(cells: list[dict], records: list[dict], key: str) -> str:
 
 def _gain(cells: list[dict], records: list[dict], key: str) -> float:
     """Mean difference to SimCSE with the same seed, by which a table is sorted: seeds differ."""
-    return float(np.mean(_differences(cells, [record for record in records if record["method"] == "simcse"], key)))
+    differences = _differences(cells, [record for record in records if record["method"] == "simcse"], key)
+    return float(np.mean(differences)) if differences else -np.inf
 
 
 def _differences(cells: list[dict], baseline: list[dict], key: str) -> list[float]:
