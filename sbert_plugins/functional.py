@@ -16,6 +16,8 @@ from torch import Tensor
 __all__ = [
     "alignment",
     "arccon_loss",
+    "bag_of_words_loss",
+    "balance_factor",
     "decoding_signal",
     "gradient_reversal",
     "incomplete_sentence_loss",
@@ -26,6 +28,7 @@ __all__ = [
     "queue_info_nce",
     "token_class_loss",
     "token_cross_entropy",
+    "token_weights",
     "uniformity",
 ]
 
@@ -159,16 +162,18 @@ def decoding_signal(
         return torch.stack([sentence, masked, difference_scale * difference, product_scale * product], dim=1)
 
 
-def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+def token_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     r"""Mean negative log-likelihood of tokens: PaSeR eq. 3 (a phrase) and its masked language model, DenoSent eq. 4.
 
-    .. math:: -\frac{1}{N}\sum_i \log P(t_i)
+    .. math:: -\frac{\sum_i w_i \log P(t_i)}{\sum_i w_i}
 
-    The papers' equations are sums over one phrase's or all sentences' tokens; here all tokens of a batch weigh the same.
+    The papers' equations are sums over one phrase's or all sentences' tokens, unweighted; here all tokens of a batch weigh
+    the same, or as :func:`token_weights` says.
 
     Args:
         logits: (N, V), at the scored positions only.
         targets: (N,), ids.
+        weights: (N,), :math:`w`, above 0, or None for 1.
 
     Returns:
         A scalar; 0 for N = 0, connected to the graph.
@@ -179,7 +184,87 @@ def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ValueError(f"logits and targets must be (N, V) and (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}.")
     with torch.autocast(logits.device.type, enabled=False):
-        return F.cross_entropy(_full_precision(logits), targets, reduction="sum") / max(len(targets), 1)
+        return _weighted_mean(F.cross_entropy(_full_precision(logits), targets, reduction="none"), weights)
+
+
+def bag_of_words_loss(logits: Tensor, rows: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    r"""Mean negative log-likelihood of the words of texts, each read from one vector whatever its place.
+
+    .. math:: -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij} \log \frac{e^{u_{i, t_{ij}}}}{\sum_{c \in C} e^{u_{ic}}}
+
+    DenoSent's eq. 4 and PaSeR's eq. 3 for a decoder without layers, whose prediction is the same at each place. :math:`C`
+    are the candidates: the different tokens of the batch.
+
+    Args:
+        logits: (B, C), :math:`u`, of each text for each candidate.
+        rows: (N,), the text that a token belongs to.
+        targets: (N,), the candidate that it is.
+        weights: (N,), :math:`w`, above 0, or None for 1.
+
+    Returns:
+        A scalar; 0 for N = 0, connected to the graph.
+
+    Raises:
+        ValueError: On shapes other than these.
+    """
+    if logits.ndim != 2 or rows.ndim != 1 or rows.shape != targets.shape:
+        shapes = tuple(logits.shape), tuple(rows.shape), tuple(targets.shape)
+        raise ValueError("logits, rows and targets must be (B, C), (N,) and (N,), got {}, {} and {}.".format(*shapes))
+    with torch.autocast(logits.device.type, enabled=False):
+        return _weighted_mean(-F.log_softmax(_full_precision(logits), dim=1)[rows, targets], weights)
+
+
+def _weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return losses.sum() / max(len(losses), 1)
+    if weights.shape != losses.shape:
+        raise ValueError(f"weights must be {tuple(losses.shape)} like targets, got {tuple(weights.shape)}.")
+    weights = weights.to(losses.dtype)
+    return (weights * losses).sum() / weights.sum().clamp(min=torch.finfo(losses.dtype).tiny)
+
+
+def token_weights(probabilities: Tensor, *, threshold: float) -> Tensor:
+    r"""How much a token counts as a target, by how often it occurs: frequent ones say little about a sentence.
+
+    .. math:: w = \min\left(1, \sqrt{t / p}\right)
+
+    The probability with which word2vec keeps a word of frequency :math:`p` (Mikolov et al., 2013, eq. 5), as a weight
+    instead of a draw.
+
+    Args:
+        probabilities: :math:`p`, shares of running text, of any shape. One of 0 has weight 1.
+        threshold: :math:`t`, in (0, 1]: tokens rarer than this have weight 1.
+
+    Returns:
+        Of the shape of ``probabilities``, in (0, 1].
+
+    Raises:
+        ValueError: If ``threshold`` is out of range.
+    """
+    check_threshold(threshold)
+    probabilities = _full_precision(probabilities)
+    return (threshold / probabilities.clamp(min=threshold)).sqrt()
+
+
+def balance_factor(main: Tensor, other: Tensor, *, balance: float) -> Tensor:
+    r"""What a further objective's gradient is multiplied by so that the main one's leads.
+
+    .. math:: \min\left(1, \rho\, \frac{\lVert g_{main} \rVert}{\lVert g_{other} \rVert}\right)
+
+    Args:
+        main: Norm of the main objective's gradient, of any shape.
+        other: Norm of the other one's at the same tensors.
+        balance: :math:`\rho`, above 0: the other gradient's norm is at most this multiple of the main one's.
+
+    Returns:
+        Of the shape of the norms, in [0, 1]; 1 where ``other`` is 0.
+
+    Raises:
+        ValueError: If ``balance`` is not a finite number above 0.
+    """
+    check_balance(balance)
+    limit = balance * main
+    return torch.where(other > limit, limit / other.clamp(min=torch.finfo(other.dtype).tiny), 1.0)
 
 
 def pseudo_token_mapping(
@@ -438,6 +523,21 @@ def check_margin_degrees(margin_degrees: float) -> None:
         raise ValueError(
             f"margin_degrees must be in [0, 180), got {margin_degrees}. It is an angle in degrees; the paper uses 10."
         )
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a threshold of token weights that is no share of running text."""
+    if not 0 < threshold <= 1:
+        raise ValueError(
+            f"token_weights must be a share of running text in (0, 1], got {threshold}. 1e-6 to 1e-4 are usual; None weighs "
+            "all tokens alike."
+        )
+
+
+def check_balance(balance: float) -> None:
+    """Refuse a bound between gradients that is not a finite number above 0."""
+    if not 0 < balance < math.inf:
+        raise ValueError(f"balance must be a number above 0, got {balance}. None leaves the gradients as they are.")
 
 
 def _check_rows(**tensors: Tensor) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(sbert_plugins.__file__).parent
 ARROWS = {
     "functional": set(),
     "modules": {"functional"},
-    "losses": {"functional", "modules"},
+    "losses": {"functional", "modules", "data"},
     "evaluation": {"functional"},
     "training": set(),
     "data": set(),

@@ -134,6 +134,10 @@ class TokenFrequencies:
         """Return whether the counts are those of this tokenizer's vocabulary."""
         return len(tokenizer) == len(self.counts) and vocabulary_hash(tokenizer) == self.vocabulary
 
+    def probabilities(self) -> np.ndarray:
+        """Return (V,) float64, the share of running text that each token is; special tokens have 0."""
+        return self.counts / self.counts.sum()
+
     def low_frequency_ids(self, share: float = 0.5, low_frequency_by: str = "mass") -> np.ndarray:
         r"""Return the ids of the rare tokens, those that make up the low :math:`\lambda` of a vocabulary or of running text.
 

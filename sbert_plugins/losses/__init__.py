@@ -1,6 +1,7 @@
 """One loss class a method. Each reads text columns by position and returns its weighted terms."""
 
 from .arccse import ArcCSELoss
+from .bag_of_words import BagOfWordsLoss
 from .consert import ConSERTLoss
 from .denosent import DenoSentLoss
 from .paser import PaSeRLoss
@@ -10,6 +11,7 @@ from .weighted_sum import WeightedSumLoss
 
 __all__ = [
     "ArcCSELoss",
+    "BagOfWordsLoss",
     "ConSERTLoss",
     "DenoSentLoss",
     "PTBERTLoss",

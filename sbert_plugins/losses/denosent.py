@@ -11,13 +11,19 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
 from sbert_plugins import functional
+from sbert_plugins.data import TokenFrequencies
+from sbert_plugins.losses.bag_of_words import weights_of_tokens
 from sbert_plugins.modules import (
+    BagOfWordsDecoder,
     DenoisingDecoder,
+    GradientTap,
     MLMHead,
     TokenRoles,
     added_around,
+    bound_gradients,
     check_negatives,
     dropout_off,
+    follow_mode,
     freeze_mask_template,
     require_dropout,
     rows_of_other_ranks,
@@ -104,16 +110,19 @@ class DenoSentLoss(nn.Module):
         self,
         model: SentenceTransformer,
         *,
+        temperature: float = 0.1,
+        decoder_layers: int = 0,
+        token_weights: float | None = 1e-6,
+        frequencies: TokenFrequencies | None = None,
+        balance: float | None = 1.0,
         noise_dropout: float = 0.825,
-        decoder_layers: int = 16,
         decoder_heads: int = 1,
         decoder_feedforward: int = 2048,
         decoder_dropout: float = 0.1,
-        temperature: float = 0.03,
         contrastive_weight: float = 1.0,
         denoising_weight: float = 1.0,
         reconstruct: str = "anchor",
-        projector: bool = True,
+        projector: bool = False,
         mlm_head: str | None = None,
         gather_across_devices: bool = False,
     ) -> None:
@@ -134,31 +143,40 @@ class DenoSentLoss(nn.Module):
         self.restored = reconstruct
         self.gather_across_devices = gather_across_devices
         size = sentence_width(model)
-        self.projector = nn.Linear(size, size) if projector else nn.Identity()
+        self.balance = balance if contrastive_weight and denoising_weight else None
+        self.projector = _linear(size) if projector else nn.Identity()
         if denoising_weight:
             self.tokens = TokenRoles(model.tokenizer)
             self.overhead = sum(map(len, added_around(model.tokenizer)))
             self.head = MLMHead(model, checkpoint=mlm_head)
-            word = (~self.tokens.special).nonzero()[0].to(model.device)
-            first, second = self._embed(word.repeat(1, 2))[0]
-            self.decoder = DenoisingDecoder(
-                model.transformers_model.config.hidden_size,
-                embedding_dimension=len(first),
-                memory_dimension=size,
-                num_layers=decoder_layers,
-                num_heads=decoder_heads,
-                feedforward_dimension=decoder_feedforward,
-                dropout=decoder_dropout,
-                noise_dropout=noise_dropout,
-                learned_positions=torch.equal(first, second),  # one word at two places
-            )
+            self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
+            width = model.transformers_model.config.hidden_size
+            if decoder_layers:
+                word = (~self.tokens.special).nonzero()[0].to(model.device)
+                first, second = self._embed(word.repeat(1, 2))[0]
+                self.decoder = DenoisingDecoder(
+                    width,
+                    embedding_dimension=len(first),
+                    memory_dimension=size,
+                    num_layers=decoder_layers,
+                    num_heads=decoder_heads,
+                    feedforward_dimension=decoder_feedforward,
+                    dropout=decoder_dropout,
+                    noise_dropout=noise_dropout,
+                    learned_positions=torch.equal(first, second),  # one word at two places
+                )
+            else:
+                self.decoder = BagOfWordsDecoder(width, size)
         self._config = {
-            "noise_dropout": noise_dropout,
+            "temperature": temperature,
             "decoder_layers": decoder_layers,
+            "token_weights": token_weights,
+            "frequencies": None if frequencies is None else frequencies.source,
+            "balance": balance,
+            "noise_dropout": noise_dropout,
             "decoder_heads": decoder_heads,
             "decoder_feedforward": decoder_feedforward,
             "decoder_dropout": decoder_dropout,
-            "temperature": temperature,
             "contrastive_weight": contrastive_weight,
             "denoising_weight": denoising_weight,
             "reconstruct": reconstruct,
@@ -180,22 +198,27 @@ class DenoSentLoss(nn.Module):
             )
         if len(columns) == 1 and self.contrastive_weight:
             require_dropout(unwrap(self.model), "DenoSentLoss with one column")
-        self._follow_mode()
+        follow_mode(self)
         if self.model.training:
             warn_unless_kept(self)
         anchor, other = columns[0], columns[-1]
         restored, remembered = (anchor, other) if self.restored == "anchor" else (other, anchor)
         terms = {}
+        self.diagnostics = {}
+        main, further = GradientTap(unwrap(self.model).device), GradientTap(unwrap(self.model).device)
         if self.contrastive_weight:
             # Copies, because the model writes its outputs into the dict that it is given.
             views = embed_columns(self.model, [dict(anchor), dict(other)], separate_first=False)
-            anchors, positives = (self._project(view) for view in views)
-            memory = positives if self.restored == "anchor" else anchors
+            vectors = views[1] if self.restored == "anchor" else views[0]
+            anchors, positives = (self._project(main(view)) for view in views)
             terms["contrastive"] = self.contrastive_weight * self._contrast(anchors, positives)
         else:
-            memory = self._project(self.model(dict(remembered))["sentence_embedding"])
+            vectors = self.model(dict(remembered))["sentence_embedding"]
         if self.denoising_weight:
-            terms["denoising"] = self.denoising_weight * self._denoise(restored, memory)
+            terms["denoising"] = self.denoising_weight * self._denoise(restored, self._project(further(vectors)))
+        if self.balance is not None:
+            taps = (terms["contrastive"], main), {"denoising": (terms["denoising"], further)}
+            self.diagnostics |= bound_gradients(*taps, balance=self.balance)
         return terms
 
     def _contrast(self, anchors: Tensor, positives: Tensor) -> Tensor:
@@ -207,6 +230,9 @@ class DenoSentLoss(nn.Module):
     def _denoise(self, features: dict[str, Tensor], memory: Tensor) -> Tensor:
         """Eq. 4 at the sentence's own tokens."""
         ids, content = features["input_ids"], self.tokens.content(features)
+        if isinstance(self.decoder, BagOfWordsDecoder):
+            loss, self.diagnostics = self.decoder.loss(memory, self.head, ids, content, self.weights)
+            return loss
         embedded = self._embed(ids)
         # The sentence's own tokens to the left, in their order: the decoder has nothing to do at the others.
         length = max(ids.shape[1] - self.overhead, 1)
@@ -217,7 +243,7 @@ class DenoSentLoss(nn.Module):
         logits, targets = self.head(hidden[content]), ids[content]  # the vocabulary is met at scored positions only
         with torch.no_grad():
             self.diagnostics = {"token_accuracy": (logits.argmax(dim=1) == targets).sum() / max(len(targets), 1)}
-        return functional.token_cross_entropy(logits, targets)
+        return functional.token_cross_entropy(logits, targets, None if self.weights is None else self.weights[targets])
 
     @torch.no_grad()
     def _embed(self, ids: Tensor) -> Tensor:
@@ -230,12 +256,6 @@ class DenoSentLoss(nn.Module):
     def _project(self, vectors: Tensor) -> Tensor:
         parameter = next(self.projector.parameters(), None)
         return self.projector(vectors if parameter is None else vectors.to(parameter.dtype))
-
-    def _follow_mode(self) -> None:
-        """Put the modules of this loss in the encoder's mode: the trainer and ``model.eval()`` reach the encoder only."""
-        for name, module in self.named_children():
-            if name != "model" and module.training != self.model.training:
-                module.train(self.model.training)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
@@ -253,3 +273,10 @@ class DenoSentLoss(nn.Module):
     url = "https://arxiv.org/abs/2401.13621",
 }
 """
+
+
+def _linear(size: int) -> nn.Linear:
+    linear = nn.Linear(size, size)
+    nn.init.normal_(linear.weight, std=0.02)  # the official code's, as in the decoder
+    nn.init.zeros_(linear.bias)
+    return linear

@@ -11,17 +11,24 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from sbert_plugins import functional
+from sbert_plugins.data import TokenFrequencies
+from sbert_plugins.losses.bag_of_words import weights_of_tokens
 from sbert_plugins.modules import (
+    BagOfWordsDecoder,
     MLMHead,
     PhraseDecoder,
     TokenRoles,
     dropout_off,
+    follow_mode,
     mlm_mask,
     sentence_width,
     unwrap,
     warn_unless_kept,
     without_ddp,
 )
+
+import os
+_START = tuple(map(float, os.environ.get('START', '0,0,1,0').split(',')))
 
 
 class PaSeRLoss(nn.Module):
@@ -94,17 +101,20 @@ class PaSeRLoss(nn.Module):
         self,
         model: SentenceTransformer,
         *,
+        decoder_layers: int = 0,
+        token_weights: float | None = 1e-6,
+        frequencies: TokenFrequencies | None = None,
         difference_scale: float = 10.0,
         product_scale: float = 10.0,
-        decoder_layers: int = 6,
         decoder_heads: int = 16,
         decoder_feedforward: int | None = None,
         decoder_dropout: float = 0.1,
         positions: str = "learned",
-        mlm_weight: float = 1.0,
+        mlm_weight: float = 0.0,
         mlm_probability: float = 0.15,
         mlm_head: str | None = None,
-        signed: bool = False,
+        signed: bool = True,
+        normalize_memory: bool = True,
         project_masked: bool = False,
         drop_truncated: bool = False,
     ) -> None:
@@ -126,24 +136,31 @@ class PaSeRLoss(nn.Module):
         self.signed = signed
         self.max_seq_length = model.max_seq_length if drop_truncated else None
         self.head = MLMHead(model, checkpoint=mlm_head)
-        width, size = self._word_embeddings.weight.shape[1], sentence_width(model)
-        self.decoder = PhraseDecoder(
-            model.transformers_model.config.hidden_size,
-            embedding_dimension=width,
-            memory_dimension=size,
-            num_layers=decoder_layers,
-            num_heads=decoder_heads,
-            feedforward_dimension=decoder_feedforward,
-            dropout=decoder_dropout,
-            positions=positions,
-        )
+        width, size = model.transformers_model.config.hidden_size, sentence_width(model)
+        if decoder_layers:
+            self.decoder = PhraseDecoder(
+                width,
+                embedding_dimension=self._word_embeddings.weight.shape[1],
+                memory_dimension=size,
+                num_layers=decoder_layers,
+                num_heads=decoder_heads,
+                feedforward_dimension=decoder_feedforward,
+                dropout=decoder_dropout,
+                positions=positions,
+                normalize_memory=normalize_memory,
+            )
+        else:
+            self.decoder = BagOfWordsDecoder(width, size, start=_START)
+        self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
         ordinary = (~self.tokens.special).nonzero().squeeze(1)
         self.register_buffer("ordinary_ids", ordinary, persistent=False)
         self._config = {
+            "decoder_layers": decoder_layers,
+            "token_weights": token_weights,
+            "frequencies": None if frequencies is None else frequencies.source,
             "difference_scale": difference_scale,
             "product_scale": product_scale,
-            "decoder_layers": decoder_layers,
             "decoder_heads": decoder_heads,
             "decoder_feedforward": decoder_feedforward,
             "decoder_dropout": decoder_dropout,
@@ -152,6 +169,7 @@ class PaSeRLoss(nn.Module):
             "mlm_probability": mlm_probability,
             "mlm_head": mlm_head,
             "signed": signed,
+            "normalize_memory": normalize_memory,
             "project_masked": project_masked,
             "drop_truncated": drop_truncated,
         }
@@ -169,7 +187,7 @@ class PaSeRLoss(nn.Module):
             )
         anchor, masked, phrase = columns
         self._check(masked, phrase)
-        self._follow_mode()
+        follow_mode(self)
         if self.model.training:
             warn_unless_kept(self)
         batches = [dict(anchor), dict(masked)]  # copies: the model writes into the dict that it is given
@@ -192,6 +210,12 @@ class PaSeRLoss(nn.Module):
 
     def _generative(self, memory: Tensor, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
         """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
+        if isinstance(self.decoder, BagOfWordsDecoder):
+            content = self.tokens.content(phrase)
+            usable = usable & content.any(dim=1)
+            loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], content & usable.unsqueeze(1), self.weights)
+            self.diagnostics = {"scored_share": usable.float().mean(), **found}
+            return loss
         inputs, targets, scored = self._shift(phrase)
         usable = usable & (scored.sum(dim=1) > 1)  # more than the end
         scored = scored & usable.unsqueeze(1)
@@ -203,7 +227,7 @@ class PaSeRLoss(nn.Module):
                 "scored_share": usable.float().mean(),
                 "token_accuracy": hits / max(len(targets), 1),
             }
-        return functional.token_cross_entropy(logits, targets)
+        return functional.token_cross_entropy(logits, targets, None if self.weights is None else self.weights[targets])
 
     def _shift(self, phrase: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return decoder inputs (start, phrase), targets (phrase, end) and which targets count, (B, T) each, left-aligned."""
@@ -248,12 +272,6 @@ class PaSeRLoss(nn.Module):
     def _word_embeddings(self) -> nn.Module:
         # Looked up at each use: the trainer wraps self.model, and as an attribute the table would be registered twice.
         return unwrap(self.model).transformers_model.get_input_embeddings()
-
-    def _follow_mode(self) -> None:
-        """Put the modules of this loss in the encoder's mode: the trainer and ``model.eval()`` reach the encoder only."""
-        for module in (self.head, self.decoder, self.projection):
-            if module.training != self.model.training:
-                module.train(self.model.training)
 
     def _check(self, masked: dict[str, Tensor], phrase: dict[str, Tensor]) -> None:
         if phrase.get("prompt_length") is not None:

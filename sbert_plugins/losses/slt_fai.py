@@ -17,13 +17,16 @@ from sbert_plugins import functional
 from sbert_plugins.modules import (
     ENCODER_TOKENS,
     CompletenessDiscriminator,
+    GradientTap,
     TokenFrequencyDiscriminator,
     TokenRoles,
     View,
     active_view,
     after_optimizer_step,
+    bound_gradients,
     dropout_off,
     encoder_tokens_kept,
+    is_compiled,
     random_subset,
     sentence_width,
     unwrap,
@@ -114,8 +117,9 @@ class SLTFAILoss(nn.Module):
         loss: nn.Module,
         *,
         frequencies: Any,
-        low_frequency_by: str = "mass",
+        low_frequency_by: str = "types",
         low_frequency_share: float = 0.5,
+        balance: float | None = 0.1,
         adversarial_weight: float = 1.0,
         filtering_weight: float = 1.0,
         reversal_strength: float = 1.0,
@@ -130,6 +134,7 @@ class SLTFAILoss(nn.Module):
         self.model = model
         self.loss = loss
         self.tokens = TokenRoles(model.tokenizer)
+        self.balance = balance
         self.adversarial_weight = adversarial_weight
         self.filtering_weight = filtering_weight
         self.masking_ratio = masking_ratio
@@ -158,6 +163,7 @@ class SLTFAILoss(nn.Module):
             "frequencies": frequencies.source,
             "low_frequency_by": low_frequency_by,
             "low_frequency_share": low_frequency_share,
+            "balance": balance,
             "adversarial_weight": adversarial_weight,
             "filtering_weight": filtering_weight,
             "reversal_strength": reversal_strength,
@@ -181,22 +187,48 @@ class SLTFAILoss(nn.Module):
             warn_unless_kept(self)
         anchor = columns[0]
         value, original = self._base(columns, labels)
-        terms = {f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value}
+        base = {f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value}
         self._own_diagnostics = {}
         warming_up = self._is_warming_up()
-        nothing = torch.zeros((), device=original.sentences.device)
+        terms = dict.fromkeys(self._weights(), torch.zeros((), device=original.vectors.device))
+        if not warming_up:
+            taps = {name: GradientTap(original.vectors.device) for name in terms}
+            terms = self._objectives(anchor, original, taps)
+            if self.balance is not None:
+                self._bound(sum(base.values()), original, terms, taps)
+        return base | {name: weight * terms[name] for name, weight in self._weights().items()}
+
+    def _weights(self) -> dict[str, float]:
+        weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
+        return {name: weight for name, weight in weights.items() if weight}
+
+    def _objectives(
+        self, anchor: dict[str, Tensor], original: _Pass, taps: dict[str, GradientTap]
+    ) -> dict[str, Tensor]:
+        """Compute both objectives, reading the encoder's outputs through their taps."""
         labels_of_tokens = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
         content = self.tokens.content(anchor)
+        rows, length = labels_of_tokens.shape
+        terms = {}
         if self.adversarial_weight:
             # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
             order = None if original.view is None else original.view.order
             targets = labels_of_tokens if order is None else labels_of_tokens.gather(1, order)
-            term = nothing if warming_up else self._adversarial(original.tokens, targets, content)
-            terms["adversarial"] = self.adversarial_weight * term
+            tokens = taps["adversarial"](original.tokens)[:rows, :length]
+            terms["adversarial"] = self._adversarial(tokens, targets, content)
         if self.filtering_weight:
-            term = nothing if warming_up else self._filtering(anchor, original, content & labels_of_tokens.bool())
-            terms["filtering"] = self.filtering_weight * term
+            terms["filtering"] = self._filtering(anchor, original, content & labels_of_tokens.bool(), taps["filtering"])
         return terms
+
+    def _bound(self, base: Tensor, original: _Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
+        """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
+        for name, output in (("adversarial", original.tokens), ("filtering", original.vectors)):
+            if name in terms:
+                main = GradientTap(output.device)
+                main.watch(output)
+                term = getattr(self, f"{name}_weight") * terms[name]
+                found = bound_gradients((base, main), {name: (term, taps[name])}, balance=self.balance)
+                self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 
     def _adversarial(self, tokens: Tensor, targets: Tensor, content: Tensor) -> Tensor:
         """Eq. 4, the encoder's gradient reversed."""
@@ -210,7 +242,7 @@ class SLTFAILoss(nn.Module):
             }
         return functional.token_class_loss(logits, targets, content)
 
-    def _filtering(self, anchor: dict[str, Tensor], original: _Pass, candidates: Tensor) -> Tensor:
+    def _filtering(self, anchor: dict[str, Tensor], original: _Pass, candidates: Tensor, tap: GradientTap) -> Tensor:
         """Eq. 6, with one more pass in the view of the original's."""
         masked = random_subset(candidates, self.masking_ratio, at_least=1)
         usable = masked.any(dim=1)
@@ -218,8 +250,9 @@ class SLTFAILoss(nn.Module):
         encoder = without_ddp(self.model)  # its gradients are averaged with those of the base loss's passes
         view = nullcontext() if original.view is None else viewed(encoder, original.view)
         with view, nullcontext() if original.dropout else dropout_off(unwrap(encoder)):
-            incomplete = encoder(copy)["sentence_embedding"]
-        logits = [self.completeness_discriminator(vectors) for vectors in (original.sentences, incomplete)]
+            incomplete = tap(encoder(copy)["sentence_embedding"])
+        sentences = tap(original.vectors)[: len(usable)]
+        logits = [self.completeness_discriminator(vectors) for vectors in (sentences, incomplete)]
         with torch.no_grad():
             right = sum(((part.argmax(dim=1) == label) & usable).sum() for label, part in enumerate(logits))
             self._own_diagnostics |= {
@@ -233,16 +266,16 @@ class SLTFAILoss(nn.Module):
         passes: list[tuple[dict[str, Tensor], View | None, bool]] = []
 
         def keep(module: nn.Module, arguments: object, output: dict[str, Tensor]) -> None:
-            passes.append((output, active_view(module), unwrap(module).training))
+            # A copy: a balanced sum replaces what is in it by what its members read.
+            passes.append((dict(output), active_view(module), unwrap(module).training))
 
-        hook = self.model.register_forward_hook(keep)
+        hook = (self.model if is_compiled(self.model) else unwrap(self.model)).register_forward_hook(keep)
         try:
             with encoder_tokens_kept(self.model):
                 value = self.loss([dict(column) for column in columns], labels)
         finally:
             hook.remove()
         ids = columns[0]["input_ids"]
-        rows, length = ids.shape
         same = next((i for i, (output, _, _) in enumerate(passes) if output.get("input_ids") is ids), None)
         if same is not None:
             self._place = same
@@ -257,14 +290,13 @@ class SLTFAILoss(nn.Module):
                     f"in {len(passes)} passes: its columns may be in another order, or it embeds texts of its own."
                 )
         output, view, dropout = passes[self._place]
-        tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])[:rows, :length]
-        sentences = output["sentence_embedding"][:rows]
+        tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])
         if torch.is_grad_enabled() and self.model.training and not tokens.requires_grad:
             raise ValueError(
                 f"the base loss must embed the first column with gradients, {type(self.loss).__name__} did without "
                 "(it caches gradients, or the encoder is frozen): use the loss without cache."
             )
-        return value, _Pass(tokens, sentences, view, dropout)
+        return value, _Pass(tokens, output["sentence_embedding"], view, dropout)
 
     def _is_warming_up(self) -> bool:
         if self._is_warm:
@@ -313,10 +345,10 @@ class SLTFAILoss(nn.Module):
 
 @dataclass
 class _Pass:
-    """What an encoder pass gave for the first column: (B, L, D), (B, S), and how it saw the sentences."""
+    """What the encoder pass over the first column gave, in its first rows, and how it saw the sentences."""
 
-    tokens: Tensor
-    sentences: Tensor
+    tokens: Tensor  # (R, T, D), R at least B and T at least L: a merged pass holds further columns
+    vectors: Tensor  # (R, S)
     view: View | None
     dropout: bool
 

@@ -10,7 +10,8 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from sbert_plugins.modules import is_compiled, shared_passes
+from sbert_plugins import functional
+from sbert_plugins.modules import GradientTap, bound_gradients, is_compiled, passes_tapped, shared_passes, unwrap
 
 
 class WeightedSumLoss(nn.Module):
@@ -38,6 +39,10 @@ class WeightedSumLoss(nn.Module):
             columns that this loss reads, in its order, from 0; without them it reads all. Losses take columns by their
             place: a ranking loss would take every further text for a hard negative. An index may stand twice: ``[0, 0]`` makes
             of a ranking loss on one column of sentences SimCSE.
+        balance: Most that the gradient of any further loss may be where the encoder's outputs are read, as a multiple of the
+            first loss's (:func:`functional.balance_factor`): the first leads, the others help. A constant weight cannot say
+            that, for a contrast solves itself within some updates and its gradient falls with it. What a loss owns (a
+            decoder) learns at full speed. None leaves the gradients as they are.
         share_passes: Whether losses share passes. Without, each makes all of its own, with its own dropout.
 
     Raises:
@@ -62,12 +67,23 @@ class WeightedSumLoss(nn.Module):
         ... )
     """
 
-    def __init__(self, model: SentenceTransformer, losses: Mapping[str, Sequence[Any]], *, share_passes: bool = True) -> None:
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        losses: Mapping[str, Sequence[Any]],
+        *,
+        balance: float | None = None,
+        share_passes: bool = True,
+    ) -> None:
         super().__init__()
+        if balance is not None:
+            functional.check_balance(balance)
         if not losses:
             raise ValueError("losses must hold at least one loss, got none.")
         self.model = model
+        self.balance = balance
         self.share_passes = share_passes
+        self._own_diagnostics: dict[str, Tensor] = {}
         self.losses = nn.ModuleDict()
         self.weights: dict[str, float] = {}
         self.columns: dict[str, list[int] | None] = {}
@@ -92,12 +108,20 @@ class WeightedSumLoss(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Compute the weighted terms of all losses on one batch."""
         features = list(sentence_features)
-        terms: dict[str, Tensor] = {}
-        with self._shared() as begin_loss:
+        terms: dict[str, dict[str, Tensor]] = {}
+        taps: dict[str, GradientTap] = {}
+        is_balanced = self.balance is not None and len(self.losses) > 1
+        tapped = passes_tapped(self.model) if is_balanced else nullcontext(lambda tap: None)
+        with tapped as read_through, self._shared() as begin_loss:
             for name, loss in self.losses.items():
                 begin_loss()
-                terms |= self._terms_of(name, loss, features, labels)
-        return terms
+                taps[name] = GradientTap(unwrap(self.model).device)
+                read_through(taps[name])
+                terms[name] = self._terms_of(name, loss, features, labels)
+        if is_balanced:
+            main, *others = ((name, (sum(parts.values()), taps[name])) for name, parts in terms.items())
+            self._own_diagnostics = bound_gradients(main[1], dict(others), balance=self.balance)
+        return {term: part for parts in terms.values() for term, part in parts.items()}
 
     def _shared(self) -> Any:
         """Share encoder passes where two losses read a column; a compiled encoder is left alone."""
@@ -124,7 +148,8 @@ class WeightedSumLoss(nn.Module):
     def diagnostics(self) -> dict[str, Tensor]:
         """Detached scalars of the losses that have any."""
         found = {name: getattr(loss, "diagnostics", {}) for name, loss in self.losses.items()}
-        return {f"{name}/{key}": value for name, values in found.items() for key, value in values.items()}
+        members = {f"{name}/{key}": value for name, values in found.items() for key, value in values.items()}
+        return {**self._own_diagnostics, **members}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows, those of the losses among them."""

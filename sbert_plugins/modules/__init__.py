@@ -1,5 +1,7 @@
 """Parts of the losses that hold parameters, tables or state. None of them is saved with the model."""
 
+from .bag_of_words import BagOfWordsDecoder
+from .balance import GradientTap, bound_gradients, passes_tapped
 from .denoising_decoder import DenoisingDecoder
 from .discriminators import CompletenessDiscriminator, TokenFrequencyDiscriminator
 from .distributed import is_compiled, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
@@ -14,16 +16,18 @@ from .passes import ENCODER_TOKENS, encoder_tokens_kept, sentence_width, shared_
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
-from .state import warn_unless_kept
+from .state import follow_mode, warn_unless_kept
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
 from .views import VIEW_PARTS, View, active_view, viewed
 
 __all__ = [
     "ENCODER_TOKENS",
     "VIEW_PARTS",
+    "BagOfWordsDecoder",
     "CompletenessDiscriminator",
     "DenoisingDecoder",
     "EmbeddingQueue",
+    "GradientTap",
     "MLMHead",
     "MomentumEncoder",
     "PhraseDecoder",
@@ -36,16 +40,19 @@ __all__ = [
     "added_around",
     "after_optimizer_step",
     "apply_mask_template",
+    "bound_gradients",
     "check_negatives",
     "dropout_off",
     "ema_update",
     "encoder_tokens_kept",
+    "follow_mode",
     "freeze_mask_template",
     "has_mask_template",
     "is_compiled",
     "max_dropout",
     "mlm_mask",
     "nested_span_masks",
+    "passes_tapped",
     "random_subset",
     "require_dropout",
     "rows_of_all_ranks",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -62,8 +64,11 @@ class DenoisingDecoder(nn.Module):
         self.layers = nn.ModuleList(_Layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers))
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
+                nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
+        for layer in self.layers:
+            for linear in (layer.self_in, layer.memory_value):
+                nn.init.uniform_(linear.weight, -(bound := math.sqrt(6 / (4 * dimension))), bound)
 
     def forward(self, embedded: Tensor, memory: Tensor, attended: Tensor) -> Tensor:
         """Decode (B, T, E) embeddings with a (B, M) memory to (B, T, D).

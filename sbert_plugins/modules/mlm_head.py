@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import transformers
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -54,10 +55,16 @@ class MLMHead(nn.Module):
         setattr(full, full.base_model_prefix, _PassThrough())
         self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)
 
-    def forward(self, token_embeddings: Tensor) -> Tensor:
-        """Map (N, D) token embeddings to (N, V) logits."""
-        token_embeddings = token_embeddings.to(self.full.get_output_embeddings().weight.dtype)
-        return self.full(inputs_embeds=token_embeddings.unsqueeze(0)).logits.squeeze(0)
+    def forward(self, token_embeddings: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Map (N, D) token embeddings to (N, V) logits, or to those of the (C,) ids that are candidates."""
+        output = self.full.get_output_embeddings()
+        inputs = {"inputs_embeds": token_embeddings.to(output.weight.dtype).unsqueeze(0)}
+        if candidates is None:
+            return self.full(**inputs).logits.squeeze(0)
+        # The same head with fewer rows in its output matrix: names differ from family to family, tensors do not.
+        own = {id(tensor): tensor[candidates] for tensor in (output.weight, getattr(output, "bias", None)) if tensor is not None}
+        fewer = {name: own[id(tensor)] for name, tensor in self.full.named_parameters() if id(tensor) in own}
+        return functional_call(self.full, fewer, kwargs=inputs).logits.squeeze(0)
 
 
 class _PassThrough(nn.Module):

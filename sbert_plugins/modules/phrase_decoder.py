@@ -23,6 +23,8 @@ class PhraseDecoder(nn.Module):
         feedforward_dimension: Width between the two linear maps of a layer.
         dropout: Probability in training.
         positions: ``"learned"`` (a table of 128 places) or ``"sinusoidal"``.
+        normalize_memory: Whether each memory vector passes a LayerNorm. A few large dimensions of a [CLS] vector make its
+            product with another 30 times longer than the rest of the memory, and then the only one that attention sees.
 
     Raises:
         ValueError: On a value out of range, or a phrase longer than the table of learned positions.
@@ -41,6 +43,7 @@ class PhraseDecoder(nn.Module):
         feedforward_dimension: int | None = None,
         dropout: float = 0.1,
         positions: str = "learned",
+        normalize_memory: bool = True,
     ) -> None:
         super().__init__()
         if num_layers < 1:
@@ -52,6 +55,7 @@ class PhraseDecoder(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"decoder_dropout must be in [0, 1), got {dropout}.")
         self.widen = _linear_unless_equal(embedding_dimension or dimension, dimension)
+        self.norm_memory = nn.LayerNorm(memory_dimension or dimension) if normalize_memory else nn.Identity()
         self.read_memory = _linear_unless_equal(memory_dimension or dimension, dimension)
         self.positions = nn.Embedding(self.max_positions, dimension) if positions == "learned" else None
         if self.positions is not None:
@@ -64,7 +68,7 @@ class PhraseDecoder(nn.Module):
         self.layers = nn.TransformerDecoder(layer, num_layers)
         for parameter in self.layers.parameters():  # the layers of nn.TransformerDecoder start as copies of one
             if parameter.ndim > 1:
-                nn.init.xavier_uniform_(parameter)
+                nn.init.normal_(parameter, std=0.02)  # as the official code's, and BERT's
 
     def forward(self, word_embeddings: Tensor, memory: Tensor) -> Tensor:
         """Decode (B, T, E) word embeddings with a (B, K, M) memory to (B, T, D); place t sees the places up to t only.
@@ -81,7 +85,8 @@ class PhraseDecoder(nn.Module):
         hidden = self.widen(word_embeddings.to(dtype)) + self._places(length, word_embeddings.device).to(dtype)
         hidden = self.dropout(self.norm(hidden))
         causal = nn.Transformer.generate_square_subsequent_mask(length, device=hidden.device, dtype=hidden.dtype)
-        return self.layers(hidden, self.read_memory(memory.to(dtype)), tgt_mask=causal, tgt_is_causal=True)
+        memory = self.read_memory(self.norm_memory(memory.to(dtype)))
+        return self.layers(hidden, memory, tgt_mask=causal, tgt_is_causal=True)
 
     def _places(self, length: int, device: torch.device) -> Tensor:
         if self.positions is not None:

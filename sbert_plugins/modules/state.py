@@ -1,4 +1,4 @@
-"""A word to people whose trainer would lose what a loss owns."""
+"""What a loss has to do for its own modules: keep them in the encoder's mode, and warn where nobody saves them."""
 
 from __future__ import annotations
 
@@ -21,3 +21,10 @@ def warn_unless_kept(loss: nn.Module) -> None:
             "set loss.state_is_kept = True.",
             stacklevel=3,
         )
+
+
+def follow_mode(loss: nn.Module) -> None:
+    """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only."""
+    for name, module in loss.named_children():
+        if name != "model" and module.training != loss.model.training:
+            module.train(loss.model.training)

@@ -1,0 +1,68 @@
+"""The decoder without layers: which words a text holds, read from its vector by one linear map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+
+from .mlm_head import MLMHead
+
+
+class BagOfWordsDecoder(nn.Module):
+    """Scores of candidate words for a text: ``head(W z)``, the same at each place. Used in training only.
+
+    The map starts as the identity. A sentence vector that is a mean of token embeddings lies where the pretrained
+    masked-language-model head reads words, so that the first gradient already says which words the vector lacks; behind
+    random weights nearly all of it is one direction, common to all texts.
+
+    Args:
+        dimension: Width D of the encoder's token embeddings, what the head reads.
+        memory_dimension: Width M of the vectors, by default D. Where it is another the map starts with orthogonal rows.
+        start: For a memory of several vectors, what each is multiplied by at the start.
+    """
+
+    def __init__(self, dimension: int, memory_dimension: int | None = None, *, start: Sequence[float] = (1.0,)) -> None:
+        super().__init__()
+        memory_dimension = memory_dimension or dimension
+        self.map = nn.Linear(len(start) * memory_dimension, dimension)
+        with torch.no_grad():
+            block = torch.empty(dimension, memory_dimension)
+            (nn.init.eye_ if memory_dimension == dimension else nn.init.orthogonal_)(block)
+            self.map.weight.copy_(torch.cat([factor * block for factor in start], dim=1))
+        nn.init.zeros_(self.map.bias)
+
+    def forward(self, memory: Tensor, head: MLMHead, candidates: Tensor) -> Tensor:
+        """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits."""
+        return head(self.map(memory.flatten(1).to(self.map.weight.dtype)), candidates)
+
+    def loss(
+        self, memory: Tensor, head: MLMHead, ids: Tensor, content: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute :func:`functional.bag_of_words_loss` of a batch, the candidates its own different tokens.
+
+        Args:
+            memory: (B, M), a vector a text.
+            head: The encoder's.
+            ids: (B, L), the texts' tokens.
+            content: (B, L) bool, those to predict.
+            weights: (V,), of each token of the vocabulary, or None for 1.
+
+        Returns:
+            The loss, and diagnostics: ``token_accuracy`` (share of tokens that are among as many best candidates as their
+            text has tokens) and ``information`` (nats a token that the loss rises with another text's vector).
+        """
+        candidates, targets = ids[content].unique(return_inverse=True)
+        rows = torch.arange(len(ids), device=ids.device).unsqueeze(1).expand_as(ids)[content]
+        weighed = None if weights is None else weights[ids[content]]
+        logits = self(memory, head, candidates)
+        loss = functional.bag_of_words_loss(logits, rows, targets, weighed)
+        with torch.no_grad():
+            others = functional.bag_of_words_loss(logits.roll(1, dims=0), rows, targets, weighed)
+            better = (logits[rows] > logits[rows, targets].unsqueeze(1)).sum(dim=1)
+            hits = (better < content.sum(dim=1)[rows]).sum()
+            diagnostics = {"token_accuracy": hits / max(len(rows), 1), "information": others - loss.detach()}
+        return loss, diagnostics

@@ -1,0 +1,148 @@
+"""Further objectives that may not drown the main one: their gradients are bounded where both reach the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from sentence_transformers.util import get_world_size
+from torch import Tensor, nn
+
+from sbert_plugins import functional
+
+from .distributed import is_compiled, unwrap
+from .passes import ENCODER_TOKENS
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Tensor) -> Tensor:
+        ctx.factor = factor  # not saved as a value: it is set between forward and backward
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor.to(gradient.dtype), None
+
+
+class GradientTap:
+    """What an objective reads of the encoder's outputs: the same values, a gradient that is scaled by a factor set later.
+
+    Args:
+        device: Of the outputs.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.factor = torch.ones((), device=device)
+        self.tensors: list[tuple[Tensor, Tensor]] = []  # an output, and what the objective reads in its place
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return ``x``, seen through this tap."""
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return x
+        seen = _Scaled.apply(x, self.factor)
+        self.tensors.append((x, seen))
+        return seen
+
+    def watch(self, x: Tensor) -> None:
+        """Measure gradients at ``x``, which the objective has read as it is: they are not scaled."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            self.tensors.append((x, x))
+
+
+@contextmanager
+def passes_tapped(model: nn.Module) -> Iterator[Callable[[GradientTap], None]]:
+    """Let what each pass of the encoder gives be read through a tap, inside the block.
+
+    Yields a function that sets the tap for the passes that follow.
+
+    Raises:
+        ValueError: For a compiled encoder, which would leave the taps out.
+    """
+    if is_compiled(model):
+        raise ValueError(
+            "balance reads gradients at the encoder's outputs, got an encoder that torch.compile has wrapped: train without "
+            "torch_compile, or with balance=None."
+        )
+    current: list[GradientTap] = []
+
+    def tap(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
+        for key in ("token_embeddings", "sentence_embedding", ENCODER_TOKENS):
+            if current and key in output:
+                output[key] = current[-1](output[key])
+
+    hook = unwrap(model).register_forward_hook(tap)
+    try:
+        yield current.append
+    finally:
+        hook.remove()
+
+
+def bound_gradients(
+    main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], *, balance: float
+) -> dict[str, Tensor]:
+    """Set the factors of the other objectives' taps: :func:`functional.balance_factor`, at all outputs that each reads.
+
+    To be called between forward and backward. The gradients at the taps are computed here and, for the encoder's sake, once
+    more in the backward pass: that costs the way from a loss to the vectors twice (a contrast, a decoder), never the
+    encoder. Of several processes all take the same factor.
+
+    Args:
+        main: Value of the main objective, and the tap through which it read.
+        others: Value and tap of each other one, by name.
+        balance: Most that another gradient's norm may be, as a multiple of the main one's.
+
+    Returns:
+        Diagnostics, by ``name_`` where there are several: ``balance_factor``, ``balance_share`` (of the bounded gradient in
+        the sum of the norms) and ``balance_cosine`` (of both gradients at the outputs that both read; 0 without any).
+    """
+    leading = _gradients(*main)
+    if leading is None:  # an evaluation
+        return {}
+    found = {name: _gradients(*other) for name, other in others.items()}
+    sums = [_squared_norm(leading)]
+    for gradients in found.values():
+        sums += [_squared_norm(gradients or {}), _product(leading, gradients or {})]
+    sums = torch.stack([torch.as_tensor(value, device=main[1].factor.device, dtype=torch.float32) for value in sums])
+    if get_world_size() > 1:
+        dist.all_reduce(sums)
+    own, *pairs = sums
+    diagnostics = {}
+    for place, (name, (_, tap)) in enumerate(others.items()):
+        squared, product = pairs[2 * place], pairs[2 * place + 1]
+        factor = functional.balance_factor(own.sqrt(), squared.sqrt(), balance=balance)
+        tap.factor.copy_(factor)
+        prefix = f"{name}_" if len(others) > 1 else ""
+        bounded = factor * squared.sqrt()
+        tiny = torch.finfo(sums.dtype).tiny
+        diagnostics |= {
+            f"{prefix}balance_factor": factor,
+            f"{prefix}balance_share": bounded / (own.sqrt() + bounded).clamp(min=tiny),
+            f"{prefix}balance_cosine": product / (own * squared).sqrt().clamp(min=tiny),
+        }
+    return diagnostics
+
+
+def _gradients(value: Tensor, tap: GradientTap) -> dict[int, Tensor] | None:
+    """Return the gradient of ``value`` at each output behind a tap, by the output's id; None where there is nothing to pass."""
+    if not tap.tensors:
+        return None
+    if not value.requires_grad:
+        return {}
+    found = torch.autograd.grad(value, [seen for _, seen in tap.tensors], retain_graph=True, allow_unused=True)
+    sums: dict[int, Tensor] = {}
+    for (output, _), gradient in zip(tap.tensors, found, strict=True):
+        if gradient is not None:
+            sums[id(output)] = sums.get(id(output), 0) + gradient.float()
+    return sums
+
+
+def _squared_norm(gradients: Mapping[int, Tensor]) -> Tensor | float:
+    return sum((gradient.pow(2).sum() for gradient in gradients.values()), start=0.0)
+
+
+def _product(first: Mapping[int, Tensor], second: Mapping[int, Tensor]) -> Tensor | float:
+    return sum(((first[key] * second[key]).sum() for key in first.keys() & second.keys()), start=0.0)
