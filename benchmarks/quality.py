@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import packed
 import torch
 from datasets import Dataset
 from provenance import provenance
@@ -128,6 +129,29 @@ def denosent_with_arccon(model: SentenceTransformer) -> Any:
     return losses.WeightedSumLoss(model, {"arccse": (losses.ArcCSELoss(model), 1.0), "denosent": (denoising, 1.0)})
 
 
+def with_words(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what builds the sum of a leading loss and the words of the sentence, the second bounded by the first."""
+
+    def built(model: SentenceTransformer, *, balance: float = 1.0, **keywords: Any) -> Any:
+        parts = {"contrast": (build(model, **keywords), 1.0), "words": (losses.BagOfWordsLoss(model), 1.0)}
+        return losses.WeightedSumLoss(model, parts, balance=balance)
+
+    return built
+
+
+def simcse_on_one_column(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
+    """SimCSE on the first column of any rows."""
+    return losses.WeightedSumLoss(model, {"simcse": (simcse(model, temperature=temperature), 1.0, [0, 0])})
+
+
+def simcse_with_paser(model: SentenceTransformer, *, temperature: float = 0.1, balance: float = 1.0, **keywords: Any) -> Any:
+    parts = {
+        "simcse": (simcse(model, temperature=temperature), 1.0, [0, 0]),
+        "paser": (losses.PaSeRLoss(model, **keywords), 1.0),
+    }
+    return losses.WeightedSumLoss(model, parts, balance=balance)
+
+
 def in_equal_parts(**members: Callable[..., Any]) -> Callable[..., Any]:
     """Return what builds the sum; a keyword goes to each member."""
 
@@ -152,12 +176,19 @@ METHODS = {
     "consert": Method(losses.ConSERTLoss, anchors),
     "arccse": Method(losses.ArcCSELoss, anchors),
     "denosent": Method(losses.DenoSentLoss, anchors),
-    "paser": Method(losses.PaSeRLoss, phrases, {"loss_learning_rate": 1e-3}),
+    "words": Method(losses.BagOfWordsLoss, anchors),
+    "paser": Method(losses.PaSeRLoss, phrases),
+    "simcse on paser's rows": Method(simcse_on_one_column, phrases),
+    "simcse + paser": Method(simcse_with_paser, phrases),
     "pt-bert": Method(losses.PTBERTLoss, anchors),
     "slt-fai": Method(slt_fai, anchors),
     "arccon + denoising": Method(denosent_with_arccon, anchors),
     "arccse + pt-bert": Method(in_equal_parts(arccse=losses.ArcCSELoss, pt_bert=losses.PTBERTLoss), anchors),
     "consert + arccse": Method(in_equal_parts(consert=losses.ConSERTLoss, arccse=losses.ArcCSELoss), anchors),
+    "consert + arccse + words": Method(
+        with_words(in_equal_parts(consert=losses.ConSERTLoss, arccse=losses.ArcCSELoss)), anchors
+    ),
+    "consert + words": Method(with_words(losses.ConSERTLoss), anchors),
     "consert + pt-bert": Method(in_equal_parts(consert=losses.ConSERTLoss, pt_bert=losses.PTBERTLoss), anchors),
     "consert with dropout": Method(consert_with_dropout, anchors),
     # The brackets say what supervises; the report gives these a table of their own.
@@ -194,6 +225,8 @@ def main() -> None:
     )
     parser.add_argument("--dev-only", action="store_true", help="look at no test set")
     parser.add_argument("--no-bf16", dest="bf16", action="store_false")
+    parser.add_argument("--packed", action="store_true", help="compute no padding (a CPU without bfloat16: half the time)")
+    parser.add_argument("--no-search", dest="search", action="store_false", help="leave Quora's questions out")
     parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.preset == "paper":
@@ -241,7 +274,7 @@ def parse(method: str) -> tuple[Method, dict[str, Any], dict[str, Any]]:
 def result_path(method: str, seed: int, options: argparse.Namespace) -> Path:
     """Name the json of a cell by its method, seed and what else changes the training; ``eval_steps`` stands in the json."""
     keys = ("encoder", "text", "steps", "sentences", "learning_rate", "batch_size", "max_seq_length", "pooling", "bf16")
-    settings = {key: getattr(options, key) for key in keys}
+    settings = {key: getattr(options, key) for key in keys} | ({"packed": True} if options.packed else {})
     mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     folder = f"{Path(options.encoder).name}_{Path(options.text).stem}_{options.steps}_{mark}" + "_dev" * options.dev_only
     slug = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in method)
@@ -276,7 +309,8 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
     elif not options.dev_only:
         # PT-BERT's paper gives no gold thresholds for its subset; these are those of the real runs.
         evaluators += [evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", write_csv=False)]
-        evaluators += [evaluation.STSSuiteEvaluator(write_csv=False), evaluation.quora_retrieval(write_csv=False)]
+        evaluators += [evaluation.STSSuiteEvaluator(write_csv=False)]
+        evaluators += [evaluation.quora_retrieval(write_csv=False)] if options.search else []
     with torch.autocast(model.device.type, torch.bfloat16, enabled=options.bf16):
         scores = evaluation.OnePassEvaluator(evaluators)(model)
     record = {
@@ -352,7 +386,11 @@ def encoder(options: argparse.Namespace, pooling: str) -> SentenceTransformer:
     name = options.encoder
     if name == "minilm-mlm":
         name = str(Path(os.environ["SBERT_PLUGINS_DATA"]) / "encoders" / name)
-    return recipes.build_encoder(name, pooling=pooling, max_seq_length=options.max_seq_length)
+    model = recipes.build_encoder(name, pooling=pooling, max_seq_length=options.max_seq_length)
+    if getattr(options, "packed", False):
+        packed.install()
+        packed.use(model.transformers_model)
+    return model
 
 
 def text(options: argparse.Namespace, seed: int) -> Dataset:
