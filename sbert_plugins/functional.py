@@ -190,7 +190,9 @@ def token_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None 
 def bag_of_words_loss(logits: Tensor, rows: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     r"""Mean negative log-likelihood of the words of texts, each read from one vector whatever its place.
 
-    .. math:: -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij} \log \frac{e^{u_{i, t_{ij}}}}{\sum_{c \in C} e^{u_{ic}}}
+    .. math::
+        -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij}
+        \log \frac{e^{u_{i, t_{ij}}}}{\sum_{c \in C} e^{u_{ic}}}
 
     DenoSent's eq. 4 and PaSeR's eq. 3 for a decoder without layers, whose prediction is the same at each place. :math:`C`
     are the candidates: the different tokens of the batch.

@@ -15,6 +15,62 @@ from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, TokenRoles, follow
 
 
 class BagOfWordsLoss(nn.Module):
+    r"""Bag of words: a sentence vector that tells which words the sentence has. Learns from single sentences.
+
+    A sentence passes the encoder once. One linear map, which starts as the identity, and the encoder's own pretrained
+    masked-language-model head score the words of the whole batch for its vector; those of the sentence shall win, rare ones
+    above all. There are no negatives, no second view and no decoder to train first.
+
+    .. math::
+        L = -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij}
+        \log \frac{e^{u_{i, t_{ij}}}}{\sum_{c \in C} e^{u_{ic}}},\quad
+        u_i = \mathrm{head}(W z_i),\quad w = \min\left(1, \sqrt{t / p}\right)
+
+    (:func:`functional.bag_of_words_loss`, :func:`functional.token_weights`): DenoSent's eq. 4 (Wang et al., AAAI 2024,
+    https://arxiv.org/abs/2401.13621) for a decoder without layers. :math:`C` are the different tokens of the batch, :math:`p`
+    is the share of a token in running text.
+
+    Inputs:
+        +-----------------------+--------+
+        | Columns               | Labels |
+        +=======================+========+
+        | anchor (one sentence) | unused |
+        +-----------------------+--------+
+
+    Returns from ``forward``: a dict with the scalar ``words``. ``diagnostics`` then holds ``token_accuracy`` (share of a
+    sentence's tokens among as many best candidates as it has) and ``information`` (nats a token that the loss rises with
+    another sentence's vector: near 0 the vector is not read).
+
+    Args:
+        model: Any encoder that sentence-transformers loads and transformers has a masked-language-model head for.
+        token_weights: :math:`t`, a share of running text: tokens rarer than this count fully, others less. None weighs all
+            alike, function words with the rest: it costs points.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; by default the counts of BookCorpus that ship
+            with the package, for that of ``bert-base-uncased``.
+        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
+
+    Raises:
+        ValueError: On a threshold out of range, an encoder of another vocabulary without ``frequencies``, a model without a
+            head for its family, and more or fewer columns than one.
+
+    Relations:
+        - Beside a contrast: :class:`DenoSentLoss` (its default), or :class:`WeightedSumLoss` with ``balance``.
+        - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the sentence with a decoder that has to be trained first.
+        - The weights are word2vec's subsampling (Mikolov et al., 2013, eq. 5) without its draws.
+
+    Deviations:
+        No paper's objective by itself: DenoSent restores the sentence through sixteen layers and beside a contrast.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import losses
+        >>> model = SentenceTransformer("bert-base-uncased")
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> loss = losses.BagOfWordsLoss(model)
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+    """
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -52,6 +108,27 @@ class BagOfWordsLoss(nn.Module):
         content = self.tokens.content(features)
         loss, self.diagnostics = self.decoder.loss(vectors, self.head, features["input_ids"], content, self.weights)
         return {"words": loss}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that the model card shows."""
+        return {
+            "token_weights": self.token_weights,
+            "frequencies": None if self.frequencies is None else self.frequencies.source,
+            "mlm_head": self.mlm_head,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card."""
+        return """
+@inproceedings{mikolov-etal-2013-distributed,
+    title = "Distributed Representations of Words and Phrases and their Compositionality",
+    author = "Mikolov, Tomas and Sutskever, Ilya and Chen, Kai and Corrado, Greg and Dean, Jeffrey",
+    booktitle = "Advances in Neural Information Processing Systems",
+    year = "2013",
+    url = "https://arxiv.org/abs/1310.4546",
+}
+"""
 
 
 def weights_of_tokens(

@@ -15,6 +15,7 @@ from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.losses.bag_of_words import weights_of_tokens
 from sbert_plugins.modules import (
     BagOfWordsDecoder,
+    InformationProbe,
     MLMHead,
     PhraseDecoder,
     TokenRoles,
@@ -27,71 +28,85 @@ from sbert_plugins.modules import (
     without_ddp,
 )
 
-import os
-_START = tuple(map(float, os.environ.get('START', '0,0,1,0').split(',')))
+# What the bag of words reads of [E_s, E_s~, difference, product] at the start: the sentence. The pretrained head reads words
+# in vectors like it, not in a difference of two, which it then learns.
+_START = (1.0, 0.0, 0.0, 0.0)
 
 
 class PaSeRLoss(nn.Module):
     r"""PaSeR (Wu and Zhao, EMNLP 2022, https://aclanthology.org/2022.emnlp-main.221): generative, without negatives.
 
-    1. Sentence and masked copy pass the encoder in one forward. Their two vectors, the size of their difference and of their
-       product are the memory of a small decoder, which writes the hidden phrase word by word.
-    2. A third copy with 15 % of its tokens masked keeps the token embeddings a language model's.
+    1. Sentence and masked copy pass the encoder in one forward. Their two vectors, their difference and their product are
+       the memory of a small decoder, which tells the hidden phrase: its words, rare ones above all (no layers, the default),
+       or the phrase word by word (with layers, the paper's).
+    2. With ``mlm_weight`` a third copy with 15 % of its tokens masked keeps the token embeddings a language model's.
 
     .. math::
-        L = L_{gen} + \lambda L_{MLM},\quad L_{gen} = -\frac{1}{N}\sum_i \log P(t_i \mid t_{<i}, S),\quad
-        S = [E_s, E_{\tilde s}, m\,|E_s - E_{\tilde s}|, n\,|E_s * E_{\tilde s}|]
+        L = L_{gen} + \lambda L_{MLM},\quad L_{gen} = -\frac{1}{\sum_i w_i}\sum_i w_i \log P(t_i \mid t_{<i}, S),\quad
+        S = [E_s, E_{\tilde s}, m\,(E_s - E_{\tilde s}), n\,E_s * E_{\tilde s}]
 
-    (eq. 2, 3 and 4: :func:`functional.decoding_signal`, :func:`functional.token_cross_entropy`; eq. 3 is a sum, here the mean
-    over the tokens of the batch's phrases).
+    (eq. 2, 3 and 4: :func:`functional.decoding_signal`, :func:`functional.token_cross_entropy`, without layers
+    :func:`functional.bag_of_words_loss`; eq. 3 is a sum, here the mean over the tokens of the batch's phrases).
 
     Inputs (:func:`data.paser_columns` makes them from sentences):
-        +-----------------------------------------------------------------------------------+--------+
-        | Columns                                                                           | Labels |
-        +===================================================================================+========+
+        +------------------------------------------------------------------------------------+--------+
+        | Columns                                                                            | Labels |
+        +====================================================================================+========+
         | anchor (sentence), masked (the sentence, a phrase hidden), phrase (what is hidden) | unused |
-        +-----------------------------------------------------------------------------------+--------+
+        +------------------------------------------------------------------------------------+--------+
 
     Returns from ``forward``: a dict with the scalars ``generative`` and, unless its weight is 0, ``mlm``, weights applied, to
     be summed. A batch with nothing to score gives 0.0. ``diagnostics`` then holds ``scored_share`` (share of rows whose
-    phrase is scored) and ``token_accuracy`` (share of phrase tokens that the decoder ranks first).
+    phrase is scored), ``token_accuracy`` (share of phrase tokens that the decoder ranks first; without layers, among as many
+    best as the phrase has) and ``information`` (nats a token that the loss rises with another row's memory: near 0 the decoder
+    does not read it; with layers on every 50th batch).
 
     Args:
         model: Any encoder that sentence-transformers loads, with a mask token.
-        difference_scale: :math:`m`.
-        product_scale: :math:`n`.
-        decoder_layers: Layers of the decoder.
-        decoder_heads: Its attention heads, a divisor of the encoder's width. The official code's 16.
-        decoder_feedforward: Its inner width, by default the encoder's: the official code's 768 for a width of 768.
-        decoder_dropout: Its dropout.
+        decoder_layers: Layers of the decoder; 0 for :class:`modules.BagOfWordsDecoder`. The paper's are 6.
+        token_weights: Threshold :math:`t` of :func:`functional.token_weights`, a share of running text: tokens rarer than
+            this count fully, others less. None, the paper's, weighs all alike.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; by default the counts of BookCorpus that ship
+            with the package, for that of ``bert-base-uncased``.
+        difference_scale: :math:`m`. With ``normalize_memory`` only its being above 0 matters.
+        product_scale: :math:`n`, likewise.
+        decoder_heads: Attention heads, a divisor of the encoder's width. The official code's 16.
+        decoder_feedforward: Inner width, by default the encoder's: the official code's 768 for a width of 768.
+        decoder_dropout: Dropout of the decoder with layers.
         positions: Its positions, ``"learned"`` or ``"sinusoidal"``.
-        mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out.
+        mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out; the paper's is 1.
         mlm_probability: Share of the sentence's tokens to predict.
         mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
-        signed: Leave the absolute values of eq. 2 out, as the official code does. What the copy lacks is then a direction, not
-            only a size, and the decoder learns to read it in half the updates (``benchmarks/paser_signal.py``).
+        signed: Difference and product as they are, as in the official code; False takes their absolute values, eq. 2 as
+            printed. Under [CLS] pooling a decoder reads 2.09 nats with the sign and .01 without, normalised 3.99 and 1.90.
+        normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
         project_masked: Pass the masked copy's vector through a Linear first, as the official code does.
         drop_truncated: Leave rows out whose sentence fills the model's ``max_seq_length``, as the official code does.
 
     Raises:
-        ValueError: On a value out of range, a model without a mask token or without a head for its family, a number of
-            columns other than three, a first batch whose ``masked`` holds no mask token, and a prompt before ``phrase``.
+        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies``, a model without a mask
+            token or without a head for its family, a number of columns other than three, a first batch whose ``masked`` holds
+            no mask token, and a prompt before ``phrase``.
 
     Relations:
-        - With ``mlm_weight=0`` it is the generative term of supervised PaSeR (eq. 5): ``WeightedSumLoss`` adds it to
-          ``MultipleNegativesRankingLoss``, ``recipes.PASER_SUPERVISED`` does both.
+        - ``**recipes.PASER.paper_keywords`` are the paper's keywords: eq. 2 as printed, six layers, the masked language model.
+        - As a second objective it is the generative term of supervised PaSeR (eq. 5): :class:`WeightedSumLoss` adds it to
+          ``MultipleNegativesRankingLoss`` (with ``balance`` the contrast leads), ``recipes.PASER_SUPERVISED`` does both.
         - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the whole sentence from one vector; this writes the phrase from two.
 
     Deviations:
-        From the official code: absolute values in eq. 2 and no projection (keywords); decoder of its own, its words looked up
-        in the encoder's table, with positions and LayerNorm; the end of the phrase is scored with its tokens, as there. A row
-        with an empty phrase, or whose mask was truncated away, is not scored: there is nothing to read it from.
+        From the paper, by default: the decoder, its weights and sign, and no masked language model. Without layers the map
+        starts by reading :math:`E_s` alone: the pretrained head knows words in such vectors, not in differences, which it
+        learns to read. From the official code: no projection (a keyword); a decoder of its own, its words looked up in the
+        encoder's table, with positions and LayerNorm; the end of the phrase is scored with its tokens, as there. A row with
+        an empty phrase, or whose mask was truncated away, is not scored: there is nothing to read it from.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
         >>> from sbert_plugins import data, losses
         >>> model = SentenceTransformer("bert-base-uncased")
-        >>> train = data.paser_columns(["The old harbour master counts the boats."], mask_token=model.tokenizer.mask_token)
+        >>> sentences = ["The old harbour master counts the boats."]
+        >>> train = data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, synonyms=None)
         >>> loss = losses.PaSeRLoss(model)
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
         >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])
@@ -119,6 +134,8 @@ class PaSeRLoss(nn.Module):
         drop_truncated: bool = False,
     ) -> None:
         super().__init__()
+        if decoder_layers < 0:
+            raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses 6.")
         if mlm_weight < 0:
             raise ValueError(f"mlm_weight must be at least 0, got {mlm_weight}. 0 leaves the masked language model out.")
         if not 0 < mlm_probability < 1:
@@ -173,9 +190,11 @@ class PaSeRLoss(nn.Module):
             "project_masked": project_masked,
             "drop_truncated": drop_truncated,
         }
+        self.probe = InformationProbe()
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self._has_seen_mask = False
+        self.to(model.device)  # for loops that do not move the loss themselves
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Compute the weighted terms of one batch of three columns."""
@@ -213,21 +232,28 @@ class PaSeRLoss(nn.Module):
         if isinstance(self.decoder, BagOfWordsDecoder):
             content = self.tokens.content(phrase)
             usable = usable & content.any(dim=1)
-            loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], content & usable.unsqueeze(1), self.weights)
+            content = content & usable.unsqueeze(1)
+            loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], content, self.weights)
             self.diagnostics = {"scored_share": usable.float().mean(), **found}
             return loss
         inputs, targets, scored = self._shift(phrase)
         usable = usable & (scored.sum(dim=1) > 1)  # more than the end
         scored = scored & usable.unsqueeze(1)
-        hidden = self.decoder(self._word_embeddings(inputs), memory)
-        logits, targets = self.head(hidden[scored]), targets[scored]  # the vocabulary is met at scored positions only
-        with torch.no_grad():
-            hits = (logits.argmax(dim=1) == targets).sum()
-            self.diagnostics = {
-                "scored_share": usable.float().mean(),
-                "token_accuracy": hits / max(len(targets), 1),
-            }
-        return functional.token_cross_entropy(logits, targets, None if self.weights is None else self.weights[targets])
+        targets = targets[scored]
+        weights = None if self.weights is None else self.weights[targets]
+        self.diagnostics = {"scored_share": usable.float().mean()}
+
+        def loss_of(memory: Tensor) -> Tensor:
+            hidden = self.decoder(self._word_embeddings(inputs), memory)
+            logits = self.head(hidden[scored])  # the vocabulary is met at scored positions only
+            with torch.no_grad():
+                self.diagnostics["token_accuracy"] = (logits.argmax(dim=1) == targets).sum() / max(len(targets), 1)
+            return functional.token_cross_entropy(logits, targets, weights)
+
+        probed = self.probe(loss_of, memory) if self.model.training else {}
+        loss = loss_of(memory)
+        self.diagnostics |= probed
+        return loss
 
     def _shift(self, phrase: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return decoder inputs (start, phrase), targets (phrase, end) and which targets count, (B, T) each, left-aligned."""
@@ -293,6 +319,8 @@ class PaSeRLoss(nn.Module):
     ) -> list[str]:
         """Write the phrase that each masked copy hides, greedily: the paper's Table 7.
 
+        Without decoder layers these are the likeliest words, as many as the copy has mask tokens, best first.
+
         Args:
             sentences: Whole sentences.
             masked: Their copies, with mask tokens in the place of the phrase.
@@ -307,9 +335,19 @@ class PaSeRLoss(nn.Module):
             for start in range(0, len(sentences), batch_size):
                 columns = [list(texts[start : start + batch_size]) for texts in (sentences, masked)]
                 vectors = [model.encode(texts, **whole) for texts in columns]
-                ids = self._write(self._signal(*vectors), max_tokens)
+                signal = self._signal(*vectors)
+                if isinstance(self.decoder, BagOfWordsDecoder):
+                    ids = self._likeliest(signal, columns[1], max_tokens)
+                else:
+                    ids = self._write(signal, max_tokens)
                 phrases += self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [phrase.strip() for phrase in phrases]
+
+    def _likeliest(self, memory: Tensor, masked: list[str], max_tokens: int) -> list[list[int]]:
+        counts = [min(text.count(self.tokenizer.mask_token), max_tokens) for text in masked]
+        logits = self.decoder(memory, self.head, self.ordinary_ids)
+        best = self.ordinary_ids[logits.topk(max([1, *counts]), dim=1).indices].tolist()
+        return [ids[:count] for ids, count in zip(best, counts, strict=True)]
 
     def _write(self, memory: Tensor, max_tokens: int) -> Tensor:
         ids = torch.full((len(memory), 1), self.start_id, device=memory.device)

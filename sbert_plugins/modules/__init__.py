@@ -8,6 +8,7 @@ from .distributed import is_compiled, rows_of_all_ranks, rows_of_other_ranks, un
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
 from .embedding_queue import EmbeddingQueue
+from .information import InformationProbe
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .mlm_head import MLMHead
 from .momentum_encoder import MomentumEncoder
@@ -28,6 +29,7 @@ __all__ = [
     "DenoisingDecoder",
     "EmbeddingQueue",
     "GradientTap",
+    "InformationProbe",
     "MLMHead",
     "MomentumEncoder",
     "PhraseDecoder",

@@ -127,7 +127,7 @@ def bound_gradients(
 
 
 def _gradients(value: Tensor, tap: GradientTap) -> dict[int, Tensor] | None:
-    """Return the gradient of ``value`` at each output behind a tap, by the output's id; None where there is nothing to pass."""
+    """Return the gradient of ``value`` at each output behind a tap, by the output's id; None where nothing is trained."""
     if not tap.tensors:
         return None
     if not value.requires_grad:

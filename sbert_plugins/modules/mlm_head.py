@@ -62,8 +62,8 @@ class MLMHead(nn.Module):
         if candidates is None:
             return self.full(**inputs).logits.squeeze(0)
         # The same head with fewer rows in its output matrix: names differ from family to family, tensors do not.
-        own = {id(tensor): tensor[candidates] for tensor in (output.weight, getattr(output, "bias", None)) if tensor is not None}
-        fewer = {name: own[id(tensor)] for name, tensor in self.full.named_parameters() if id(tensor) in own}
+        rows = {id(tensor): tensor[candidates] for tensor in output.parameters()}
+        fewer = {name: rows[id(tensor)] for name, tensor in self.full.named_parameters() if id(tensor) in rows}
         return functional_call(self.full, fewer, kwargs=inputs).logits.squeeze(0)
 
 

@@ -30,5 +30,12 @@ DENOSENT = Recipe(
         max_seq_length=32,
         eval_steps=10,
     ),
+    paper_keywords={
+        "decoder_layers": 16,  # "We use 0.825 as the dropout rate and 16 transformer layers for reported results"
+        "temperature": 0.03,  # "For the contrastive objective, we use a temperature tau = 0.03"
+        "token_weights": None,
+        "balance": None,
+        "projector": True,  # not in the paper; the official code's
+    },
     reload={"mlm_head": "fresh"},  # the head's weights are part of the state
 )

@@ -54,7 +54,7 @@ def paser_supervised_loss(
     from sbert_plugins import losses
 
     contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
-    paser = losses.PaSeRLoss(model, mlm_weight=0, mlm_head=mlm_head)
+    paser = losses.PaSeRLoss(model, mlm_head=mlm_head)
     return losses.WeightedSumLoss(model, {"contrastive": (contrastive, 1.0, [0, 1, 2]), "paser": (paser, alpha, [0, 3, 4])})
 
 
@@ -87,6 +87,13 @@ PASER = Recipe(
         loss_learning_rate=1e-3,  # the decoder starts from random weights and has a few dozen updates
     ),
     prepare=paser_rows,
+    paper_keywords={
+        "decoder_layers": 6,  # "If not specified, we use a 6-layer transformer decoder as the generative decoder"
+        "token_weights": None,
+        "mlm_weight": 1.0,  # eq. 4
+        "signed": False,  # eq. 2 as printed; the official code, which gave the printed numbers, is signed
+        "normalize_memory": False,
+    },
     reload={"mlm_head": "fresh"},  # the head's weights are part of the state
 )
 

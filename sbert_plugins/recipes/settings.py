@@ -48,6 +48,8 @@ class Recipe:
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
     # Finds keywords of the loss; the last argument is those that are given, which replace what is found.
     keywords: Callable[[Dataset, SentenceTransformer, Settings, dict[str, Any]], dict[str, Any]] | None = None
+    # Keywords of the loss with which it is the paper's, where the loss's defaults are what trains better.
+    paper_keywords: dict[str, Any] = field(default_factory=dict)
     reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
 
 

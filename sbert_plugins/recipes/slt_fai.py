@@ -149,9 +149,9 @@ SLT_FAI = Recipe(
         pooling="mean",
         max_seq_length=32,
         eval_steps=10,
-        loss_learning_rate=1e-3,  # the discriminators start from random weights and have a few dozen updates
     ),
     build=slt_fai_loss,
+    paper_keywords={"balance": None},
     keywords=slt_fai_keywords,
     reload={"frequencies": "saved"},
 )
