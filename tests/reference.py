@@ -111,6 +111,34 @@ def mean_negative_log_likelihood(logits, targets):
     return sum(losses) / len(losses) if losses else 0.0
 
 
+def token_weight(p, t):
+    """min(1, sqrt(t / p)), 1 for what never occurs."""
+    return 1.0 if p == 0 else min(1.0, math.sqrt(t / p))
+
+
+def weighted_negative_log_likelihood(logits, targets, weights):
+    """A mean over tokens in which some count less."""
+    total = sum(weight * class_loss(row, target) for row, target, weight in zip(logits, targets, weights, strict=True))
+    return total / sum(weights)
+
+
+def bag_of_words_loss(texts, logits, weights):
+    """``texts`` are lists of words, ``logits[i][c]`` the score of word c for text i, ``weights[c]`` what the word counts."""
+    candidates = sorted({word for text in texts for word in text})
+    total = mass = 0.0
+    for text, scores in zip(texts, logits, strict=True):
+        below = sum(math.exp(scores[candidate]) for candidate in candidates)
+        for word in text:
+            total -= weights[word] * math.log(math.exp(scores[word]) / below)
+            mass += weights[word]
+    return total / mass
+
+
+def balance_factor(main, other, *, rho):
+    """So that ``other`` times it is at most ``rho`` times ``main``."""
+    return 1.0 if other <= rho * main else rho * main / other
+
+
 def class_loss(logits, target):
     """Cross entropy of one row."""
     total = sum(math.exp(x) for x in logits)

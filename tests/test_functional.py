@@ -79,6 +79,34 @@ class TestAgainstReference:
         expected = reference.mean_negative_log_likelihood(logits.numpy(), targets.tolist())
         assert functional.token_cross_entropy(logits, targets).item() == pytest.approx(expected, rel=1e-12)
 
+    def test_token_cross_entropy_with_weights(self):
+        logits, targets, weights = 3 * rows(4, 11), torch.tensor([0, 3, 10, 3]), torch.tensor([1.0, 0.25, 0.5, 0.001])
+        expected = reference.weighted_negative_log_likelihood(logits.numpy(), targets.tolist(), weights.tolist())
+        value = functional.token_cross_entropy(logits, targets, weights)
+        assert value.item() == pytest.approx(expected, rel=1e-6)  # the weights are float32
+
+    @pytest.mark.parametrize("threshold", [1e-6, 1e-3, 1.0])
+    def test_token_weights(self, threshold):
+        shares = torch.tensor([0.0, 1e-9, 1e-6, 1e-4, 0.06, 1.0], dtype=torch.float64)
+        expected = [reference.token_weight(share, threshold) for share in shares.tolist()]
+        assert functional.token_weights(shares, threshold=threshold).tolist() == pytest.approx(expected, rel=1e-12)
+
+    @pytest.mark.parametrize("weighed", [True, False])
+    def test_bag_of_words_loss(self, weighed):
+        """Words are numbered as the candidates are: 0 to 5, word 5 twice in one text, one text empty."""
+        texts, logits = [[0, 1, 5, 5], [], [2, 3, 4, 0]], 2 * rows(3, 6)
+        weights = torch.tensor([1.0, 0.5, 0.1, 1.0, 0.01, 0.7], dtype=torch.float64) if weighed else torch.ones(6)
+        row = torch.tensor([i for i, text in enumerate(texts) for _ in text])
+        word = torch.tensor([word for text in texts for word in text])
+        value = functional.bag_of_words_loss(logits, row, word, weights[word] if weighed else None)
+        assert value.item() == pytest.approx(reference.bag_of_words_loss(texts, logits.tolist(), weights.tolist()), rel=1e-12)
+
+    @pytest.mark.parametrize(("main", "other"), [(2.0, 1.0), (2.0, 5.0), (0.0, 3.0), (3.0, 0.0), (0.0, 0.0)])
+    def test_balance_factor(self, main, other):
+        norms = torch.tensor(main, dtype=torch.float64), torch.tensor(other, dtype=torch.float64)
+        expected = reference.balance_factor(main, other, rho=0.7)
+        assert functional.balance_factor(*norms, balance=0.7).item() == pytest.approx(expected, rel=1e-12)
+
     @pytest.mark.parametrize("temperature", [0.1, 1.0])
     def test_nt_xent(self, temperature):
         a, b = rows(5), rows(5) + 0.5 * rows(5, seed=1)
@@ -146,6 +174,25 @@ class TestByHand:
         logits = torch.tensor([[0.0, 0.0, -1e9, -1e9], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
         value = functional.token_cross_entropy(logits, torch.tensor([1, 2]))
         assert value.item() == pytest.approx(1.5 * math.log(2), rel=1e-12)
+
+    def test_token_cross_entropy_of_two_tokens_that_differ_in_weight(self):
+        """The same, the second counts a third of the first: (log 2 + 1/3 log 4) / (4/3) = 5/4 log 2."""
+        logits = torch.tensor([[0.0, 0.0, -1e9, -1e9], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+        value = functional.token_cross_entropy(logits, torch.tensor([1, 2]), torch.tensor([3.0, 1.0]))
+        assert value.item() == pytest.approx(1.25 * math.log(2), rel=1e-12)
+
+    def test_token_weight_of_a_word_four_times_as_frequent(self):
+        """sqrt(1 / 4)."""
+        assert functional.token_weights(torch.tensor([4e-6]), threshold=1e-6).item() == pytest.approx(0.5)
+
+    def test_bag_of_words_of_two_texts(self):
+        """Two candidates; the first text has probability 3/4 for its word, the second 1/2: (log 4/3 + log 2) / 2."""
+        logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]], dtype=torch.float64)
+        value = functional.bag_of_words_loss(logits, torch.tensor([0, 1]), torch.tensor([0, 1]))
+        assert value.item() == pytest.approx((math.log(4 / 3) + math.log(2)) / 2, rel=1e-12)
+
+    def test_balance_of_a_gradient_four_times_the_main_one(self):
+        assert functional.balance_factor(torch.tensor(2.0), torch.tensor(8.0), balance=1.0) == 0.25
 
     def test_nothing_scored_is_zero_and_has_a_gradient(self):
         logits = torch.zeros(0, 9, requires_grad=True)
@@ -222,6 +269,27 @@ class TestGradients:
     def test_decoding_signal(self, signed):
         inputs = [rows(4, 5, seed).requires_grad_() for seed in range(2)]
         assert torch.autograd.gradcheck(lambda s, k: functional.decoding_signal(s, k, signed=signed), inputs)
+
+    def test_bag_of_words_loss(self):
+        row, word, weights = torch.tensor([0, 0, 2]), torch.tensor([1, 4, 0]), torch.tensor([1.0, 0.5, 0.1]).double()
+        assert torch.autograd.gradcheck(
+            lambda logits: functional.bag_of_words_loss(logits, row, word, weights), [rows(3, 5).requires_grad_()]
+        )
+
+    def test_weighted_token_cross_entropy(self):
+        targets, weights = torch.tensor([0, 4, 2, 2]), torch.tensor([1.0, 0.5, 0.1, 0.2]).double()
+        assert torch.autograd.gradcheck(
+            lambda logits: functional.token_cross_entropy(logits, targets, weights), [rows(4, 5).requires_grad_()]
+        )
+
+    def test_token_weights(self):
+        """Of no use to a training, yet smooth on both sides of the threshold."""
+        shares = torch.tensor([1e-3, 0.2, 0.7], dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda shares: functional.token_weights(shares, threshold=0.1), [shares], eps=1e-7)
+
+    def test_balance_factor(self):
+        norms = [torch.tensor([2.0, 0.5]).double().requires_grad_(), torch.tensor([1.0, 3.0]).double().requires_grad_()]
+        assert torch.autograd.gradcheck(lambda main, other: functional.balance_factor(main, other, balance=0.7), norms)
 
     def test_token_cross_entropy(self):
         targets = torch.tensor([0, 4, 2, 2])

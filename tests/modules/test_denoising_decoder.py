@@ -154,3 +154,14 @@ def test_a_sentence_beyond_the_table():
     with pytest.raises(ValueError, match="at most 512 tokens, got 513: lower model.max_seq_length"):
         build(learned_positions=True)(embedded, memory, attended)
     assert build()(embedded, memory, attended).shape == (3, 513, 16)
+
+
+def test_places_differ_at_the_start():
+    """Post-norm layers that each add the same memory vector would make all places alike: Xavier's start leaves .0007."""
+    torch.manual_seed(0)
+    decoder = DenoisingDecoder(768).eval()
+    embedded = torch.nn.functional.layer_norm(torch.randn(4, 20, 768), (768,))
+    memory = torch.randn(4, 768) * 0.5  # the size that encoders give: norm 14
+    with torch.no_grad():
+        hidden = decoder(embedded, memory, torch.ones(4, 20, dtype=torch.bool))
+    assert hidden.var(dim=1).mean() > 0.1
