@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers.trainer_utils import TrainOutput
 
 from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
 from .collator import AugmentingCollator, EpochCallback
+from .finite import FiniteCheck
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -48,6 +50,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
       momentum copy): whether those use dropout is for the loss to say.
+    - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
 
@@ -61,6 +64,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ValueError: From ``train``, before anything is loaded or written: a checkpoint that is incomplete or holds the state
             of another loss (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP,
             DeepSpeed, and what cannot be right with ``sam_rho``.
+        DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
+            loss is not finite, and the last good checkpoint.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
@@ -76,6 +81,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         super().__init__(*args, **kwargs)
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
+        self._finite = FiniteCheck(self)
+        self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
         self._synced_mode: bool | None = None
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
@@ -92,7 +99,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
+        self._finite.begin(checkpoint)
         output = super().train(checkpoint, *args, **kwargs)
+        self._finite.read()
+        self._finite.check_weights()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             try:
                 load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
@@ -141,6 +151,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model; into a checkpoint also the state of the loss."""
+        if _internal_call:
+            self._finite.read()
+            self._finite.check_weights()
+            if not math.isfinite(self.state.best_metric or 0):
+                self.state.best_metric = None  # every one so far was NaN: the host's -inf is no json
         if _internal_call and self.args.should_save:
             # A folder that is written again is torn from now on.
             (Path(output_dir) / COMPLETE_FILE).unlink(missing_ok=True)
@@ -154,6 +169,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self.accelerator.wait_for_everyone()  # each rank has written its random state
         if self.args.should_save:
             mark_complete(output_dir, self.state.global_step)
+        self._finite.checkpoint = output_dir
 
     def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
         return super()._checkpoint_push_skip_names(checkpoint_folder) | {WEIGHTS_FILE, INDEX_FILE, COMPLETE_FILE}
@@ -199,9 +215,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Run one micro-batch; after the last one of an update finish the gradients of the loss's own weights."""
         step = super().training_step
         if self._sharpness is not None:
-            return self._sharpness.training_step(step, model, inputs, num_items_in_batch)
-        loss = step(model, inputs, num_items_in_batch)
-        if self.accelerator.sync_gradients:
+            loss = self._sharpness.training_step(step, model, inputs, num_items_in_batch)
+        else:
+            loss = step(model, inputs, num_items_in_batch)
+        if self.args.logging_nan_inf_filter:
+            self._finite.read()  # the host waits for the loss right after this
+        if self._sharpness is None and self.accelerator.sync_gradients:
             self.average_own_gradients()
         return loss
 
@@ -210,6 +229,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         member = self.loss.get(inputs.get("dataset_name")) if isinstance(self.loss, dict) else self.loss
         self._sync_mode()
         result = super().compute_loss(model, inputs, *args, **kwargs)
+        terms, self._terms = self._terms, {}
+        if self.model.training and isinstance(result, Tensor):
+            self._finite.see_loss(terms or {type(member).__name__: result}, inputs)
         if not self._is_replaying():
             sums = self._diagnostics["train" if self.model.training else "eval"]
             for name, value in getattr(member, "diagnostics", {}).items():
@@ -229,6 +251,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def track_loss_components(self, loss: dict[str, Tensor]) -> None:
         """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
+        self._terms = loss
         if not self._is_replaying():
             super().track_loss_components(loss)
 
@@ -263,10 +286,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         return super()._clip_grad_norm(self._joint(model))
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        return super()._get_grad_norm(self._joint(model), grad_norm)
+        grad_norm = super()._get_grad_norm(self._joint(model), grad_norm)
+        self._finite.see_norm(grad_norm)
+        return grad_norm
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log, with the mean of each diagnostic since the last time (of this process, where there are several)."""
+        self._finite.read()
         is_evaluation = any(key.startswith("eval_") and key.endswith("loss") for key in logs)
         kind = "train" if "loss" in logs else "eval" if is_evaluation else None
         if kind is not None:
@@ -277,6 +303,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._diagnostics[kind] = {}
             logs = {**logs, **means}
         super().log(logs, *args, **kwargs)
+        # It becomes json, which has no NaN: of a metric, or of the gradient norm of an update that fp16 leaves out.
+        self.state.log_history[-1] = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in self.state.log_history[-1].items()
+        }
 
 
 class _LengthCallback(TrainerCallback):
