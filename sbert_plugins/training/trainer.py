@@ -12,6 +12,7 @@ from typing import Any
 import sentence_transformers
 import torch
 import torch.distributed as dist
+import transformers
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -24,6 +25,7 @@ from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
     check_loss_state,
+    check_settings,
     load_loss_state,
     mark_state_kept,
     named_losses,
@@ -36,6 +38,9 @@ from .sam import SharpnessAwareStep
 
 logger = logging.getLogger(__name__)
 
+# Overridden below. A host without one of them calls none, and what it is for would not happen, without a word.
+HOST_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_save_rng_state", "_checkpoint_push_skip_names")
+
 
 class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTrainer):
     """A drop-in ``SentenceTransformerTrainer`` under which what the loss owns is trained like the encoder.
@@ -43,9 +48,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     For any loss, or dict of losses, also those of sentence-transformers:
 
     - **Checkpoints** hold the loss's own weights and buffers (``loss_state.safetensors``, ``loss_state.json``), and a list of
-      their files with sizes, written last (``checkpoint_complete.json``). A resumed training equals an uninterrupted one;
-      ``resume_from_checkpoint=True`` takes the newest complete checkpoint, and ``load_best_model_at_end`` restores the
-      loss with the encoder.
+      their files with checksums, written last (``checkpoint_complete.json``). A resumed training equals an uninterrupted
+      one, and other settings of the loss are refused by name; ``resume_from_checkpoint=True`` takes the newest complete
+      checkpoint, and ``load_best_model_at_end`` restores the loss with the encoder.
     - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks.
     - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
@@ -64,6 +69,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ValueError: From ``train``, before anything is loaded or written: a checkpoint that is incomplete or holds the state
             of another loss (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP,
             DeepSpeed, and what cannot be right with ``sam_rho``.
+        ImportError: With a version of transformers below 5.3, under which the loss's weights would not be clipped.
         DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
             loss is not finite, and the last good checkpoint.
 
@@ -78,6 +84,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     """
 
     def __init__(self, *args: Any, sam_rho: float | None = None, **kwargs: Any) -> None:
+        _check_host()
         super().__init__(*args, **kwargs)
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
@@ -91,10 +98,23 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
             self.add_callback(EpochCallback(self.data_collator))
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """Train, or continue from a path, or with ``True`` from the newest complete checkpoint in ``output_dir``."""
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        *args: Any,
+        allow_changed_settings: bool = False,
+        **kwargs: Any,
+    ) -> TrainOutput:
+        """Train, or continue from a path, or with ``True`` from the newest complete checkpoint in ``output_dir``.
+
+        Settings of the loss, or a number of processes, that differ from the checkpoint's are refused, or with
+        ``allow_changed_settings`` a warning.
+        """
         self._refuse_what_is_untested()
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+        if checkpoint is not None:
+            check_settings(self.loss, checkpoint, allow_changed=allow_changed_settings)
+            check_loss_state(self.loss, self.model, checkpoint)
         mark_state_kept(self.loss)
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
@@ -146,7 +166,6 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             is_ours = (checkpoint / INDEX_FILE).exists() or (checkpoint / COMPLETE_FILE).exists()
             if is_ours and (reason := why_incomplete(checkpoint)):
                 raise ValueError(f"{checkpoint} is not a complete checkpoint: {reason}. Resume from another one.")
-        check_loss_state(self.loss, self.model, checkpoint)
         return str(checkpoint)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -318,6 +337,15 @@ class _LengthCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         tell_training_steps(self.trainer.loss, state.max_steps)
+
+
+def _check_host() -> None:
+    if missing := [name for name in HOST_METHODS if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)]:
+        raise ImportError(
+            f"SentenceTransformerTrainer needs transformers>=5.3 and sentence-transformers>=6.2,<7, got "
+            f"{transformers.__version__} and {sentence_transformers.__version__}, whose trainer has no {', '.join(missing)}: "
+            'the loss\'s weights would not be clipped, or not saved. Run pip install "transformers>=5.3".'
+        )
 
 
 def _flat(evaluator: Any) -> Iterator[Any]:
