@@ -138,9 +138,6 @@ class PTBERTLoss(nn.Module):
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
-        # Of the optimizers around, the one to follow holds the encoder's last weights: first ones are often frozen.
-        trained = [parameter for parameter in (*self.mapping.parameters(), *model.parameters()) if parameter.requires_grad]
-        after_optimizer_step(self, trained[-1], PTBERTLoss._update_momentum)
 
     def _update_momentum(self) -> None:
         self.momentum_encoder.update(self.model, self.mapping)
@@ -158,6 +155,7 @@ class PTBERTLoss(nn.Module):
         training = self.model.training
         if training:
             warn_unless_kept(self)
+            after_optimizer_step(self, PTBERTLoss._update_momentum)
         # A copy, because the model writes its outputs into the dict that it is given.
         with encoder_tokens_kept(self.model), encoder_tokens_kept(self.momentum_encoder.copies[0]):
             queries = self.mapping(self.model(dict(columns[0])))
