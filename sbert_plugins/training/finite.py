@@ -28,6 +28,7 @@ class FiniteCheck:
     On a CPU each number is read as it comes, so that the weights are still those before the bad update. On a GPU reading
     waits for the device: there the numbers are kept and read where the trainer waits anyway (after each batch with the
     host's ``logging_nan_inf_filter``, its default; else when it logs), and before a checkpoint is written or training ends.
+    Of several processes the one that meets it raises, and torchrun ends the others.
 
     Args:
         trainer: Whose losses, gradients and weights are looked at.

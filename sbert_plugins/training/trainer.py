@@ -122,12 +122,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite.begin(checkpoint)
         output = super().train(checkpoint, *args, **kwargs)
         self._finite.read()
-        self._finite.check_weights()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             try:
                 load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
             except ValueError as error:  # the host does not lose a finished training over this either
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
+        self._finite.check_weights()
         return output
 
     def _refuse_what_is_untested(self) -> None:

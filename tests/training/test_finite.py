@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
-from encoders import LONG, SENTENCES
+from encoders import LONG, SENTENCES, project_text
 from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 
-from sbert_plugins import training
+from sbert_plugins import cli, training
 from sbert_plugins.training import finite
 from sbert_plugins.training.checkpoints import why_incomplete
 from sbert_plugins.training.finite import DivergedError, FiniteCheck, json_text, not_finite
@@ -161,6 +161,19 @@ class TestTraining:
         text = (tmp_path / "checkpoint-2" / "trainer_state.json").read_text()
         history = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no json"))["log_history"]
         assert [entry["eval_score"] for entry in history if "eval_score" in entry] == [None, None]
+
+
+def test_the_command_line_says_it_in_one_line(encoder_path, tmp_path, capsys):
+    text, output = tmp_path / "text.txt", tmp_path / "run"
+    text.write_text("\n".join(project_text()[:40]))
+    arguments = ["train", "arccse", str(text), "--model", encoder_path, "--output", str(output), "--sam-rho", "0"]
+    assert cli.main([*arguments, "--batch-size", "4", "--max-steps", "6", "--learning-rate", "1e30"]) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sbert-plugins: error")]
+    assert len(error) == 1
+    assert "is nan, in the batch that begins with" in error[0]
+    assert "Lower learning_rate (now 1e+30)" in error[0]
+    assert not (output / "results.json").exists()
+    assert not list(output.rglob("*.safetensors"))
 
 
 class TestReading:
