@@ -94,7 +94,7 @@ class FiniteCheck:
     def _way_out(self) -> str:
         kept = self.checkpoint if self.checkpoint and Path(self.checkpoint).is_dir() else None
         return (
-            f"The training was stopped; {f'its last good checkpoint is {kept}' if kept else 'it has no checkpoint yet'}. "
+            f"The training was stopped; {f'its last good checkpoint is {kept}' if kept else 'it has no complete checkpoint'}. "
             f"Lower learning_rate (now {self.trainer.args.learning_rate:g}), clip gradients with max_grad_norm (now "
             f"{self.trainer.args.max_grad_norm:g}), and look at the loss's weights and at the texts."
         )

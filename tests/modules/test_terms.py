@@ -75,7 +75,7 @@ class TestMatryoshka:
         found, by_hand = gradients(model), gradients(other)
         assert found.keys() == by_hand.keys()
         for name, gradient in found.items():
-            torch.testing.assert_close(gradient, by_hand[name], msg=name)
+            torch.testing.assert_close(gradient, by_hand[name], rtol=1e-4, atol=1e-5, msg=name)
 
     @pytest.mark.parametrize("method", BUILD)
     def test_trains_and_logs_each_term(self, model, tmp_path, method):

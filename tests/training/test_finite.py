@@ -101,7 +101,7 @@ class TestTraining:
             trainer_of(model, Breaks(model, at=1), tmp_path, dataset).train()
         begins = SENTENCES[0][:20].lower()
         assert str(caught.value).lower().count(begins) == 3
-        assert "it has no checkpoint yet" in str(caught.value)
+        assert "it has no complete checkpoint" in str(caught.value)
 
     def test_one_batch_of_several_in_an_update(self, model, tmp_path):
         dataset = Dataset.from_dict({"anchor": SENTENCES * 2})
