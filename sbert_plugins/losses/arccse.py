@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from sbert_plugins import functional
 from sbert_plugins.modules import (
     ProjectionHead,
+    Terms,
     TokenRoles,
     check_negatives,
     dropout_off,
     nested_span_masks,
+    refuse_wrappers,
     require_dropout,
     rows_of_other_ranks,
     sentence_width,
@@ -75,6 +77,7 @@ class ArcCSELoss(nn.Module):
     Relations:
         - ``margin_degrees=0, triplet_weight=0, projection_head=False`` is sentence-transformers'
           ``MultipleNegativesRankingLoss`` on (sentence, sentence) pairs with ``scale=1 / temperature``: SimCSE.
+        - sentence-transformers' ``MatryoshkaLoss`` goes round this with ``projection_head=False``.
         - ``recipes`` holds the paper's training settings.
 
     Deviations:
@@ -148,17 +151,17 @@ class ArcCSELoss(nn.Module):
             )
         if self.model.training:
             warn_unless_kept(self)
+        refuse_wrappers(self, bypasses_ddp=bool(self.triplet_weight))
         features = columns[0]
         # Copies, because the model writes its outputs into the dict that it is given.
         views = embed_columns(self.model, [dict(features), dict(features)], separate_first=False)
         anchors, positives = (self.head(view) for view in views)
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
         check_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
-        terms = {
-            "arccon": functional.arccon_loss(
-                anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
-            )
-        }
+        arccon = functional.arccon_loss(
+            anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
+        )
+        terms = Terms(arccon=arccon)
         if self.triplet_weight:
             terms["triplet"] = self.triplet_weight * self._triplet_loss(features)
         return terms

@@ -11,7 +11,17 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import VIEW_PARTS, TokenRoles, View, dropout_off, require_dropout, unwrap, viewed
+from sbert_plugins.modules import (
+    VIEW_PARTS,
+    Terms,
+    TokenRoles,
+    View,
+    dropout_off,
+    refuse_wrappers,
+    require_dropout,
+    unwrap,
+    viewed,
+)
 
 
 class ConSERTLoss(nn.Module):
@@ -50,6 +60,7 @@ class ConSERTLoss(nn.Module):
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
+        - sentence-transformers' ``MatryoshkaLoss`` goes round this.
         - :class:`SLTFAILoss` round it is the paper's "ConSERT + SLT-FAI"; the incomplete sentence then gets the first view.
 
     Deviations:
@@ -103,6 +114,7 @@ class ConSERTLoss(nn.Module):
                 f"ConSERTLoss reads one text column (anchor), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
+        refuse_wrappers(self)
         content = self.tokens.content(columns[0])
         drawn = [View(parts, content, **self.rates) for parts in self.views]
         dropout = ["dropout" in parts for parts in self.views]
@@ -113,7 +125,7 @@ class ConSERTLoss(nn.Module):
             first, second = (self._embed(batch, [view], on) for batch, view, on in zip(batches, drawn, dropout, strict=True))
         else:
             first, second = self._embed(merged, drawn, dropout[0]).chunk(2)
-        return {"nt_xent": functional.nt_xent(first, second, temperature=self.temperature)}
+        return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))
 
     def _embed(self, features: dict[str, Tensor], views: Sequence[View], dropout: bool) -> Tensor:
         """Embed rows in their views, in one forward."""

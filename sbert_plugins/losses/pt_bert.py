@@ -16,8 +16,10 @@ from sbert_plugins.modules import (
     MomentumEncoder,
     ProjectionHead,
     PseudoTokenAttention,
+    Terms,
     after_optimizer_step,
     encoder_tokens_kept,
+    refuse_wrappers,
     require_dropout,
     rows_of_all_ranks,
     sentence_width,
@@ -138,9 +140,6 @@ class PTBERTLoss(nn.Module):
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
-        # Of the optimizers around, the one to follow holds the encoder's last weights: first ones are often frozen.
-        trained = [parameter for parameter in (*self.mapping.parameters(), *model.parameters()) if parameter.requires_grad]
-        after_optimizer_step(self, trained[-1], PTBERTLoss._update_momentum)
 
     def _update_momentum(self) -> None:
         self.momentum_encoder.update(self.model, self.mapping)
@@ -155,12 +154,16 @@ class PTBERTLoss(nn.Module):
             )
         if len(columns) == 1:
             require_dropout(unwrap(self.model), "PTBERTLoss with one column")
+        refuse_wrappers(self)
         training = self.model.training
         if training:
             warn_unless_kept(self)
+            after_optimizer_step(self, PTBERTLoss._update_momentum)
         # A copy, because the model writes its outputs into the dict that it is given.
         with encoder_tokens_kept(self.model), encoder_tokens_kept(self.momentum_encoder.copies[0]):
-            queries = self.mapping(self.model(dict(columns[0])))
+            output = self.model(dict(columns[0]))
+            self._check_width(output["sentence_embedding"])
+            queries = self.mapping(output)
             positives = self.momentum_encoder(columns[-1], training=training).to(queries.dtype)
         # An evaluation does not wait for the other ranks: it lets nothing in.
         keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
@@ -173,7 +176,15 @@ class PTBERTLoss(nn.Module):
         loss = functional.queue_info_nce(queries, positives, candidates, is_negative, temperature=self.temperature)
         if training:
             self.queue.enqueue(keys)
-        return {"contrastive": loss}
+        return Terms(contrastive=loss)
+
+    def _check_width(self, sentences: Tensor) -> None:
+        if sentences.shape[1] != self.queue.rows.shape[1]:
+            raise ValueError(
+                f"PTBERTLoss reads sentence vectors of width {self.queue.rows.shape[1]}, that of its queue and slow copy, got "
+                f"{sentences.shape[1]}: train without MatryoshkaLoss, which cuts them, and build the loss when the model is "
+                "complete."
+            )
 
     def _candidates(self, keys: Tensor, first: int, rows: int) -> tuple[Tensor, Tensor]:
         """Return what the batch is scored against (Q, D), and where that is a negative of each row (B, Q)."""

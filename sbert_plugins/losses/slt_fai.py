@@ -164,9 +164,6 @@ class SLTFAILoss(nn.Module):
         low[torch.as_tensor(frequencies.low_frequency_ids(low_frequency_share, low_frequency_by))] = 1
         self.register_buffer("low_frequency", low)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
-        trained = next((parameter for parameter in model.parameters() if parameter.requires_grad), None)
-        if trained is not None:
-            after_optimizer_step(self, trained, _count_update)
         self._config = {
             "frequencies": frequencies.source,
             "low_frequency_by": low_frequency_by,
@@ -193,6 +190,7 @@ class SLTFAILoss(nn.Module):
             raise ValueError("SLTFAILoss reads the first text column, got none.")
         if self.model.training:
             warn_unless_kept(self)
+            after_optimizer_step(self, _count_update)
         anchor = columns[0]
         value, original = self._base(columns, labels)
         base = {f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value}

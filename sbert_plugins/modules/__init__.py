@@ -18,6 +18,7 @@ from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
 from .state import follow_mode, warn_unless_kept
+from .terms import Terms, refuse_wrappers
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
 from .views import VIEW_PARTS, View, active_view, viewed
 
@@ -35,6 +36,7 @@ __all__ = [
     "PhraseDecoder",
     "ProjectionHead",
     "PseudoTokenAttention",
+    "Terms",
     "TokenFrequencyDiscriminator",
     "TokenRoles",
     "View",
@@ -56,6 +58,7 @@ __all__ = [
     "nested_span_masks",
     "passes_tapped",
     "random_subset",
+    "refuse_wrappers",
     "require_dropout",
     "rows_of_all_ranks",
     "rows_of_other_ranks",

@@ -40,31 +40,43 @@ def _dithered(x: Tensor, counter: Tensor) -> Tensor:
     return ((x.view(torch.int32) + ((draws >> 16) & 0xFFFF)) & ~0xFFFF).view(torch.float32)
 
 
-def after_optimizer_step(owner: nn.Module, parameter: nn.Parameter, action: Callable[[nn.Module], None]) -> None:
-    """Call ``action(owner)`` after each step of an optimizer that holds ``parameter``.
+def after_optimizer_step(owner: nn.Module, action: Callable[[nn.Module], None]) -> None:
+    """Call ``action(owner)`` after each update of the encoder ``owner.model``; to be called in each training forward.
 
-    Once an update whatever the number of micro-batches, with any optimizer and any loop; a step that a gradient scaler skips
-    does not count. A loss cannot reach its optimizer, so this is torch's global hook; it does not keep ``owner`` alive.
+    An update is a step of an optimizer that holds any weight of the encoder that is trained at that moment (of ``owner``,
+    where the whole encoder is frozen): layers may be frozen, adapters added and the owner copied at any time. Once an update
+    whatever the number of micro-batches, with any optimizer and any loop; a step that a gradient scaler skips does not
+    count, and where several optimizers share the encoder's weights, one step of each is one update. A loss cannot reach its
+    optimizer, so this is torch's global hook; it does not keep ``owner`` alive.
 
     Args:
-        owner: The module that ``action`` changes.
-        parameter: A trained parameter that tells the right optimizer.
+        owner: The module that ``action`` changes. A copy of it is another owner, and says so by its own forward.
         action: Must not itself hold ``owner``.
     """
     global _handle
     if _handle is None:
         _handle = register_optimizer_step_post_hook(_run_actions)
-    _actions[owner] = (weakref.ref(parameter), action)
+    _actions[owner] = (action, weakref.WeakSet())
 
 
-# One hook for all owners: hooks that come and go while torch iterates over them would break its loop.
-_actions: weakref.WeakKeyDictionary[nn.Module, tuple[weakref.ref, Callable]] = weakref.WeakKeyDictionary()
+# One hook for all owners: hooks that come and go while torch iterates over them would break its loop. Beside each action the
+# optimizers that have stepped since it last ran, or since the last forward.
+_actions: weakref.WeakKeyDictionary[nn.Module, tuple[Callable, weakref.WeakSet]] = weakref.WeakKeyDictionary()
 _handle = None
 
 
 def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]} if _actions else set()
-    for owner, (reference, action) in list(_actions.items()):
-        parameter = reference()
-        if parameter is not None and id(parameter) in held:
+    for owner, (action, stepped) in list(_actions.items()):
+        if not any(id(parameter) in held for parameter in _trained(owner)):
+            continue
+        if optimizer in stepped or not stepped:
+            stepped.clear()
             action(owner)
+        stepped.add(optimizer)
+
+
+def _trained(owner: nn.Module) -> list[nn.Parameter]:
+    """Return what is trained of the encoder now, or of the owner where that is nothing."""
+    of_encoder = [parameter for parameter in owner.model.parameters() if parameter.requires_grad]
+    return of_encoder or [parameter for parameter in owner.parameters() if parameter.requires_grad]

@@ -56,8 +56,17 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, *modules: nn.Module) -> None:
-        """Move the copies towards the modules, which may be wrapped (DistributedDataParallel, torch.compile) by now."""
+        """Move the copies towards the modules, which may be wrapped (DistributedDataParallel, torch.compile) by now.
+
+        Raises:
+            ValueError: If the modules have got other parameters since they were copied: adapters, new tokens.
+        """
         values = [parameter for module in modules for parameter in module.parameters()]
+        if [value.shape for value in values] != [copied.shape for copied in self.copies.parameters()]:
+            raise ValueError(
+                "the encoder must keep the parameters that it had when the loss copied it, got others (adapters such as LoRA, "
+                "or new tokens, that were added later): build the loss after them."
+            )
         if self.updates is not None:
             self.updates += 1
         else:

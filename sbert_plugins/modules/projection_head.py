@@ -19,5 +19,14 @@ class ProjectionHead(nn.Module):
         self.linear = nn.Linear(dimension, dimension)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Project (B, D) to (B, D), in the head's own dtype."""
+        """Project (B, D) to (B, D), in the head's own dtype.
+
+        Raises:
+            ValueError: On vectors of another width.
+        """
+        if embeddings.shape[-1] != self.linear.in_features:
+            raise ValueError(
+                f"the projection head reads vectors of width {self.linear.in_features}, for which the loss was built, got "
+                f"{embeddings.shape[-1]} (MatryoshkaLoss cuts them): build the loss with projection_head=False."
+            )
         return self.linear(embeddings.to(self.linear.weight.dtype)).tanh()

@@ -164,7 +164,7 @@ def train(
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
     from transformers import set_seed
 
-    from sbert_plugins.training import LengthGroupedBatchSampler, SentenceTransformerTrainer, save_loss_state
+    from sbert_plugins.training import LengthGroupedBatchSampler, SentenceTransformerTrainer, json_text, save_loss_state
 
     if method not in RECIPES:
         raise ValueError(f"method must be one of {', '.join(RECIPES)}, got {method!r}.")
@@ -259,7 +259,7 @@ def train(
         "log": trainer.state.log_history,
     }
     if is_main:
-        (output / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        (output / "results.json").write_text(json_text(results), encoding="utf-8")
     return results
 
 

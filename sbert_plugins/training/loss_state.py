@@ -7,8 +7,11 @@ pickle.
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from sentence_transformers.base.model import BaseModel
+from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .checkpoints import COMPLETE_FILE, mark_complete
+from .checkpoints import COMPLETE_FILE, mark_complete, step_of
+from .finite import DivergedError, not_finite
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS_FILE = "loss_state.safetensors"
 INDEX_FILE = "loss_state.json"
@@ -60,12 +67,16 @@ def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
 
 
 def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
-    """Write the state of a loss, or of a dict of losses, into ``folder``."""
-    index: dict[str, Any] = {"format": 1, "losses": {}}
+    """Write the state of a loss, or of a dict of losses, into ``folder``, with its settings and the number of processes."""
+    index: dict[str, Any] = {"format": 2, "processes": get_world_size(), "losses": {}}
     tensors = {}
     for name, member in named_losses(loss).items():
         state = own_state(member, model)
-        index["losses"][name] = {"class": type(member).__name__, "tensors": _describe(state)}
+        index["losses"][name] = {
+            "class": type(member).__name__,
+            "settings": settings_of(member),
+            "tensors": _describe(state),
+        }
         # Copies: safetensors takes no views into shared storage.
         tensors |= {_stored(name, key): tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
     save_file(tensors, Path(folder) / WEIGHTS_FILE)
@@ -74,6 +85,24 @@ def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
 
 def check_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
     """Raise ``ValueError`` with the file and the mismatch unless ``folder`` holds the state of exactly this loss."""
+    _read_loss_state(loss, model, folder)
+
+
+@torch.no_grad()
+def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
+    """Copy the state in ``folder`` into the loss.
+
+    Raises:
+        ValueError: As :func:`check_loss_state`; nothing has been changed then.
+    """
+    saved = _read_loss_state(loss, model, folder)
+    for name, member in named_losses(loss).items():
+        for key, tensor in own_state(member, model).items():
+            tensor.copy_(saved[_stored(name, key)])
+
+
+def _read_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> dict[str, Tensor]:
+    """Return the tensors in ``folder`` by their stored names, checked against the index and the loss."""
     losses = named_losses(loss)
     states = {name: own_state(member, model) for name, member in losses.items()}
     index_file, weights_file = Path(folder) / INDEX_FILE, Path(folder) / WEIGHTS_FILE
@@ -84,11 +113,8 @@ def check_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None
                 f"{index_file} does not exist, but {owners} owns weights: this checkpoint was written without them. "
                 "Resuming would continue with fresh ones. Train anew, or resume with sentence-transformers' own trainer."
             )
-        return
-    try:
-        saved = json.loads(index_file.read_text(encoding="utf-8"))["losses"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{index_file} is damaged ({error!r}): resume from another checkpoint.") from None
+        return {}
+    saved = _read_index(index_file)["losses"]
     if set(saved) != set(losses):
         raise ValueError(f"{index_file} holds the losses {_names(saved)}, got {_names(losses)}.")
     for name, member in losses.items():
@@ -97,28 +123,66 @@ def check_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None
         _check_tensors(saved[name]["tensors"], _describe(states[name]), index_file)
     try:
         with safe_open(weights_file, framework="pt") as file:
-            missing = {_stored(name, key) for name, state in states.items() for key in state} - set(file.keys())
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  not a dict
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{weights_file} is damaged or cut off ({error}): resume from another checkpoint.") from None
-    if missing:
-        raise ValueError(f"{weights_file} lacks {', '.join(sorted(missing))}: resume from another checkpoint.")
+    # The file itself as well: copying would broadcast a tensor of another shape, and cast one of another dtype.
+    expected = {_stored(name, key): tensor for name, state in states.items() for key, tensor in state.items()}
+    _check_tensors(_describe(tensors), _describe(expected), weights_file)
+    return tensors
 
 
-@torch.no_grad()
-def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
-    """Copy the state in ``folder`` into the loss.
+def _read_index(file: Path) -> dict[str, Any]:
+    try:
+        index = json.loads(file.read_text(encoding="utf-8"))
+        for entry in index["losses"].values():
+            if not isinstance(entry["class"], str) or not isinstance(entry["tensors"], dict):
+                raise TypeError("a loss has a class and tensors")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is damaged ({error!r}): resume from another checkpoint.") from None
+    return index
+
+
+def settings_of(loss: nn.Module) -> dict[str, Any]:
+    """Return what a loss's ``get_config_dict`` says, in what json holds and two processes write alike."""
+    settings = dict(loss.get_config_dict()) if hasattr(loss, "get_config_dict") else {}
+    if isinstance(settings.get("loss"), str) and isinstance(getattr(loss, "loss", None), nn.Module):
+        settings["loss"] = loss.loss  # the host's losses round a loss give its class alone
+    return _plain(settings)
+
+
+def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = False) -> None:
+    """Refuse to resume with settings of the loss, or a number of processes, that the checkpoint in ``folder`` has not.
+
+    Args:
+        loss: The loss, or dict of losses, that goes on.
+        folder: The checkpoint. One without settings (an earlier version's) is taken with a note.
+        allow_changed: Whether what differs is a warning.
 
     Raises:
-        ValueError: As :func:`check_loss_state`; nothing has been changed then.
+        ValueError: With each setting that differs, its value in the checkpoint and the one given.
     """
-    check_loss_state(loss, model, folder)
-    states = {name: own_state(member, model) for name, member in named_losses(loss).items()}
-    if not any(states.values()):
+    index_file = Path(folder) / INDEX_FILE
+    if not index_file.is_file():  # check_loss_state says whether it may be missing
         return
-    with safe_open(Path(folder) / WEIGHTS_FILE, framework="pt") as file:
-        for name, state in states.items():
-            for key, tensor in state.items():
-                tensor.copy_(file.get_tensor(_stored(name, key)))
+    index = _read_index(index_file)
+    if "processes" not in index:
+        logger.warning("%s was written before settings were stored: they are not compared with those given.", index_file)
+        return
+    changed = _changes("processes", index["processes"], get_world_size())
+    for name, member in named_losses(loss).items():
+        saved = index["losses"].get(name, {})
+        if saved.get("class") == type(member).__name__:  # else check_loss_state refuses it
+            changed += _changes(name, saved.get("settings", {}), settings_of(member))
+    if not changed:
+        return
+    found = f"{index_file} is of a training with {', '.join(changed)}"
+    if not allow_changed:
+        raise ValueError(
+            f"{found}. Resuming would go on with another one: give the loss its old settings, or resume with "
+            "allow_changed_settings=True."
+        )
+    logger.warning("%s. It goes on with the new settings.", found)
 
 
 def mark_state_kept(loss: Losses) -> None:
@@ -149,6 +213,8 @@ class LossStateCallback(TrainerCallback):
         loss: The loss, or dict of losses, that the trainer got.
         resume_from_checkpoint: The path given to ``trainer.train``; by default the checkpoint of the resumed step in the
             trainer's output directory.
+        allow_changed_settings: Whether a resumed training may have other settings of the loss, or another number of
+            processes, than its checkpoint: a warning instead of an error.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -158,9 +224,16 @@ class LossStateCallback(TrainerCallback):
         ... )  # doctest: +SKIP
     """
 
-    def __init__(self, loss: Losses, *, resume_from_checkpoint: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        loss: Losses,
+        *,
+        resume_from_checkpoint: str | Path | None = None,
+        allow_changed_settings: bool = False,
+    ) -> None:
         self.loss = loss
         self.resume_from_checkpoint = resume_from_checkpoint
+        self.allow_changed_settings = allow_changed_settings
         mark_state_kept(loss)
 
     def on_train_begin(
@@ -169,16 +242,24 @@ class LossStateCallback(TrainerCallback):
         """Tell the loss the length of the training; restore, where the trainer continues."""
         tell_training_steps(self.loss, state.max_steps)
         if state.global_step > 0:
-            load_loss_state(self.loss, model, self.resume_from_checkpoint or self._folder(args, state))
+            folder = self.resume_from_checkpoint or self._folder(args, state)
+            check_settings(self.loss, folder, allow_changed=self.allow_changed_settings)
+            load_loss_state(self.loss, model, folder)
         # Checkpoints of an earlier run that this one will write again may not count as whole while it does.
         for path in Path(args.output_dir).glob(f"checkpoint-*/{COMPLETE_FILE}"):
-            if args.should_save and int(path.parent.name.removeprefix("checkpoint-")) > state.global_step:
+            step = step_of(path.parent)
+            if args.should_save and step is not None and step > state.global_step:
                 path.unlink()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **_: Any
     ) -> None:
-        """Add the loss's files to the checkpoint that was just written."""
+        """Add the loss's files to the checkpoint that was just written, unless it must not be resumed."""
+        if bad := [name for member in named_losses(self.loss).values() for name in not_finite(member)]:
+            raise DivergedError(
+                f"after update {state.global_step} {len(bad)} weights are not finite ({bad[0]}, ...): the training stopped. "
+                f"Do not use {self._folder(args, state)}; lower learning_rate, and resume from an earlier checkpoint."
+            )
         if args.should_save:
             save_loss_state(self.loss, model, self._folder(args, state))
             mark_complete(self._folder(args, state), state.global_step)
@@ -194,6 +275,40 @@ def _stored(name: str, key: str) -> str:
 
 def _describe(state: Mapping[str, Tensor]) -> dict[str, list]:
     return {key: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for key, tensor in state.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as json would give it back; what json has not by a name that does not change from run to run."""
+    if isinstance(value, nn.Module):
+        return {"class": type(value).__name__, "settings": settings_of(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, Set):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if hasattr(value, "tolist"):  # of numpy and torch
+        return _plain(value.tolist())
+    if isinstance(value, Enum | Path):
+        return str(value)
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, float):
+        return str(value)
+    named = value if isinstance(value, Callable) and hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _changes(name: str, old: Any, new: Any) -> list[str]:
+    """Return where two settings differ, as ``name old (now new)``."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        return [
+            change
+            for key in keys
+            for change in _changes(f"{name}.{key}" if name else key, old.get(key, "absent"), new.get(key, "absent"))
+        ]
+    return [] if old == new else [f"{name} {old} (now {new})"]
 
 
 def _check_tensors(saved: Mapping[str, list], expected: Mapping[str, list], file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import sentence_transformers
 import torch
 import torch.distributed as dist
+import transformers
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -18,10 +20,12 @@ from transformers.trainer_utils import TrainOutput
 
 from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
 from .collator import AugmentingCollator, EpochCallback
+from .finite import FiniteCheck
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
     check_loss_state,
+    check_settings,
     load_loss_state,
     mark_state_kept,
     named_losses,
@@ -34,6 +38,9 @@ from .sam import SharpnessAwareStep
 
 logger = logging.getLogger(__name__)
 
+# Overridden below. A host without one of them calls none, and what it is for would not happen, without a word.
+HOST_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_save_rng_state", "_checkpoint_push_skip_names")
+
 
 class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTrainer):
     """A drop-in ``SentenceTransformerTrainer`` under which what the loss owns is trained like the encoder.
@@ -41,13 +48,14 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     For any loss, or dict of losses, also those of sentence-transformers:
 
     - **Checkpoints** hold the loss's own weights and buffers (``loss_state.safetensors``, ``loss_state.json``), and a list of
-      their files with sizes, written last (``checkpoint_complete.json``). A resumed training equals an uninterrupted one;
-      ``resume_from_checkpoint=True`` takes the newest complete checkpoint, and ``load_best_model_at_end`` restores the
-      loss with the encoder.
+      their files with checksums, written last (``checkpoint_complete.json``). A resumed training equals an uninterrupted
+      one, and other settings of the loss are refused by name; ``resume_from_checkpoint=True`` takes the newest complete
+      checkpoint, and ``load_best_model_at_end`` restores the loss with the encoder.
     - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks.
     - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
       momentum copy): whether those use dropout is for the loss to say.
+    - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
 
@@ -61,6 +69,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ValueError: From ``train``, before anything is loaded or written: a checkpoint that is incomplete or holds the state
             of another loss (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP,
             DeepSpeed, and what cannot be right with ``sam_rho``.
+        ImportError: With a version of transformers below 5.3, under which the loss's weights would not be clipped.
+        DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
+            loss is not finite, and the last good checkpoint.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
@@ -73,9 +84,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     """
 
     def __init__(self, *args: Any, sam_rho: float | None = None, **kwargs: Any) -> None:
+        _check_host()
         super().__init__(*args, **kwargs)
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
+        self._finite = FiniteCheck(self)
+        self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
         self._synced_mode: bool | None = None
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
@@ -84,20 +98,36 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
             self.add_callback(EpochCallback(self.data_collator))
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """Train, or continue from a path, or with ``True`` from the newest complete checkpoint in ``output_dir``."""
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        *args: Any,
+        allow_changed_settings: bool = False,
+        **kwargs: Any,
+    ) -> TrainOutput:
+        """Train, or continue from a path, or with ``True`` from the newest complete checkpoint in ``output_dir``.
+
+        Settings of the loss, or a number of processes, that differ from the checkpoint's are refused, or with
+        ``allow_changed_settings`` a warning.
+        """
         self._refuse_what_is_untested()
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
+        if checkpoint is not None:
+            check_settings(self.loss, checkpoint, allow_changed=allow_changed_settings)
+            check_loss_state(self.loss, self.model, checkpoint)
         mark_state_kept(self.loss)
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
+        self._finite.begin(checkpoint)
         output = super().train(checkpoint, *args, **kwargs)
+        self._finite.read()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             try:
                 load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
             except ValueError as error:  # the host does not lose a finished training over this either
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
+        self._finite.check_weights()
         return output
 
     def _refuse_what_is_untested(self) -> None:
@@ -136,11 +166,15 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             is_ours = (checkpoint / INDEX_FILE).exists() or (checkpoint / COMPLETE_FILE).exists()
             if is_ours and (reason := why_incomplete(checkpoint)):
                 raise ValueError(f"{checkpoint} is not a complete checkpoint: {reason}. Resume from another one.")
-        check_loss_state(self.loss, self.model, checkpoint)
         return str(checkpoint)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model; into a checkpoint also the state of the loss."""
+        if _internal_call:
+            self._finite.read()
+            self._finite.check_weights()
+            if not math.isfinite(self.state.best_metric or 0):
+                self.state.best_metric = None  # every one so far was NaN: the host's -inf is no json
         if _internal_call and self.args.should_save:
             # A folder that is written again is torn from now on.
             (Path(output_dir) / COMPLETE_FILE).unlink(missing_ok=True)
@@ -154,6 +188,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self.accelerator.wait_for_everyone()  # each rank has written its random state
         if self.args.should_save:
             mark_complete(output_dir, self.state.global_step)
+        self._finite.checkpoint = output_dir
 
     def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
         return super()._checkpoint_push_skip_names(checkpoint_folder) | {WEIGHTS_FILE, INDEX_FILE, COMPLETE_FILE}
@@ -199,9 +234,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Run one micro-batch; after the last one of an update finish the gradients of the loss's own weights."""
         step = super().training_step
         if self._sharpness is not None:
-            return self._sharpness.training_step(step, model, inputs, num_items_in_batch)
-        loss = step(model, inputs, num_items_in_batch)
-        if self.accelerator.sync_gradients:
+            loss = self._sharpness.training_step(step, model, inputs, num_items_in_batch)
+        else:
+            loss = step(model, inputs, num_items_in_batch)
+        if self.args.logging_nan_inf_filter:
+            self._finite.read()  # the host waits for the loss right after this
+        if self._sharpness is None and self.accelerator.sync_gradients:
             self.average_own_gradients()
         return loss
 
@@ -210,6 +248,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         member = self.loss.get(inputs.get("dataset_name")) if isinstance(self.loss, dict) else self.loss
         self._sync_mode()
         result = super().compute_loss(model, inputs, *args, **kwargs)
+        terms, self._terms = self._terms, {}
+        if self.model.training and isinstance(result, Tensor):
+            self._finite.see_loss(terms or {type(member).__name__: result}, inputs)
         if not self._is_replaying():
             sums = self._diagnostics["train" if self.model.training else "eval"]
             for name, value in getattr(member, "diagnostics", {}).items():
@@ -229,6 +270,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def track_loss_components(self, loss: dict[str, Tensor]) -> None:
         """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
+        self._terms = loss
         if not self._is_replaying():
             super().track_loss_components(loss)
 
@@ -263,10 +305,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         return super()._clip_grad_norm(self._joint(model))
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        return super()._get_grad_norm(self._joint(model), grad_norm)
+        grad_norm = super()._get_grad_norm(self._joint(model), grad_norm)
+        self._finite.see_norm(grad_norm)
+        return grad_norm
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log, with the mean of each diagnostic since the last time (of this process, where there are several)."""
+        self._finite.read()
         is_evaluation = any(key.startswith("eval_") and key.endswith("loss") for key in logs)
         kind = "train" if "loss" in logs else "eval" if is_evaluation else None
         if kind is not None:
@@ -277,6 +322,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._diagnostics[kind] = {}
             logs = {**logs, **means}
         super().log(logs, *args, **kwargs)
+        # It becomes json, which has no NaN: of a metric, or of the gradient norm of an update that fp16 leaves out.
+        self.state.log_history[-1] = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in self.state.log_history[-1].items()
+        }
 
 
 class _LengthCallback(TrainerCallback):
@@ -287,6 +337,15 @@ class _LengthCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         tell_training_steps(self.trainer.loss, state.max_steps)
+
+
+def _check_host() -> None:
+    if missing := [name for name in HOST_METHODS if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)]:
+        raise ImportError(
+            f"SentenceTransformerTrainer needs transformers>=5.3 and sentence-transformers>=6.2,<7, got "
+            f"{transformers.__version__} and {sentence_transformers.__version__}, whose trainer has no {', '.join(missing)}: "
+            'the loss\'s weights would not be clipped, or not saved. Run pip install "transformers>=5.3".'
+        )
 
 
 def _flat(evaluator: Any) -> Iterator[Any]:

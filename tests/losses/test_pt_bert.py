@@ -217,6 +217,39 @@ class TestState:
         weight = "copies.0.0.model.encoder.layer.0.attention.self.query.weight"
         assert not torch.equal(loss.momentum_encoder.state_dict()[weight], before[weight])
 
+    @pytest.mark.parametrize("frozen", ["model.0.model.embeddings", "model.0.model.pooler", "model"])
+    def test_the_copy_follows_whatever_is_frozen_after_the_loss_was_built(self, encoder, frozen):
+        loss = losses.PTBERTLoss(encoder.train(), momentum=0.5)
+        loss.get_submodule(frozen).requires_grad_(False)
+        before = state(loss.momentum_encoder)
+        step(loss, torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-2))
+        moved = [name for name, tensor in loss.momentum_encoder.state_dict().items() if not torch.equal(tensor, before[name])]
+        assert any(name.startswith("copies.1.") for name in moved)
+        assert any(name.startswith("copies.0.") for name in moved) == (frozen != "model")
+
+    @pytest.mark.parametrize("after_an_update", [False, True])
+    def test_a_copy_of_the_loss_has_a_copy_that_moves(self, encoder, after_an_update):
+        loss = losses.PTBERTLoss(encoder.train(), momentum=0.5)
+        if after_an_update:
+            step(loss, torch.optim.SGD([p for p in loss.parameters() if p.requires_grad], lr=1e-2))
+        copied = copy.deepcopy(loss)
+        before, before_copied = state(loss.momentum_encoder), state(copied.momentum_encoder)
+        step(copied, torch.optim.AdamW([p for p in copied.parameters() if p.requires_grad], lr=1e-2))
+        weight = "copies.0.0.model.encoder.layer.0.attention.self.query.weight"
+        assert not torch.equal(copied.momentum_encoder.state_dict()[weight], before_copied[weight])
+        assert torch.equal(loss.momentum_encoder.state_dict()[weight], before[weight])
+
+    def test_weights_that_the_copy_has_not_are_refused(self, encoder):
+        """Adapters change the encoder in place."""
+        loss = losses.PTBERTLoss(encoder.train())
+        layer = encoder[0].model.encoder.layer[0].attention.self
+        layer.query = nn.Sequential(layer.query, nn.Linear(32, 32, bias=False))
+        encoder[0].model.embeddings.requires_grad_(False)
+        with pytest.raises(
+            ValueError, match="must keep the parameters that it had when the loss copied it, got others .*: build the loss"
+        ):
+            step(loss, torch.optim.SGD([p for p in loss.parameters() if p.requires_grad]))
+
     def test_the_trainer_leaves_the_copy_alone(self, encoder, tmp_path):
         """It puts its wrapper in the place of what is called ``model``, at any depth."""
         loss = losses.PTBERTLoss(encoder)

@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import reference
@@ -301,6 +303,17 @@ class TestWarmUp:
         assert active == [False, False, True, True, True, True]
         assert len(found) == micro_batches * (2 * 2 + 4 * 3)
         assert loss.updates == 6
+
+    def test_whatever_is_frozen_after_the_loss_was_built(self, encoder):
+        loss = build(encoder.train(), warmup_steps=2)
+        encoder[0].model.embeddings.requires_grad_(False)
+        optimizer = torch.optim.SGD([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
+        assert [all(self.step(loss, encoder, optimizer)) for _ in range(4)] == [False, False, True, True]
+
+    def test_of_a_copy_of_the_loss(self, encoder):
+        loss = copy.deepcopy(build(encoder.train(), warmup_steps=2))
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+        assert [all(self.step(loss, encoder, optimizer)) for _ in range(4)] == [False, False, True, True]
 
     def test_the_counter_is_state(self, encoder):
         loss = build(encoder.train(), warmup_steps=2)

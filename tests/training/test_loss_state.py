@@ -2,21 +2,27 @@ import json
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 import runs
 import torch
 from encoders import SENTENCES
 from methods import METHODS
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import (
     DenoisingAutoEncoderLoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
+    SiameseDistanceMetric,
     SoftmaxLoss,
 )
 from torch import nn
+from transformers import TrainerCallback
 
 from sbert_plugins import losses, training
-from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE, own_state
+from sbert_plugins.training.finite import DivergedError
+from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE, own_state, settings_of
 
 
 class Counter(nn.Module):
@@ -164,6 +170,62 @@ class TestMismatch:
         (saved[1] / INDEX_FILE).write_text(content)
         self.expect(losses.ArcCSELoss(model), model, saved[1], "loss_state.json is damaged")
 
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda queue: queue[:1], r"safetensors holds queue as float32 \(1, 32\), the loss has float32 \(4, 32\)"),
+            (lambda queue: queue.to(torch.int8), r"safetensors holds queue as int8 \(4, 32\), the loss has float32"),
+            (lambda queue: queue.flatten(), r"safetensors holds queue as float32 \(128,\)"),
+        ],
+    )
+    def test_tensors_are_not_what_the_index_says(self, model, tmp_path, change, message):
+        """Copying would broadcast, or cast."""
+        loss = losses.ArcCSELoss(model)
+        loss.register_buffer("queue", torch.randn(4, 32))
+        training.save_loss_state(loss, model, tmp_path)
+        tensors = load_file(tmp_path / WEIGHTS_FILE)
+        save_file(tensors | {"queue": change(tensors["queue"])}, tmp_path / WEIGHTS_FILE)
+        self.expect(loss, model, tmp_path, message)
+        save_file(tensors | {"extra": torch.zeros(1)}, tmp_path / WEIGHTS_FILE)
+        self.expect(loss, model, tmp_path, "safetensors also holds extra")
+
+    def test_a_flipped_header(self, saved, model):
+        content = bytearray((saved[1] / WEIGHTS_FILE).read_bytes())
+        content[8] ^= 1
+        (saved[1] / WEIGHTS_FILE).write_bytes(content)
+        self.expect(losses.ArcCSELoss(model), model, saved[1], "loss_state.safetensors is damaged or cut off")
+
+
+class TestSettings:
+    def test_what_json_has_not(self, model):
+        """It is written alike by two processes, and read as it was written."""
+
+        class Odd(nn.Module):
+            def get_config_dict(self):
+                return {
+                    "loss": losses.ArcCSELoss(model),
+                    "function": SiameseDistanceMetric.EUCLIDEAN,
+                    "names": {"b", "a"},
+                    "pair": (np.float32(0.5), torch.tensor(2)),
+                    "infinite": float("inf"),
+                    "object": object(),
+                    3: None,
+                }
+
+        settings = settings_of(Odd())
+        assert json.loads(json.dumps(settings, allow_nan=False)) == settings
+        assert settings["loss"]["settings"]["temperature"] == 0.05
+        assert settings["function"].endswith("SiameseDistanceMetric.<lambda>")
+        assert settings["names"] == ["a", "b"]
+        assert settings["pair"] == [0.5, 2]
+        assert (settings["infinite"], settings["object"], settings["3"]) == ("inf", "builtins.object", None)
+
+    def test_of_a_loss_round_a_loss(self, model):
+        loss = MatryoshkaLoss(model, losses.ConSERTLoss(model, temperature=0.3), [32, 16])
+        assert settings_of(loss)["loss"]["settings"]["temperature"] == 0.3
+        assert settings_of(loss)["matryoshka_dims"] == [32, 16]
+        assert settings_of(nn.Linear(2, 2)) == {}
+
 
 class TestCallback:
     """The host's own trainer with the callback."""
@@ -211,6 +273,42 @@ class TestCallback:
         )
         assert training.newest_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-6"
         assert json.loads((tmp_path / "checkpoint-6" / INDEX_FILE).read_text())["losses"][""]["class"] == "ArcCSELoss"
+
+    def test_a_folder_named_by_hand_is_left_alone(self, encoder_path, tmp_path):
+        keep = {"callbacks": lambda loss: [training.LossStateCallback(loss)]}
+        (tmp_path / "checkpoint-best").mkdir()
+        (tmp_path / "checkpoint-best" / "checkpoint_complete.json").write_text("{}")
+        runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, **keep)
+        assert (tmp_path / "checkpoint-best" / "checkpoint_complete.json").exists()
+
+    def test_other_settings(self, encoder_path, tmp_path):
+        def train(temperature=0.05, **keywords):
+            def callbacks(loss):
+                loss.temperature = temperature
+                return [training.LossStateCallback(loss, **keywords)]
+
+            changes = {} if temperature == 0.05 else {"resume": str(tmp_path / "checkpoint-4")}
+            runs.run(
+                str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, callbacks=callbacks, **changes
+            )
+
+        train()
+        with pytest.raises(ValueError, match=r"temperature 0.05 \(now 0.1\)"):
+            train(0.1)
+        train(0.1, allow_changed_settings=True)
+
+    def test_weights_that_are_not_finite_are_no_whole_checkpoint(self, encoder_path, tmp_path):
+        class Break(TrainerCallback):
+            def on_step_end(self, args, state, control, model, **_):
+                if state.global_step == 4:
+                    next(model.parameters()).data[0, 0] = float("nan")
+
+        def callbacks(loss):
+            return [training.LossStateCallback(loss), Break()]
+
+        with pytest.raises(DivergedError, match=r"after update 4 1 weights are not finite .* Do not use .*checkpoint-4"):
+            runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, callbacks=callbacks)
+        assert training.newest_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
 
     def test_stale_checkpoints_do_not_count_as_whole(self, encoder_path, tmp_path):
         def run(**changes):

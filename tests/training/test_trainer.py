@@ -17,7 +17,8 @@ from torch import nn
 
 from sbert_plugins import losses, training
 from sbert_plugins.evaluation import OnePassEvaluator
-from sbert_plugins.training.checkpoints import COMPLETE_FILE, STATE_FILE, why_incomplete
+from sbert_plugins.training.checkpoints import COMPLETE_FILE, STATE_FILE, mark_complete, why_incomplete
+from sbert_plugins.training.trainer import HOST_METHODS
 
 
 @pytest.fixture
@@ -307,6 +308,24 @@ class TestResume:
             runs.run(str(folder), resume=str(checkpoint), **arguments)
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
+    @pytest.mark.parametrize("name", ["model.safetensors", "loss_state.safetensors", "optimizer.pt"])
+    @pytest.mark.parametrize("place", [12, -5])
+    def test_a_flipped_bit(self, run, caplog, name, place):
+        """In the header or in the body, of the same size as ever."""
+        folder, arguments = run
+        file = folder / "checkpoint-6" / name
+        content = bytearray(file.read_bytes())
+        content[place] ^= 1
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=f"checkpoint-6 is not a complete checkpoint: {name} does not hold the bytes"):
+            runs.run(str(folder), resume=str(folder / "checkpoint-6"), **arguments)
+        with caplog.at_level("WARNING"):
+            runs.run(str(folder), resume=True, steps=5, **arguments)
+        passed_over = [record for record in caplog.records if "is passed over" in record.message]
+        assert [record.message for record in passed_over] == [
+            f"{folder / 'checkpoint-6'} is passed over: {name} does not hold the bytes that were written."
+        ]
+
     def test_one_of_the_hosts_trainer(self, encoder_path, tmp_path):
         runs.run(str(tmp_path), encoder=encoder_path, trainer_class=sentence_transformers.SentenceTransformerTrainer)
         with pytest.raises(ValueError, match=r"loss_state.json does not exist, but ArcCSELoss owns weights"):
@@ -318,9 +337,19 @@ class TestResume:
         shutil.copy(folder / "checkpoint-4" / "loss_state.json", folder / "checkpoint-4" / "backup.json")
         loss = losses.ArcCSELoss(model, projection_head=False)
         before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-        with pytest.raises(ValueError, match=r"also holds head.linear"):
-            trainer_of(model, loss, folder).train(resume_from_checkpoint=str(folder / "checkpoint-4"))
+        for keywords, message in (
+            ({}, r"projection_head True \(now False\)"),
+            ({"allow_changed_settings": True}, "also holds head.linear"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                trainer_of(model, loss, folder).train(str(folder / "checkpoint-4"), **keywords)
         assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+    def test_a_folder_named_by_hand(self, run):
+        folder, arguments = run
+        shutil.move(folder / "checkpoint-6", folder / "checkpoint-best")
+        trainer = runs.run(str(folder), resume=True, **arguments)
+        assert trainer.state.global_step == 6
 
     def test_older_checkpoints_go_after_the_new_one_is_whole(self, encoder_path, tmp_path, monkeypatch):
         """With save_total_limit=1 a kill at any moment leaves a whole checkpoint."""
@@ -348,6 +377,72 @@ class TestResume:
         )
         with pytest.raises(ValueError, match="model_init builds a new loss inside train"):
             trainer.train(resume_from_checkpoint=True)
+
+
+class TestOtherSettings:
+    """A training that is resumed is the one that was interrupted, or says in what it is another."""
+
+    def first(self, loss, model, folder, dataset=None):
+        trainer_of(model, loss, folder, dataset, save_strategy="steps", save_steps=2).train()
+        return str(folder / "checkpoint-2")
+
+    @pytest.mark.parametrize(
+        ("build", "old", "new", "changes"),
+        [
+            (losses.ArcCSELoss, {}, {"temperature": 0.1}, [r"temperature 0.05 \(now 0.1\)"]),
+            (losses.PTBERTLoss, {}, {"momentum": 0.99, "queue_size": 8}, [r"queue_size 256 \(now 8\)", "momentum 0.885"]),
+            (
+                lambda model, weight: losses.WeightedSumLoss(model, {"a": (losses.ConSERTLoss(model), weight)}),
+                {"weight": 1.0},
+                {"weight": 0.5},
+                [r"a.weight 1.0 \(now 0.5\)"],
+            ),
+            (
+                lambda model, **keywords: losses.WeightedSumLoss(model, {"a": (losses.ConSERTLoss(model, **keywords), 1)}),
+                {},
+                {"first_view": ("dropout",)},
+                [r"a.settings.first_view \['feature_cutoff'\] \(now \['dropout'\]\)"],
+            ),
+        ],
+    )
+    def test_refused_by_name(self, tiny_encoder, tmp_path, caplog, build, old, new, changes):
+        model = tiny_encoder()
+        checkpoint = self.first(build(model, **old), model, tmp_path)
+        trainer_of(model, build(model, **old), tmp_path).train(checkpoint)
+        for change in changes:
+            with pytest.raises(ValueError, match=f"loss_state.json is of a training with .*{change}.*allow_changed_settings"):
+                trainer_of(model, build(model, **new), tmp_path).train(checkpoint)
+        if "queue_size" not in new:  # whose tensors have another shape
+            trainer_of(model, build(model, **new), tmp_path).train(checkpoint, allow_changed_settings=True)
+            assert "It goes on with the new settings" in caplog.text
+
+    def test_of_a_dict_of_losses(self, model, tmp_path):
+        both = DatasetDict({name: Dataset.from_dict({"anchor": SENTENCES}) for name in ("a", "b")})
+
+        def build(temperature):
+            return {"a": Probe(model), "b": losses.ArcCSELoss(model, temperature=temperature)}
+
+        checkpoint = self.first(build(0.05), model, tmp_path, both)
+        with pytest.raises(ValueError, match=r"b.temperature 0.05 \(now 0.2\)"):
+            trainer_of(model, build(0.2), tmp_path, both).train(checkpoint)
+
+    def test_number_of_processes(self, model, tmp_path):
+        checkpoint = self.first(losses.ArcCSELoss(model), model, tmp_path)
+        index = tmp_path / "checkpoint-2" / "loss_state.json"
+        index.write_text(index.read_text().replace('"processes": 1', '"processes": 4'))
+        mark_complete(checkpoint, 2)
+        with pytest.raises(ValueError, match=r"processes 4 \(now 1\)"):
+            trainer_of(model, losses.ArcCSELoss(model), tmp_path).train(checkpoint)
+
+    def test_an_index_without_settings(self, model, tmp_path, caplog):
+        """As earlier versions wrote it."""
+        checkpoint = self.first(losses.ArcCSELoss(model), model, tmp_path)
+        index = json.loads((tmp_path / "checkpoint-2" / "loss_state.json").read_text())
+        del index["processes"], index["losses"][""]["settings"]
+        (tmp_path / "checkpoint-2" / "loss_state.json").write_text(json.dumps(index | {"format": 1}))
+        mark_complete(checkpoint, 2)
+        trainer_of(model, losses.ArcCSELoss(model, temperature=0.1), tmp_path).train(checkpoint)
+        assert "was written before settings were stored: they are not compared" in caplog.text
 
 
 class TestRefusals:
@@ -386,12 +481,20 @@ def test_private_methods_of_the_host_are_where_they_were(name, parameters):
     assert name in vars(training.SentenceTransformerTrainer), f"{name} is no longer overridden: take it off this list."
 
 
+@pytest.mark.parametrize("name", ["_clip_grad_norm", "_get_grad_norm"])
+def test_a_host_without_them_is_refused(model, tmp_path, monkeypatch, name):
+    """As transformers 5.0 to 5.2: nobody would call the override, and the loss would train unclipped."""
+    monkeypatch.delattr(transformers.Trainer, name)
+    with pytest.raises(ImportError, match=rf"needs transformers>=5.3 .* whose trainer has no {name}: .* pip install"):
+        trainer_of(model, losses.ArcCSELoss(model), tmp_path)
+
+
 def test_no_other_private_method_is_overridden():
     host = sentence_transformers.SentenceTransformerTrainer
     ours = {name for name, value in vars(training.SentenceTransformerTrainer).items() if inspect.isfunction(value)}
     assert {name for name in ours if name.startswith("_") and not name.startswith("__") and hasattr(host, name)} == {
         "_save_rng_state", "_checkpoint_push_skip_names", "_clip_grad_norm", "_get_grad_norm",
-    }  # fmt: skip
+    } == set(HOST_METHODS)  # fmt: skip
 
 
 def test_simcse_is_that_of_a_loop_written_by_hand(tiny_encoder, tmp_path):

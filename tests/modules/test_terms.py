@@ -1,0 +1,141 @@
+import pytest
+import torch
+from encoders import SENTENCES
+from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
+from test_trainer import trainer_of
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from sbert_plugins import functional, losses
+from sbert_plugins.modules import Terms
+
+BUILD = {
+    "arccse": lambda model: losses.ArcCSELoss(model, triplet_margin=0.5, projection_head=False),
+    "consert": losses.ConSERTLoss,
+}
+DIMENSIONS, WEIGHTS = [32, 16, 8], [1, 0.5, 0.25]
+
+
+@pytest.fixture
+def model(tiny_encoder):
+    return tiny_encoder().train()
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+class TestArithmetic:
+    def test_term_by_term(self):
+        a, b = torch.tensor(2.0), torch.tensor(3.0)
+        first, second = Terms(x=a, y=b), Terms(y=a, z=b)
+        assert first + second == {"x": 2.0, "y": 5.0, "z": 3.0}
+        assert sum([first, second]) == 0.0 + first + second == first + second
+        assert 2 * first == first * 2 == first * torch.tensor(2.0) == {"x": 4.0, "y": 6.0}
+        assert isinstance(0.5 * first + second, Terms)
+        total = 0.0
+        total += 1 * first
+        total += 0.5 * second
+        assert total == {"x": 2.0, "y": 4.0, "z": 1.5}
+        assert first == {"x": 2.0, "y": 3.0}  # as it was
+
+    @pytest.mark.parametrize(
+        "wrong", [lambda t: t + 1, lambda t: t + {"x": 1}, lambda t: "a" * t, lambda t: t * t, lambda t: t + torch.tensor(1.0)]
+    )
+    def test_nothing_else(self, wrong):
+        with pytest.raises(TypeError):
+            wrong(Terms(x=torch.tensor(2.0)))
+
+
+class TestMatryoshka:
+    @pytest.mark.parametrize("method", BUILD)
+    def test_gradients_are_those_of_a_sum_by_hand(self, tiny_encoder, model, method):
+        """The same passes, cut, weighted and summed."""
+        torch.manual_seed(3)
+        terms = MatryoshkaLoss(model, BUILD[method](model), DIMENSIONS, WEIGHTS)([model.preprocess(SENTENCES)], None)
+        sum(terms.values()).backward()
+
+        other = tiny_encoder().train()
+        loss = BUILD[method](other)
+        torch.manual_seed(3)
+        passes = Passes(other)
+        loss([other.preprocess(SENTENCES)])
+        expected = torch.zeros(())
+        for dimension, weight in zip(DIMENSIONS, WEIGHTS, strict=True):
+            vectors = [output[:, :dimension] for output in passes.vectors]
+            first, second = vectors[0].chunk(2)
+            if method == "consert":
+                expected = expected + weight * functional.nt_xent(first, second, temperature=loss.temperature)
+            else:
+                arccon = functional.arccon_loss(first, second, margin_degrees=10.0, temperature=0.05)
+                triplet = functional.order_triplet_loss(*vectors[1].chunk(3), margin=0.5)
+                expected = expected + weight * (arccon + 0.1 * triplet)
+        expected.backward()
+        torch.testing.assert_close(sum(terms.values()), expected)
+        found, by_hand = gradients(model), gradients(other)
+        assert found.keys() == by_hand.keys()
+        for name, gradient in found.items():
+            torch.testing.assert_close(gradient, by_hand[name], rtol=1e-4, atol=1e-5, msg=name)
+
+    @pytest.mark.parametrize("method", BUILD)
+    def test_trains_and_logs_each_term(self, model, tmp_path, method):
+        trainer = trainer_of(model, MatryoshkaLoss(model, BUILD[method](model), [32, 16]), tmp_path, max_steps=2)
+        trainer.train()
+        logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+        names = {"arccon", "triplet"} if method == "arccse" else {"nt_xent"}
+        assert len(logged) == 2
+        for entry in logged:
+            assert entry["loss"] == pytest.approx(sum(entry[name] for name in names), abs=1e-3)
+
+    def test_a_head_of_one_width_is_refused(self, model):
+        loss = MatryoshkaLoss(model, losses.ArcCSELoss(model), [32, 16])
+        with pytest.raises(ValueError, match=r"width 32, .*, got 16 \(MatryoshkaLoss .* projection_head=False"):
+            loss([model.preprocess(SENTENCES)], None)
+
+    @pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
+    def test_pt_bert_is_refused(self, model, attend_to):
+        """Its queue and its slow copy have one width, and each call lets the batch into the queue."""
+        loss = losses.PTBERTLoss(model, attend_to=attend_to, projection_head=False)
+        with pytest.raises(ValueError, match="sentence vectors of width 32, .* got 16: train without MatryoshkaLoss"):
+            MatryoshkaLoss(model, loss, [16])([model.preprocess(SENTENCES)], None)
+        assert loss.queue.seen == 0
+
+    def test_passes_beside_a_wrapper_are_refused(self, model):
+        """In several processes the triplet's passes would come out uncut."""
+        loss = MatryoshkaLoss(model, BUILD["arccse"](model), [32, 16])
+        loss.model = loss.loss.model = Wrapper(model)
+        with pytest.raises(ValueError, match="ArcCSELoss makes passes that MatryoshkaLoss does not cut in several processes"):
+            loss([model.preprocess(SENTENCES)], None)
+        loss.loss.triplet_weight = 0
+        assert set(loss([model.preprocess(SENTENCES)], None)) == {"arccon"}
+
+
+@pytest.mark.parametrize("wrapper", [AdaptiveLayerLoss, lambda model, loss: Matryoshka2dLoss(model, loss, [32, 16])])
+@pytest.mark.parametrize("build", [*BUILD.values(), losses.PTBERTLoss])
+def test_layers_of_one_pass_are_refused(model, wrapper, build):
+    """A loss with passes of its own has no dict in which the host could hand layers on."""
+    with pytest.raises(ValueError, match=r"Loss cannot be trained inside AdaptiveLayerLoss or Matryoshka2dLoss"):
+        wrapper(model, build(model))([model.preprocess(SENTENCES)], None)
+    assert "forward" not in vars(model) or model.forward.__self__ is model  # the host has tidied up
+
+
+class Passes:
+    """Keeps the sentence vectors of each pass."""
+
+    def __init__(self, model):
+        self.vectors = []
+        model.register_forward_hook(lambda module, arguments, output: self.vectors.append(output["sentence_embedding"]))
+
+
+class Wrapper(DistributedDataParallel):
+    """Without other processes."""
+
+    def __init__(self, module):
+        nn.Module.__init__(self)
+        self.module = module
+
+    def forward(self, features):
+        return self.module(features)
+
+    def get_embedding_dimension(self):
+        return self.module.get_embedding_dimension()
