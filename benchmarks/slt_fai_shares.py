@@ -26,7 +26,7 @@ RESULTS = Path(__file__).parent / "results"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.3, 0.5, 0.7, 0.9])  # the paper's
-    parser.add_argument("--low-frequency-by", default="mass", choices=["mass", "types"])
+    parser.add_argument("--low-frequency-by", default="types", choices=["mass", "types"])
     parser.add_argument("--backbone", default="simcse")
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--epochs", type=float, default=1.0)

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, TokenRoles, follow_mode, sentence_width, warn_unless_kept
+from sbert_plugins.modules import (
+    BagOfWordsDecoder,
+    MLMHead,
+    Terms,
+    TokenRoles,
+    follow_mode,
+    refuse_wrappers,
+    sentence_width,
+    warn_unless_kept,
+)
 
 
 class BagOfWordsLoss(nn.Module):
@@ -100,6 +109,7 @@ class BagOfWordsLoss(nn.Module):
                 f"BagOfWordsLoss reads one text column (anchor), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
+        refuse_wrappers(self)
         follow_mode(self)
         if self.model.training:
             warn_unless_kept(self)
@@ -107,7 +117,7 @@ class BagOfWordsLoss(nn.Module):
         vectors = self.model(dict(features))["sentence_embedding"]
         content = self.tokens.content(features)
         loss, self.diagnostics = self.decoder.loss(vectors, self.head, features["input_ids"], content, self.weights)
-        return {"words": loss}
+        return Terms(words=loss)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""

@@ -19,6 +19,7 @@ from sbert_plugins.modules import (
     GradientTap,
     InformationProbe,
     MLMHead,
+    Terms,
     TokenRoles,
     added_around,
     bound_gradients,
@@ -26,6 +27,7 @@ from sbert_plugins.modules import (
     dropout_off,
     follow_mode,
     freeze_mask_template,
+    refuse_wrappers,
     require_dropout,
     rows_of_other_ranks,
     sentence_width,
@@ -221,12 +223,13 @@ class DenoSentLoss(nn.Module):
             )
         if len(columns) == 1 and self.contrastive_weight:
             require_dropout(unwrap(self.model), "DenoSentLoss with one column")
+        refuse_wrappers(self)
         follow_mode(self)
         if self.model.training:
             warn_unless_kept(self)
         anchor, other = columns[0], columns[-1]
         restored, remembered = (anchor, other) if self.restored == "anchor" else (other, anchor)
-        terms = {}
+        terms = Terms()
         self.diagnostics = {}
         main, further = GradientTap(unwrap(self.model).device), GradientTap(unwrap(self.model).device)
         if self.contrastive_weight:

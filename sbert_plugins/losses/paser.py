@@ -18,10 +18,12 @@ from sbert_plugins.modules import (
     InformationProbe,
     MLMHead,
     PhraseDecoder,
+    Terms,
     TokenRoles,
     dropout_off,
     follow_mode,
     mlm_mask,
+    refuse_wrappers,
     sentence_width,
     unwrap,
     warn_unless_kept,
@@ -206,6 +208,7 @@ class PaSeRLoss(nn.Module):
             )
         anchor, masked, phrase = columns
         self._check(masked, phrase)
+        refuse_wrappers(self, bypasses_ddp=True)
         follow_mode(self)
         if self.model.training:
             warn_unless_kept(self)
@@ -221,7 +224,7 @@ class PaSeRLoss(nn.Module):
             batches.append({**anchor, "input_ids": corrupted})
         (sentences, copies, *_), tokens = self._encode(batches)
         usable = self._usable(anchor, masked)
-        terms = {"generative": self._generative(self._signal(sentences, copies), phrase, usable)}
+        terms = Terms(generative=self._generative(self._signal(sentences, copies), phrase, usable))
         if self.mlm_weight:
             logits = self.head(tokens[:, : chosen.shape[1]][chosen])
             terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, anchor["input_ids"][chosen])

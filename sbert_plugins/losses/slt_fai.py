@@ -18,6 +18,7 @@ from sbert_plugins.modules import (
     ENCODER_TOKENS,
     CompletenessDiscriminator,
     GradientTap,
+    Terms,
     TokenFrequencyDiscriminator,
     TokenRoles,
     View,
@@ -193,7 +194,7 @@ class SLTFAILoss(nn.Module):
             after_optimizer_step(self, _count_update)
         anchor = columns[0]
         value, original = self._base(columns, labels)
-        base = {f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value}
+        base = Terms({f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value})
         self._own_diagnostics = {}
         warming_up = self._is_warming_up()
         terms = dict.fromkeys(self._weights(), torch.zeros((), device=original.vectors.device))
@@ -202,7 +203,8 @@ class SLTFAILoss(nn.Module):
             terms = self._objectives(anchor, original, taps)
             if self.balance is not None:
                 self._bound(sum(base.values()), original, terms, taps)
-        return base | {name: weight * terms[name] for name, weight in self._weights().items()}
+        base.update((name, weight * terms[name]) for name, weight in self._weights().items())
+        return base
 
     def _weights(self) -> dict[str, float]:
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}

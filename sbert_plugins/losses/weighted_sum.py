@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import GradientTap, bound_gradients, is_compiled, passes_tapped, shared_passes, unwrap
+from sbert_plugins.modules import GradientTap, Terms, bound_gradients, is_compiled, passes_tapped, shared_passes, unwrap
 
 
 class WeightedSumLoss(nn.Module):
@@ -121,7 +121,7 @@ class WeightedSumLoss(nn.Module):
         if is_balanced:
             main, *others = ((name, (sum(parts.values()), taps[name])) for name, parts in terms.items())
             self._own_diagnostics = bound_gradients(main[1], dict(others), balance=self.balance)
-        return {term: part for parts in terms.values() for term, part in parts.items()}
+        return Terms({term: part for parts in terms.values() for term, part in parts.items()})
 
     def _shared(self) -> Any:
         """Share encoder passes where two losses read a column; a compiled encoder is left alone."""
@@ -153,7 +153,7 @@ class WeightedSumLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows, those of the losses among them."""
-        return {
+        members = {
             name: {
                 "loss": type(loss).__name__,
                 "weight": self.weights[name],
@@ -162,6 +162,7 @@ class WeightedSumLoss(nn.Module):
             }
             for name, loss in self.losses.items()
         }
+        return members if self.balance is None else {"balance": self.balance, **members}
 
     @property
     def citation(self) -> str:

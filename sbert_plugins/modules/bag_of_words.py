@@ -36,8 +36,18 @@ class BagOfWordsDecoder(nn.Module):
         nn.init.zeros_(self.map.bias)
 
     def forward(self, memory: Tensor, head: MLMHead, candidates: Tensor) -> Tensor:
-        """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits."""
-        return head(self.map(memory.flatten(1).to(self.map.weight.dtype)), candidates)
+        """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits.
+
+        Raises:
+            ValueError: On vectors of another width.
+        """
+        memory = memory.flatten(1)
+        if memory.shape[1] != self.map.in_features:
+            raise ValueError(
+                f"the decoder reads vectors of width {self.map.in_features}, for which the loss was built, got "
+                f"{memory.shape[1]} (MatryoshkaLoss cuts them): train without it."
+            )
+        return head(self.map(memory.to(self.map.weight.dtype)), candidates)
 
     def loss(
         self, memory: Tensor, head: MLMHead, ids: Tensor, content: Tensor, weights: Tensor | None

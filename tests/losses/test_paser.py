@@ -8,10 +8,11 @@ from encoders import ARCHITECTURES, SENTENCES, project_text
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
-from sbert_plugins import data, losses
+from sbert_plugins import data, losses, recipes
 from sbert_plugins.losses import paser
 
-SMALL = {"decoder_layers": 2, "decoder_heads": 4, "mlm_head": "fresh"}
+# The paper's objective, small.
+SMALL = recipes.PASER.paper_keywords | {"decoder_layers": 2, "decoder_heads": 4, "mlm_head": "fresh"}
 
 
 @pytest.fixture
@@ -378,7 +379,7 @@ class TestBadInput:
         [
             ({"mlm_weight": -1}, "mlm_weight must be at least 0, got -1"),
             ({"mlm_probability": 0}, r"mlm_probability must be in \(0, 1\), got 0"),
-            ({"decoder_layers": 0}, "decoder_layers must be at least 1, got 0"),
+            ({"decoder_layers": -1}, "decoder_layers must be at least 0, got -1"),
             ({"decoder_heads": 5}, "decoder_heads must divide the encoder's width 32, got 5"),
             ({"positions": "rotary"}, "positions must be 'learned' or 'sinusoidal', got 'rotary'"),
         ],

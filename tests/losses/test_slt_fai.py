@@ -33,7 +33,7 @@ def simcse(model):
 
 
 def build(model, base=None, **keywords):
-    keywords = {"warmup_steps": 0} | keywords
+    keywords = {"warmup_steps": 0, "low_frequency_by": "mass", "balance": None} | keywords
     loss = losses.SLTFAILoss(model, base or simcse(model), frequencies=counts(model), **keywords)
     loss.state_is_kept = True
     return loss
@@ -549,3 +549,54 @@ class TestBehaviour:
         with_it = self.cosine_without_rare_words(*self.train(20, discriminators=1e-3, adversarial_weight=0))
         without = self.cosine_without_rare_words(*self.train(20, discriminators=1e-3, filtering_weight=0, reversal_strength=0))
         assert with_it < without - 0.1  # -.12 against .33
+
+
+class TestBalance:
+    """The default: each objective's gradient is bounded by the base loss's where it reads the encoder."""
+
+    @pytest.mark.parametrize("name", ["simcse", "consert"])
+    @pytest.mark.parametrize("objective", ["adversarial", "filtering"])
+    def test_is_bounded_at_what_the_objective_reads(self, encoder, name, objective):
+        other = {"adversarial": "filtering", "filtering": "adversarial"}[objective]
+        base = BASES[name](encoder)
+        loss = build(encoder, base, balance=0.01, **{f"{other}_weight": 0.0})
+        encoder.train()
+        features = encoder.preprocess(SENTENCES)
+
+        def gradient(balance, term):
+            loss.balance = balance
+            torch.manual_seed(3)
+            terms = loss([dict(features)])
+            values = [value for key, value in terms.items() if key.startswith("base")] if term == "base" else [terms[term]]
+            encoder.zero_grad()
+            sum(values).backward()
+            return encoder.transformers_model.encoder.layer[0].output.dense.weight.grad.clone()
+
+        unbounded, bounded = gradient(None, objective), gradient(0.01, objective)
+        factor = loss.diagnostics[f"{objective}_balance_factor"].item()
+        assert 0 < factor < 1
+        assert torch.allclose(bounded, factor * unbounded, rtol=1e-3, atol=1e-4 * bounded.abs().max())
+        assert torch.equal(gradient(None, "base"), gradient(0.01, "base"))
+
+    def test_the_discriminators_learn_at_full_speed(self, encoder):
+        gradients = []
+        for balance in (None, 0.001):
+            torch.manual_seed(0)
+            loss = build(encoder, balance=balance)
+            encoder.train()
+            torch.manual_seed(3)
+            sum(loss([encoder.preprocess(SENTENCES)]).values()).backward()
+            gradients.append(loss.completeness_discriminator.outer.weight.grad.clone())
+        assert torch.allclose(*gradients, rtol=1e-4)
+
+    def test_round_a_balanced_sum(self, encoder):
+        """Both measure at the same outputs: the inner taps do not hide them from the outer bound."""
+        frequencies = counts(encoder)
+        words = losses.BagOfWordsLoss(encoder, frequencies=frequencies, mlm_head="fresh")
+        ranking = MultipleNegativesRankingLoss(encoder)
+        base = losses.WeightedSumLoss(encoder, {"simcse": (ranking, 1.0, [0, 0]), "words": (words, 1.0, [0])}, balance=1.0)
+        loss = build(encoder, base, balance=0.1)
+        encoder.train()
+        sum(loss([encoder.preprocess(SENTENCES)]).values()).backward()
+        assert loss.diagnostics["adversarial_balance_factor"] > 0
+        assert loss.diagnostics["filtering_balance_factor"] > 0

@@ -5,10 +5,12 @@ import torch
 
 from sbert_plugins.modules import PhraseDecoder
 
+SMALL = {"num_layers": 2, "num_heads": 4, "feedforward_dimension": 24, "normalize_memory": False}
+
 
 def build(**keywords):
     torch.manual_seed(0)
-    decoder = PhraseDecoder(16, **{"num_layers": 2, "num_heads": 4, "feedforward_dimension": 24, **keywords}).double().eval()
+    decoder = PhraseDecoder(16, **(SMALL | keywords)).double().eval()
     for parameter in decoder.parameters():  # biases and norms away from 0 and 1, so that none can be forgotten
         torch.nn.init.normal_(parameter, std=0.3)
     return decoder
@@ -104,3 +106,29 @@ def test_a_phrase_beyond_the_table():
     with pytest.raises(ValueError, match="at most 127 tokens, got 129: .* positions='sinusoidal'"):
         build()(words, memory)
     assert build(positions="sinusoidal")(words, memory).shape == (3, 130, 16)
+
+
+def test_a_long_memory_vector_does_not_drown_the_others():
+    """Attention over a memory in which one vector is 30 times the others: normalised, each is read."""
+    torch.manual_seed(0)
+    words, memory = inputs()
+    memory[:, 3] *= 30
+    shares = []
+    for normalize in (True, False):
+        decoder = build(normalize_memory=normalize)
+        if normalize:
+            torch.nn.init.ones_(decoder.norm_memory.weight)
+            torch.nn.init.zeros_(decoder.norm_memory.bias)
+        memory.requires_grad_()
+        decoder(words, memory).square().sum().backward()
+        norms = (memory.grad * memory.detach()).norm(dim=2).mean(dim=0)  # what a relative change of each vector does
+        shares.append((norms[:3].mean() / norms[3]).item())
+        memory.grad = None
+    assert shares[0] > 3 * shares[1]
+
+
+def test_starts_as_bert_does():
+    decoder = PhraseDecoder(64, num_layers=2, num_heads=4)
+    for name, parameter in decoder.layers.named_parameters():
+        if parameter.ndim > 1:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
