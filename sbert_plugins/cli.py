@@ -9,9 +9,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sbert_plugins import __version__, recipes
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 _DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 
@@ -64,7 +67,8 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "text",
         nargs="?",
         metavar="TEXT",
-        help="a text file with a sentence a line; parquet, csv or jsonl; .gz too; or a dataset on the Hub "
+        help="a text file with a sentence a line (with --positives crops: documents parted by blank lines); parquet, csv or "
+        "jsonl; .gz too; or a dataset on the Hub "
         f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences). paser-supervised reads "
         "triplets: tab-separated anchor, positive and negative, or columns of these names",
     )
@@ -74,8 +78,17 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         help="for denosent: a paraphrase of each sentence of TEXT, row by row, in any of the same formats "
         "(data.back_translate makes them)",
     )
+    train.add_argument(
+        "--positives",
+        choices=["dropout", "crops"],
+        help="what is paired with a sentence: itself in another view (default), or, where TEXT holds documents, another piece "
+        "of its own",
+    )
+    train.add_argument(
+        "--crops-by", choices=["sentences", "spans"], help="neighbouring sentences (default), or two spans of words"
+    )
     train.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
-    train.add_argument("--limit", type=int, help="use the first LIMIT sentences")
+    train.add_argument("--limit", type=int, help="use the first LIMIT sentences, or documents")
     train.add_argument(
         "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
     )
@@ -189,22 +202,12 @@ def _methods(options: argparse.Namespace) -> None:
 
 def _train(options: argparse.Namespace) -> None:
     recipe = recipes.RECIPES[options.method]
-    if options.paraphrases and "paraphrase" not in recipe.columns:
-        raise ValueError(f"--paraphrases is for denosent, got it with {recipe.method}, which reads {recipe.columns}.")
+    _check_positives(options, recipe)
     recipes.check_output(options.output, resume=options.resume)
     _go_offline(options)
-    from sbert_plugins import data, evaluation
+    from sbert_plugins import evaluation
 
-    if recipe.reads == "triplets":
-        if options.offline and options.text is None:
-            raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
-        sentences = data.read_triplets(options.text or recipe.text, limit=options.limit)
-    else:
-        text = options.text or (recipes.offline_sentences_path() if options.offline else recipe.text)
-        if options.paraphrases:
-            sentences = data.read_pairs(text, options.paraphrases, column=options.column, limit=options.limit)
-        else:
-            sentences = data.read_sentences(text, column=options.column, limit=options.limit)
+    sentences, columns = _read(options, recipe)
     is_demo = options.offline and options.model is None
     if options.backbone and recipe is not recipes.SLT_FAI:
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
@@ -236,6 +239,7 @@ def _train(options: argparse.Namespace) -> None:
         output=options.output,
         settings=settings,
         loss_keywords=keywords,
+        columns=columns,
         seed=options.seed,
         bf16=options.bf16,
         dev=evaluation.load_sts("STS-B dev", options.data_dir) if options.data_dir else None,
@@ -249,6 +253,39 @@ def _train(options: argparse.Namespace) -> None:
     _print_table(rows)
     path = Path(options.output) / "model"
     print(f'\n{results["steps"]} steps in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)')
+
+
+def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:
+    """Refuse flags about positives that the method has no use for."""
+    if options.paraphrases and "paraphrase" not in recipe.columns:
+        raise ValueError(f"--paraphrases is for denosent, got it with {recipe.method}, which reads {recipe.columns}.")
+    if options.positives and not recipe.pairs:
+        with_pairs = ", ".join(recipe.method for recipe in recipes.RECIPES.values() if recipe.pairs)
+        raise ValueError(f"--positives is for {with_pairs}, got it with {recipe.method}, which reads {recipe.columns}.")
+    if options.positives and options.paraphrases:
+        raise ValueError("--paraphrases are the positives: leave out --positives.")
+    if options.crops_by and options.positives != "crops":
+        raise ValueError("--crops-by says how documents are cropped: add --positives crops.")
+    if options.positives == "crops" and options.text is None:
+        raise ValueError("--positives crops reads documents, and the default text holds sentences: name documents as TEXT.")
+
+
+def _read(options: argparse.Namespace, recipe: recipes.Recipe) -> tuple[Dataset, dict[str, Any]]:
+    """Return the rows to train on, and how they were made."""
+    from sbert_plugins import data
+
+    if recipe.reads == "triplets":
+        if options.offline and options.text is None:
+            raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
+        return data.read_triplets(options.text or recipe.text, limit=options.limit), {}
+    text = options.text or (recipes.offline_sentences_path() if options.offline else recipe.text)
+    given = {"column": options.column, "limit": options.limit}
+    if options.paraphrases:
+        return data.read_pairs(text, options.paraphrases, **given), {"positives": "paraphrases"}
+    if options.positives == "crops":
+        made = {"by": options.crops_by or "sentences", "seed": options.seed}
+        return data.crop_pairs(data.read_documents(text, **given), **made), {"positives": "crops", **made}
+    return data.read_sentences(text, **given), {"positives": "dropout"} if recipe.pairs else {}
 
 
 def _evaluate(options: argparse.Namespace) -> None:

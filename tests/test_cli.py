@@ -146,10 +146,82 @@ def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):
     assert "denoising" in printed
     assert SentenceTransformer(str(output / "model"), device="cpu").preprocess(["a"])["input_ids"].shape[1] == 7
     assert cli.main(["train", "arccse", *arguments, "--output", str(tmp_path / "other")]) == 2
-    assert "--paraphrases is for denosent, got it with arccse, which reads anchor." in capsys.readouterr().err
+    assert "--paraphrases is for denosent, got it with arccse, which reads anchor [, positive]." in capsys.readouterr().err
     (tmp_path / "b.txt").write_text("one\n", encoding="utf-8")
     assert cli.main(["train", "denosent", *arguments, "--output", str(tmp_path / "other")]) == 2
     assert "as many rows, got 1 in the shorter" in capsys.readouterr().err
+
+
+@pytest.fixture
+def documents(tmp_path):
+    text = project_text()
+    path = tmp_path / "documents.txt"
+    path.write_text("\n\n".join("\n".join(text[i : i + 4]) for i in range(0, 80, 4)), encoding="utf-8")
+    return path
+
+
+class TestCrops:
+    @pytest.mark.parametrize(
+        ("method", "by", "term"), [("arccse", "sentences", "arccon"), ("slt-fai", "spans", "base/simcse")]
+    )
+    def test_from_documents(self, documents, encoder, tmp_path, capsys, method, by, term):
+        output = tmp_path / "run"
+        arguments = ["train", method, str(documents), "--positives", "crops", "--crops-by", by, "--seed", "3"]
+        assert cli.main([*arguments, "--model", encoder, "--output", str(output), *QUICK]) == 0
+        printed = capsys.readouterr().out
+        assert "on 20 sentences, seed 3" in printed
+        assert term in printed
+        made = {"positives": "crops", "by": by, "seed": 3}
+        for name in ("run.json", "results.json"):
+            assert json.loads((output / name).read_text(encoding="utf-8"))["columns"] == made
+
+    def test_a_resume_with_other_positives_is_refused(self, documents, encoder, tmp_path, capsys):
+        output = tmp_path / "run"
+        arguments = [
+            "train",
+            "arccse",
+            str(documents),
+            "--model",
+            encoder,
+            "--output",
+            str(output),
+            "--eval-steps",
+            "1",
+            *QUICK,
+        ]
+        assert cli.main([*arguments, "--positives", "crops"]) == 0
+        (output / "results.json").unlink()  # as if it had been interrupted behind the last checkpoint
+        for change in (["--positives", "dropout"], [], ["--positives", "crops", "--crops-by", "spans"]):
+            assert cli.main([*arguments, *change, "--resume"]) == 2
+            assert "columns {'positives': 'crops', 'by': 'sentences', 'seed': 42} (now {" in capsys.readouterr().err
+        assert cli.main([*arguments, "--positives", "crops", "--resume"]) == 0
+
+    def test_dropout_is_the_default_and_on_record(self, text, encoder, tmp_path):
+        output = tmp_path / "run"
+        assert cli.main(["train", "pt-bert", str(text), "--model", encoder, "--output", str(output), *QUICK]) == 0
+        assert json.loads((output / "run.json").read_text(encoding="utf-8"))["columns"] == {"positives": "dropout"}
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["paser", "TEXT", "--positives", "crops"], "is for arccse, denosent, pt-bert, slt-fai, got it with paser, which"),
+            (
+                ["paser-supervised", "TEXT", "--positives", "crops"],
+                "got it with paser-supervised, which reads anchor, positive",
+            ),
+            (["denosent", "TEXT", "--positives", "crops", "--paraphrases", "TEXT"], "--paraphrases are the positives"),
+            (["arccse", "TEXT", "--crops-by", "spans"], "add --positives crops"),
+            (["arccse", "--offline", "--positives", "crops"], "the default text holds sentences: name documents as TEXT"),
+            (["arccse", "TEXT", "--positives", "crops"], "must hold two sentences of 5 words or more, got 30 without any"),
+        ],
+        ids=str,
+    )
+    def test_mistakes(self, text, encoder, tmp_path, capsys, arguments, message):
+        output = tmp_path / "run"
+        arguments = [str(text) if argument == "TEXT" else argument for argument in arguments]
+        assert cli.main(["train", *arguments, "--model", encoder, "--output", str(output)]) == 2
+        assert message in capsys.readouterr().err
+        assert not output.exists()
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""Sentences from files and from the Hub."""
+"""Sentences and documents from files and from the Hub."""
 
 from __future__ import annotations
 
 import gzip
 import logging
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
@@ -63,12 +63,58 @@ def read_pairs(source: str | Path, paraphrases: str | Path, *, column: str | Non
     return Dataset.from_dict({"anchor": [a for a, _ in rows], "paraphrase": [b for _, b in rows]})
 
 
+def read_documents(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
+    """Read texts of several sentences each into a dataset with the one column ``document``, for :func:`crop_pairs`.
+
+    Args:
+        source: A text file whose documents are parted by blank lines, or a table or Hub dataset with a document a row, in the
+            formats of :func:`read_sentences`.
+        column: Column of a table or Hub dataset; by default ``document``, ``text``, or the only column of strings.
+        limit: Keep the first ``limit`` documents.
+
+    Returns:
+        The documents in the order of the source, outer white space of document and lines stripped; line breaks stay. Empty
+        cells are left out; a warning tells their number. A text file that is all one document gives a warning, too.
+
+    Raises:
+        FileNotFoundError: If ``source`` is neither a file nor a Hub dataset within reach.
+        ValueError: As in :func:`read_sentences`.
+    """
+    _check_limit(limit)
+    texts = _texts_of(source, column, prefer="document", of_file=_paragraphs_of)
+    return Dataset.from_dict({"document": [document for (document,) in _rows([source], texts, limit=limit, what="document")]})
+
+
+def _paragraphs_of(path: Path) -> Iterator[str]:
+    """Yield what stands between blank lines."""
+    lines: list[str] = []
+    blank = False
+    for line in map(str.strip, _lines_of(path)):
+        if line:
+            lines.append(line)
+            continue
+        blank = True
+        if lines:
+            yield "\n".join(lines)
+            lines = []
+    if lines:
+        yield "\n".join(lines)
+    if len(lines) > 1 and not blank:
+        logger.warning("%s holds no blank line: its %s lines are one document.", path, f"{len(lines):,}")
+
+
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}.")
 
 
-def _texts_of(source: str | Path, column: str | None, *, prefer: str = "text") -> Iterable[str | None]:
+def _texts_of(
+    source: str | Path,
+    column: str | None,
+    *,
+    prefer: str = "text",
+    of_file: Callable[[Path], Iterable[str]] | None = None,
+) -> Iterable[str | None]:
     path = Path(source)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if path.is_dir():
@@ -77,10 +123,12 @@ def _texts_of(source: str | Path, column: str | None, *, prefer: str = "text") -
         return _column_of(_load_from_hub(str(source)), column, str(source), prefer)
     if suffix in _TABULAR:
         return _column_of(_load_table(path, _TABULAR[suffix]), column, str(path), prefer)
-    return _lines_of(path)
+    return (of_file or _lines_of)(path)
 
 
-def _rows(sources: list[str | Path], *columns: Iterable[str | None], limit: int | None) -> list[tuple[str, ...]]:
+def _rows(
+    sources: list[str | Path], *columns: Iterable[str | None], limit: int | None, what: str = "sentence"
+) -> list[tuple[str, ...]]:
     """Read columns side by side, without the rows that hold a blank text."""
     names = " and ".join(map(str, sources))
     rows: list[tuple[str, ...]] = []
@@ -101,7 +149,7 @@ def _rows(sources: list[str | Path], *columns: Iterable[str | None], limit: int 
     if blank:
         logger.warning("%s: skipped %d blank %s.", names, blank, "line" if blank == 1 else "lines")
     if not rows:
-        raise ValueError(f"{names} must hold at least one sentence, got {blank} blank lines and nothing else.")
+        raise ValueError(f"{names} must hold at least one {what}, got {blank} blank lines and nothing else.")
     return rows
 
 

@@ -22,16 +22,18 @@ from sbert_plugins.modules import (
     require_dropout,
     rows_of_other_ranks,
     sentence_width,
+    unwrap,
     warn_unless_kept,
     without_ddp,
 )
 
 
 class ArcCSELoss(nn.Module):
-    r"""ArcCSE (Zhang et al., ACL 2022, https://aclanthology.org/2022.acl-long.336): learns from single sentences.
+    r"""ArcCSE (Zhang et al., ACL 2022, https://aclanthology.org/2022.acl-long.336): learns from single sentences or pairs.
 
-    1. Each sentence passes the encoder twice in one forward; dropout makes the two views a positive pair, the other
-       sentences of the batch are negatives. The additive angular margin asks the positive to win by ``margin_degrees``.
+    1. The two columns (with one column, two dropout views of it) pass the encoder in one forward; they are a positive pair,
+       the other sentences of the batch are negatives. The additive angular margin asks the positive to win by
+       ``margin_degrees``.
     2. Long sentences are copied with 20 % and, extending the same spans, 40 % of their tokens masked. Without dropout the
        sentence must be closer to the first copy than to the second.
 
@@ -45,11 +47,14 @@ class ArcCSELoss(nn.Module):
     :func:`functional.order_triplet_loss`).
 
     Inputs:
-        +-----------------------+--------+
-        | Columns               | Labels |
-        +=======================+========+
-        | anchor (one sentence) | unused |
-        +-----------------------+--------+
+        +-----------------------------------------------------------------------------+--------+
+        | Columns                                                                     | Labels |
+        +=============================================================================+========+
+        | anchor (one sentence)                                                       | unused |
+        +-----------------------------------------------------------------------------+--------+
+        | anchor, positive (:func:`data.crop_pairs` of documents, or any other pairs; | unused |
+        | the masked copies are the anchor's)                                         |        |
+        +-----------------------------------------------------------------------------+--------+
 
     Returns from ``forward``: a dict with the scalars ``arccon`` and ``triplet``, weights applied, to be summed.
     ``diagnostics`` then holds ``long_share`` (share of sentences that reach ``min_words``), ``triplet_active`` (share of
@@ -57,7 +62,7 @@ class ArcCSELoss(nn.Module):
     ``triplet_gap`` (mean of cos(h, h') - cos(h, h'')).
 
     Args:
-        model: Any encoder that sentence-transformers loads, with dropout and a mask token.
+        model: Any encoder that sentence-transformers loads, with a mask token; with dropout where there is one column.
         margin_degrees: :math:`m`, angle added to the positive pair, in [0, 180). 0 is SimCSE.
         temperature: :math:`\tau`, above 0.
         triplet_weight: :math:`\lambda`. 0 leaves the triplet term and its three passes out.
@@ -71,8 +76,9 @@ class ArcCSELoss(nn.Module):
         gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
-        ValueError: On a value out of range, a model without dropout or without a mask token, more or fewer columns than
-            one, and a first training batch of one sentence. A later batch of one (the rest of an epoch) gives 0.0.
+        ValueError: On a value out of range, a model without a mask token, a number of columns other than one or two, one
+            column and a model without dropout, and a first training batch of one sentence. A later batch of one (the rest of
+            an epoch) gives 0.0.
 
     Relations:
         - ``margin_degrees=0, triplet_weight=0, projection_head=False`` is sentence-transformers'
@@ -118,7 +124,6 @@ class ArcCSELoss(nn.Module):
                 "mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
                 f"got {near_mask_ratio} and {far_mask_ratio}. The paper uses 0.2 and 0.4."
             )
-        require_dropout(model, "ArcCSELoss")
         self.model = model
         self.margin_degrees = margin_degrees
         self.temperature = temperature
@@ -142,19 +147,20 @@ class ArcCSELoss(nn.Module):
         self.to(model.device)  # for loops that do not move the loss themselves
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Compute the weighted terms of one batch of one column."""
+        """Compute the weighted terms of one batch of one or two columns."""
         columns = list(sentence_features)
-        if len(columns) != 1:
+        if len(columns) not in (1, 2):
             raise ValueError(
-                f"ArcCSELoss reads one text column (anchor), got {len(columns)}: "
+                f"ArcCSELoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
+        if len(columns) == 1:
+            require_dropout(unwrap(self.model), "ArcCSELoss with one column")
         if self.model.training:
             warn_unless_kept(self)
         refuse_wrappers(self, bypasses_ddp=bool(self.triplet_weight))
-        features = columns[0]
         # Copies, because the model writes its outputs into the dict that it is given.
-        views = embed_columns(self.model, [dict(features), dict(features)], separate_first=False)
+        views = embed_columns(self.model, [dict(columns[0]), dict(columns[-1])], separate_first=False)
         anchors, positives = (self.head(view) for view in views)
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
         check_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
@@ -163,7 +169,7 @@ class ArcCSELoss(nn.Module):
         )
         terms = Terms(arccon=arccon)
         if self.triplet_weight:
-            terms["triplet"] = self.triplet_weight * self._triplet_loss(features)
+            terms["triplet"] = self.triplet_weight * self._triplet_loss(columns[0])
         return terms
 
     def _triplet_loss(self, features: dict[str, Tensor]) -> Tensor:

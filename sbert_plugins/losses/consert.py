@@ -25,10 +25,11 @@ from sbert_plugins.modules import (
 
 
 class ConSERTLoss(nn.Module):
-    r"""ConSERT (Yan et al., ACL 2021, https://aclanthology.org/2021.acl-long.393): learns from single sentences.
+    r"""ConSERT (Yan et al., ACL 2021, https://aclanthology.org/2021.acl-long.393): learns from single sentences or pairs.
 
     Each sentence passes the encoder twice, each time in another view: features cut off, tokens cut off, tokens shuffled, the
     encoder's dropout, or several of these. The two views are a positive pair, all views of the other sentences negatives.
+    With two columns the first view is of the first, the second of the second.
 
     .. math::
         L = -\frac{1}{2B}\sum_i \log\frac{e^{\cos(r_i, r_{i^*})/\tau}}{\sum_{k \ne i} e^{\cos(r_i, r_k)/\tau}}
@@ -36,27 +37,29 @@ class ConSERTLoss(nn.Module):
     (its eq. 1, SLT-FAI eq. 9: :func:`functional.nt_xent`).
 
     Inputs:
-        +-----------------------+--------+
-        | Columns               | Labels |
-        +=======================+========+
-        | anchor (one sentence) | unused |
-        +-----------------------+--------+
+        +-----------------------------------------------------------------------------+--------+
+        | Columns                                                                     | Labels |
+        +=============================================================================+========+
+        | anchor (one sentence)                                                       | unused |
+        +-----------------------------------------------------------------------------+--------+
+        | anchor, positive (:func:`data.crop_pairs` of documents, or any other pairs) | unused |
+        +-----------------------------------------------------------------------------+--------+
 
     Returns from ``forward``: a dict with the scalar ``nt_xent``.
 
     Args:
         model: Any transformers encoder that sentence-transformers loads.
         first_view: What makes the first view, any of ``"feature_cutoff"``, ``"token_cutoff"``, ``"token_shuffling"`` and
-            ``"dropout"``; ``()`` is the sentence as it is. The defaults are the authors' unsupervised setting, in which the
-            encoder's dropout is off.
+            ``"dropout"``; ``()`` is the sentence as it is, for both with two columns only. The defaults are the authors'
+            unsupervised setting, in which the encoder's dropout is off.
         second_view: What makes the second.
         feature_cutoff_rate: Share of the embedding's features set to 0 in a sentence, in (0, 1).
         token_cutoff_rate: Share of a sentence's tokens whose embedding is set to 0, in (0, 1). Special tokens stay.
         temperature: :math:`\tau`, above 0.
 
     Raises:
-        ValueError: On a value out of range, two views that change nothing, dropout asked of a model without, more or fewer
-            columns than one, and a model compiled by torch.compile.
+        ValueError: On a value out of range, dropout asked of a model without, a number of columns other than one or two, one
+            column and two views that change nothing, and a model compiled by torch.compile.
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
@@ -95,8 +98,6 @@ class ConSERTLoss(nn.Module):
         for name, rate in (("feature_cutoff_rate", feature_cutoff_rate), ("token_cutoff_rate", token_cutoff_rate)):
             if not 0 < rate < 1:
                 raise ValueError(f"{name} must be in (0, 1), got {rate}. To leave it out, leave it out of the views.")
-        if not first_view and not second_view:
-            raise ValueError("one of first_view and second_view must change the sentence, got none: both would be identical.")
         if "dropout" in (*first_view, *second_view):
             require_dropout(model, "ConSERTLoss with a view of dropout")
         self.model = model
@@ -107,20 +108,28 @@ class ConSERTLoss(nn.Module):
         self.to(model.device)  # for loops that do not move the loss themselves
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Compute the loss of one batch of one column."""
+        """Compute the loss of one batch of one or two columns."""
         columns = list(sentence_features)
-        if len(columns) != 1:
+        if len(columns) not in (1, 2):
             raise ValueError(
-                f"ConSERTLoss reads one text column (anchor), got {len(columns)}: "
+                f"ConSERTLoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
         refuse_wrappers(self)
-        content = self.tokens.content(columns[0])
-        drawn = [View(parts, content, **self.rates) for parts in self.views]
+        if len(columns) == 1 and not any(self.views):
+            raise ValueError(
+                "one of first_view and second_view must change the sentence where there is one column, got none: both would "
+                "be identical."
+            )
+        contents = [self.tokens.content(column) for column in columns]
+        contents = [contents[0], contents[-1]]
+        drawn = [View(parts, content, **self.rates) for parts, content in zip(self.views, contents, strict=True)]
         dropout = ["dropout" in parts for parts in self.views]
         # Copies, because the model writes its outputs into the dict that it is given.
-        batches = [dict(columns[0]), dict(columns[0])]
-        merged = merge_feature_batches(batches) if dropout[0] == dropout[1] else None
+        batches = [dict(columns[0]), dict(columns[-1])]
+        # A view fits its own column only, not the wider rows of a pass over columns of two lengths.
+        merges = dropout[0] == dropout[1] and contents[0].shape == contents[1].shape
+        merged = merge_feature_batches(batches) if merges else None
         if merged is None:
             first, second = (self._embed(batch, [view], on) for batch, view, on in zip(batches, drawn, dropout, strict=True))
         else:

@@ -9,6 +9,7 @@ DENOSENT = Recipe(
     url="https://arxiv.org/abs/2401.13621",
     loss="DenoSentLoss",
     columns="anchor [, paraphrase]",
+    pairs=True,
     equation="restores a noisy sentence with its vector + contrast (eq. 3-6)",
     settings=Settings(
         learning_rate=5e-5,  # "We use a learning rate of 5e-5 and AdamW (Loshchilov and Hutter 2017) as the optimizer"

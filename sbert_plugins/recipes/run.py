@@ -129,6 +129,7 @@ def train(
     dev: ScoredPairs | None = None,
     probes: dict[str, ScoredPairs] | None = None,
     loss_keywords: dict[str, Any] | None = None,
+    columns: dict[str, Any] | None = None,
     resume: bool = False,
     report: Callable[[str], None] = logger.info,
 ) -> dict[str, Any]:
@@ -139,7 +140,8 @@ def train(
 
     Args:
         method: A key of :data:`RECIPES`.
-        sentences: A dataset with the column ``anchor``, or with the method's own columns; at least two rows.
+        sentences: A dataset with the column ``anchor``, for a recipe of ``pairs`` with a positive of each as the second, or
+            with the method's own columns; at least two rows. The order of the columns counts, not their names.
         model: The encoder to train. With the settings' pooling ``mask`` it is given the mask template, unless it has it.
         output: A new or empty directory.
         settings: By default the paper's.
@@ -148,6 +150,8 @@ def train(
         dev: STS-B dev: evaluated every ``eval_steps``, and the best checkpoint by its Spearman is the one that is saved.
         probes: Named pairs scored before and after, never for a choice.
         loss_keywords: Replace defaults of the loss; what json can hold.
+        columns: How the columns of ``sentences`` were made, for the record; what json can hold. A training whose columns were
+            made otherwise is not resumed.
         resume: Continue an interrupted training in ``output`` from its newest complete checkpoint; everything else as
             it was given the first time.
         report: Called with each message for the person who waits.
@@ -156,7 +160,8 @@ def train(
         What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds.
 
     Raises:
-        ValueError: For an unknown method or keyword of its loss, fewer than two sentences, or a batch size below two.
+        ValueError: For an unknown method or keyword of its loss, columns that it does not read, fewer than two sentences, or a
+            batch size below two.
         FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
     """
     import torch
@@ -175,9 +180,11 @@ def train(
         )
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
+    _check_columns(RECIPES[method], sentences.column_names)
     output = check_output(output, resume=resume)
     run = {"method": method, "settings": asdict(settings), "seed": seed, "sentences": len(sentences)}
     run["loss_keywords"] = loss_keywords or {}
+    run["columns"] = columns or {}
     if resume:
         _check_same_run(output, run)
     rows, chosen = _prepare(RECIPES[method], settings, sentences, model, seed)
@@ -242,7 +249,7 @@ def train(
         "after": {name: score(model, pairs) for name, pairs in tables.items()},
         "sentences": len(sentences),
         "rows": len(rows),
-        "columns": chosen,
+        "columns": run["columns"] | chosen,
         "settings": asdict(settings),
         "loss": loss.get_config_dict(),
         "loss_keywords": loss_keywords or {},
@@ -263,9 +270,19 @@ def train(
     return results
 
 
+def _check_columns(recipe: Recipe, names: list[str]) -> None:
+    """Refuse columns that the loss would not read, or would read as something else."""
+    widths = (3,) if recipe.reads == "triplets" else (1, 2) if recipe.pairs else (1,)
+    if len(names) not in widths and names != recipe.columns.split(", "):
+        raise ValueError(
+            f"{recipe.method} reads {'' if recipe.prepare is None else recipe.reads + ' or '}{recipe.columns}, got "
+            f"{', '.join(names)}: drop what is too much with dataset.select_columns."
+        )
+
+
 def _check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings than the interrupted training had."""
-    before = json.loads((output / RUN_FILE).read_text(encoding="utf-8"))
+    before = {"columns": {}} | json.loads((output / RUN_FILE).read_text(encoding="utf-8"))
     flat, flat_before = ({**values, **values["settings"]} for values in (run, before))
     changed = [f"{key} {flat_before.get(key)} (now {value})" for key, value in flat.items() if flat_before.get(key) != value]
     if changed := [text for text in changed if not text.startswith("settings ")]:

@@ -44,6 +44,7 @@ class Recipe:
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[[Dataset, SentenceTransformer, int], tuple[Dataset, dict[str, Any]]] | None = None
     reads: str = "sentences"  # or "triplets": anchor, positive, negative
+    pairs: bool = False  # whether the loss takes a second column as well, a positive of each sentence
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
     # Finds keywords of the loss; the last argument is those that are given, which replace what is found.

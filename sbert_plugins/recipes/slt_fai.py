@@ -71,9 +71,10 @@ def slt_fai_loss(
     backbone: str = "simcse",
     frequencies: Any = None,
     temperature: float | None = None,
+    pairs: bool = False,
     **keywords: Any,
 ) -> Any:
-    r"""Build SLT-FAI round a backbone, for one column of sentences.
+    r"""Build SLT-FAI round a backbone, for one column of sentences, or two of sentences and positives.
 
     Args:
         model: The encoder.
@@ -81,6 +82,7 @@ def slt_fai_loss(
         frequencies: :class:`data.TokenFrequencies`, or the path of saved ones; by default those of BookCorpus. ``"saved"``
             where a state is loaded afterwards, which holds the labels.
         temperature: Of the backbone; by default its own.
+        pairs: Whether there are positives, for ``"simcse"``, which contrasts a sentence with itself otherwise.
         **keywords: Of :class:`losses.SLTFAILoss`.
     """
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -92,7 +94,8 @@ def slt_fai_loss(
     given = {} if temperature is None else {"temperature": temperature}
     if backbone == "simcse":
         ranking = MultipleNegativesRankingLoss(model, scale=1 / given.get("temperature", 0.05))
-        base = losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 0])})  # a sentence and itself, two dropout views
+        # A sentence and its positive, or itself: two dropout views.
+        base = losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
     elif backbone == "consert":
         base = losses.ConSERTLoss(model, **given)
     else:
@@ -109,7 +112,7 @@ def slt_fai_loss(
 def slt_fai_keywords(
     sentences: Dataset, model: SentenceTransformer, settings: Settings, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Find the warm-up that the paper gives in epochs, and counts of the encoder's vocabulary.
+    """Find the warm-up that the paper gives in epochs, whether there are positives, and counts of the encoder's vocabulary.
 
     Where that is not the one of the counts that ship with the package, the sentences' tokens are counted.
     """
@@ -120,6 +123,8 @@ def slt_fai_keywords(
         epochs = settings.max_steps * settings.batch_size * settings.gradient_accumulation_steps / len(sentences)
     warmup = _WARMUP.get(given.get("backbone"), 0.1) / epochs
     found: dict[str, Any] = {"warmup_steps": min(warmup, _LONGEST_WARMUP)}
+    if len(sentences.column_names) == 2:
+        found["pairs"] = True
     if "frequencies" not in given and not data.TokenFrequencies.bookcorpus().fits(model.tokenizer):
         logger.warning(
             "The counts of BookCorpus are for the vocabulary of bert-base-uncased: counting the %s sentences of the training.",
@@ -137,7 +142,8 @@ SLT_FAI = Recipe(
     paper="Wang et al., 2023",
     url="https://arxiv.org/abs/2305.08655",
     loss="SLTFAILoss",
-    columns="anchor",
+    columns="anchor [, positive]",
+    pairs=True,
     equation="round any loss: token embeddings without frequency, vectors that miss rare words (eq. 2-6)",
     settings=_SIMCSE,
     # The first four layers of MiniLM and 1,281 short sentences.

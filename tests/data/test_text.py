@@ -4,7 +4,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from sbert_plugins.data import read_pairs, read_sentences, read_triplets
+from sbert_plugins.data import read_documents, read_pairs, read_sentences, read_triplets
 
 LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
 
@@ -193,3 +193,50 @@ class TestPairs:
                 read_pairs(*(tmp_path / name for name in pair))
         with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
             read_pairs(tmp_path / "a.txt", tmp_path / "b.txt", limit=0)
+
+
+class TestDocuments:
+    TEXT = "First one\n  goes on. \n\n \t\nSecond.\r\n\r\n\n"
+
+    @pytest.mark.parametrize("name", ["text.txt", "text.gz"])
+    def test_parted_by_blank_lines(self, tmp_path, name, caplog):
+        opener = gzip.open if name.endswith(".gz") else open
+        with opener(tmp_path / name, "wb") as file:
+            file.write(self.TEXT.encode())
+        documents = read_documents(tmp_path / name)
+        assert documents.to_dict() == {"document": ["First one\ngoes on.", "Second."]}
+        assert len(read_documents(tmp_path / name, limit=1)) == 1
+        assert caplog.text == ""
+
+    @pytest.mark.parametrize("column", ["document", "text", "body"])
+    def test_tables(self, tmp_path, column, caplog):
+        rows = [{column: "A text.\n\nIt goes on.", "id": 1}, {column: None, "id": 2}, {column: "Another.", "id": 3}]
+        path = tmp_path / "table.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert read_documents(path)["document"][:] == ["A text.\n\nIt goes on.", "Another."]
+        assert "skipped 1 blank line" in caplog.text
+        assert read_documents(path, column=column)["document"][:] == read_documents(path)["document"][:]
+
+    def test_real_paragraphs(self, data_dir):
+        documents = read_documents(data_dir / "corpus" / "wiki_paragraphs.parquet", limit=5)
+        assert documents.column_names == ["document"]
+        assert all(len(document.split()) > 10 for document in documents["document"])
+
+    def test_a_sentence_a_line_is_one_document(self, tmp_path, caplog):
+        path = tmp_path / "text.txt"
+        path.write_text("\n".join(LINES), encoding="utf-8")
+        assert read_documents(path)["document"][:] == ["\n".join(LINES)]
+        assert "holds no blank line: its 3 lines are one document" in caplog.text
+
+    def test_bad_input(self, tmp_path):
+        path = tmp_path / "text.txt"
+        path.write_text("\n \n")
+        with pytest.raises(ValueError, match="must hold at least one document, got 0 blank lines"):
+            read_documents(path)
+        path.write_bytes("Erster.\n\nGröße\n".encode("latin1"))
+        with pytest.raises(ValueError, match="line 3: text must be UTF-8"):
+            read_documents(path)
+        with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+            read_documents(path, limit=0)
+        with pytest.raises(FileNotFoundError, match="neither a file here nor a dataset within reach"):
+            read_documents("nobody/nothing")

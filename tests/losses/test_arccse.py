@@ -53,6 +53,38 @@ class TestValue:
             host([dict(features), dict(features)], None).item(), rel=1e-5
         )
 
+    def test_pairs_are_those_of_the_reference(self, encoder):
+        """The columns, of different lengths, in one forward; the masked copies are the anchor's."""
+        loss = losses.ArcCSELoss(encoder.train(), triplet_margin=2.0, projection_head=False).double()
+        recorder = Recorder(encoder)
+        columns = [encoder.preprocess(side) for side in (SENTENCES, SENTENCES[:2] * 4)]
+        assert columns[0]["input_ids"].shape[1] > columns[1]["input_ids"].shape[1]
+        terms = loss(columns)
+        (ids, views, _), (copies, _, _) = recorder.passes
+        anchors, positives = views.chunk(2)
+        expected = reference.arccon_loss(anchors.numpy(), positives.numpy(), margin_degrees=10, temperature=0.05)
+        assert terms["arccon"].item() == pytest.approx(expected, rel=1e-9)
+        for part, column in zip(ids.chunk(2), columns, strict=True):
+            read = column["attention_mask"].bool()
+            assert torch.equal(part[:, : read.shape[1]][read], column["input_ids"][read])
+        assert torch.equal(copies[:2], columns[0]["input_ids"][[2, 7]])  # the long ones
+        assert loss.diagnostics["long_share"] == 0.25
+        assert torch.equal(loss(columns[::-1])["triplet"], torch.zeros(()))  # no anchor is long
+
+    def test_a_positive_that_is_the_anchor_is_one_column(self, encoder):
+        features = encoder.preprocess(SENTENCES)
+        values = []
+        for columns in ([features], [features, dict(features)]):
+            torch.manual_seed(0)
+            values.append(losses.ArcCSELoss(encoder.eval(), projection_head=False)(columns))
+        assert values[0] == values[1]
+
+    def test_pairs_without_margin_triplet_and_head_are_the_hosts(self, encoder):
+        loss = losses.ArcCSELoss(encoder.eval(), margin_degrees=0, triplet_weight=0, projection_head=False)
+        columns = [encoder.preprocess(side) for side in (SENTENCES, SENTENCES[::-1])]
+        expected = MultipleNegativesRankingLoss(encoder)([dict(column) for column in columns], None)
+        assert loss(columns)["arccon"].item() == pytest.approx(expected.item(), rel=1e-5)
+
     def test_features_are_left_as_they_came(self, encoder):
         features = encoder.preprocess(SENTENCES)
         before = dict(features)
@@ -182,9 +214,9 @@ class TestPrecision:
 
 
 class TestBadInput:
-    @pytest.mark.parametrize("count", [0, 2, 3])
+    @pytest.mark.parametrize("count", [0, 3])
     def test_columns(self, encoder, count):
-        with pytest.raises(ValueError, match=f"reads one text column \\(anchor\\), got {count}"):
+        with pytest.raises(ValueError, match=f"reads one text column .* or two \\(anchor, positive\\), got {count}"):
             losses.ArcCSELoss(encoder)([encoder.preprocess(SENTENCES) for _ in range(count)])
 
     @pytest.mark.parametrize(
@@ -205,8 +237,10 @@ class TestBadInput:
 
     def test_a_model_without_dropout(self, tiny_encoder):
         model = tiny_encoder("modernbert", embedding_dropout=0.0, attention_dropout=0.0, mlp_dropout=0.0)
-        with pytest.raises(ValueError, match="ArcCSELoss makes its positive pairs by dropout"):
-            losses.ArcCSELoss(model)
+        loss, features = losses.ArcCSELoss(model), model.preprocess(SENTENCES)
+        with pytest.raises(ValueError, match="ArcCSELoss with one column makes its positive pairs by dropout"):
+            loss([features])
+        assert loss([features, model.preprocess(SENTENCES[::-1])])["arccon"] > 0
 
     def test_a_tokenizer_without_a_mask_token(self, encoder):
         encoder.tokenizer.mask_token = None

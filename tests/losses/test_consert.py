@@ -8,6 +8,7 @@ from sentence_transformers.base.losses.merged_forward import column_merging_disa
 
 from sbert_plugins import losses
 
+POSITIVES = [f"{sentence} {sentence} {sentence}" for sentence in SENTENCES]
 EVERY_PART = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
 
 
@@ -63,6 +64,40 @@ class TestValue:
             apart = loss([features])["nt_xent"]
         assert apart.item() == pytest.approx(merged.item(), rel=1e-4)
 
+    @pytest.mark.parametrize("sides", [(SENTENCES, POSITIVES), (POSITIVES, SENTENCES), (SENTENCES, SENTENCES[::-1])])
+    def test_a_column_for_each_view(self, encoder, sides):
+        """In one forward where they are of one length, for a view fits its own column."""
+        loss = losses.ConSERTLoss(encoder, first_view=(), second_view=()).double()
+        found = passes_of(encoder)
+        terms = loss([encoder.train().preprocess(side) for side in sides])
+        assert len(found) == (2 if POSITIVES in sides else 1)
+        views = torch.cat([vectors for vectors, _ in found])
+        encoder.eval()
+        for view, side in zip(views.chunk(2), sides, strict=True):
+            assert torch.allclose(view, encoder(encoder.preprocess(side))["sentence_embedding"])
+        first, second = (view.numpy() for view in views.chunk(2))
+        assert terms["nt_xent"].item() == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
+
+    @pytest.mark.parametrize("views", [{}, {"first_view": EVERY_PART, "second_view": EVERY_PART}], ids=["default", "all"])
+    def test_a_positive_that_is_the_anchor_is_one_column(self, encoder, views):
+        loss = losses.ConSERTLoss(encoder.train(), **views)
+        features = encoder.preprocess(SENTENCES)
+        values = []
+        for columns in ([features], [features, dict(features)]):
+            torch.manual_seed(0)
+            values.append(loss(columns)["nt_xent"])
+        assert values[0] == values[1]
+
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    def test_every_view_of_columns_of_two_lengths(self, tiny_encoder, architecture):
+        model = tiny_encoder(architecture, "mean").train()
+        loss = losses.ConSERTLoss(model, first_view=EVERY_PART, second_view=EVERY_PART)
+        columns = [model.preprocess(SENTENCES), model.preprocess(POSITIVES)]
+        for sides in (columns, columns[::-1]):
+            value = loss(sides)["nt_xent"]
+            value.backward()
+            assert torch.isfinite(value)
+
     def test_features_are_left_as_they_came(self, encoder):
         features = encoder.preprocess(SENTENCES)
         before = dict(features)
@@ -89,10 +124,14 @@ def test_every_architecture_learns(tiny_encoder, architecture):
 
 
 class TestBadInput:
-    @pytest.mark.parametrize("count", [0, 2])
+    @pytest.mark.parametrize("count", [0, 3])
     def test_columns(self, encoder, count):
-        with pytest.raises(ValueError, match=f"reads one text column \\(anchor\\), got {count}"):
+        with pytest.raises(ValueError, match=f"reads one text column .* or two \\(anchor, positive\\), got {count}"):
             losses.ConSERTLoss(encoder)([encoder.preprocess(SENTENCES)] * count)
+
+    def test_one_column_and_views_that_change_nothing(self, encoder):
+        with pytest.raises(ValueError, match="must change the sentence where there is one column, got none"):
+            losses.ConSERTLoss(encoder, first_view=(), second_view=())([encoder.preprocess(SENTENCES)])
 
     @pytest.mark.parametrize(
         ("keywords", "message"),
@@ -102,7 +141,6 @@ class TestBadInput:
             ({"second_view": "dropout"}, "second_view must be a sequence of .* got 'dropout'"),
             ({"feature_cutoff_rate": 0}, r"feature_cutoff_rate must be in \(0, 1\), got 0"),
             ({"token_cutoff_rate": 1.0}, r"token_cutoff_rate must be in \(0, 1\), got 1.0"),
-            ({"first_view": (), "second_view": ()}, "must change the sentence, got none"),
         ],
     )
     def test_values(self, encoder, keywords, message):

@@ -52,11 +52,15 @@ BASES = {
     "consert": losses.ConSERTLoss,
     "consert with dropout": lambda model: losses.ConSERTLoss(model, first_view=("token_cutoff", "dropout")),
     "arccse": losses.ArcCSELoss,
+    "arccse on pairs": losses.ArcCSELoss,
+    "consert on pairs": lambda model: losses.ConSERTLoss(model, first_view=("feature_cutoff", "token_cutoff")),
 }
 
 
 def columns_for(name, features):
-    return [features, dict(features)] if name == "simcse on pairs" else [features]
+    """The positives are longer than the anchors, which a merged pass pads."""
+    longer = {key: torch.cat([value, value], dim=1) for key, value in features.items() if torch.is_tensor(value)}
+    return [features, {**features, **longer}] if name.endswith("on pairs") else [features]
 
 
 class TestValue:
@@ -195,7 +199,8 @@ class TestTokens:
         else:
             assert torch.allclose(weighted([features])["adversarial"], expected)
 
-    def test_labels_follow_the_words_of_a_view_that_shuffles(self, encoder, monkeypatch):
+    @pytest.mark.parametrize("name", ["consert", "consert on pairs"])
+    def test_labels_follow_the_words_of_a_view_that_shuffles(self, encoder, monkeypatch, name):
         loss = build(encoder.train(), losses.ConSERTLoss(encoder, first_view=("token_shuffling",)), filtering_weight=0)
         seen, orders = [], []
         monkeypatch.setattr(
@@ -204,7 +209,7 @@ class TestTokens:
         words = encoder.transformers_model.get_input_embeddings()
         words.register_forward_hook(lambda module, arguments, output: orders.append(active_view(encoder).order))
         features = encoder.preprocess(SENTENCES)
-        loss([features])
+        loss(columns_for(name, features))
         ids = features["input_ids"]
         assert not torch.equal(ids.gather(1, orders[0]), ids)
         assert torch.equal(seen[0], loss.low_frequency[ids.gather(1, orders[0])].long())

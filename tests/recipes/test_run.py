@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from datasets import Dataset
 from recipe_inputs import anchors, quick, texts
 from sentence_transformers import SentenceTransformer
 
@@ -83,6 +84,27 @@ class TestTrain:
         assert results["after"]["STS-B dev"] == pytest.approx(100 * max(scores), abs=1e-6)
 
 
+PAIRED = [name for name, recipe in recipes.RECIPES.items() if recipe.pairs]
+
+
+@pytest.mark.parametrize("method", PAIRED)
+def test_a_second_column_holds_the_positives(method, tiny_encoder, tmp_path, monkeypatch):
+    """It reaches the encoder, whatever its name is."""
+    rows = texts("paser-supervised", 20).select_columns(["anchor", "negative"])
+    model, read = tiny_encoder(), []
+    word = model.preprocess([rows[0]["negative"]])["input_ids"]
+    forward = model.forward
+    monkeypatch.setattr(
+        model, "forward", lambda features, **k: read.append(features["input_ids"].clone()) or forward(features, **k)
+    )
+    made = {"positives": "mine"}
+    settings = quick(max_steps=1, batch_size=20)
+    results = recipes.train(method, rows, model, output=tmp_path / "run", settings=settings, columns=made)
+    assert results["columns"] == made
+    texts_read = {tuple(ids[ids != model.tokenizer.pad_token_id].tolist()) for batch in read for ids in batch}
+    assert tuple(word[0].tolist()) in texts_read
+
+
 class TestResume:
     def test_an_interrupted_training_ends_as_if_it_had_not_been(self, tiny_encoder, tmp_path, dev, monkeypatch):
         def run(model, output, **changes):
@@ -116,6 +138,20 @@ class TestResume:
 
 
 class TestBadInput:
+    @pytest.mark.parametrize(
+        ("method", "names", "message"),
+        [
+            ("arccse", ["a", "b", "c"], r"arccse reads anchor \[, positive\], got a, b, c: drop what is too much"),
+            ("paser", ["anchor", "positive"], "paser reads sentences or anchor, masked, phrase, got anchor, positive"),
+            ("paser-supervised", ["anchor", "positive"], "reads triplets or anchor, positive, negative, masked, phrase, got"),
+        ],
+    )
+    def test_columns(self, tiny_encoder, tmp_path, method, names, message):
+        rows = Dataset.from_dict({name: ["It rains.", "It is dry."] for name in names})
+        with pytest.raises(ValueError, match=message):
+            recipes.train(method, rows, tiny_encoder(), output=tmp_path / "run", settings=quick())
+        assert not (tmp_path / "run").exists()
+
     @pytest.mark.parametrize(
         ("changes", "count", "message"),
         [
