@@ -93,6 +93,13 @@ def minilm() -> SentenceTransformer:
     return recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu")
 
 
+@pytest.fixture
+def minilm_mlm(data_dir) -> SentenceTransformer:
+    """A small encoder with its pretrained masked-language-model head, mean pooling."""
+    path = str(data_dir / "encoders" / "minilm-mlm")
+    return recipes.build_encoder(path, pooling="mean", max_seq_length=32, device="cpu")
+
+
 @pytest.fixture(scope="session")
 def _nltk_folder(tmp_path_factory, data_dir) -> Path:
     """A folder for NLTK: the tagger from the data directory, WordNet from Debian's packages with NLTK's lexnames."""

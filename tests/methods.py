@@ -4,7 +4,7 @@ from datasets import Dataset
 from encoders import SENTENCES, project_text
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from sbert_plugins import data, losses, modules
+from sbert_plugins import data, losses, modules, recipes
 
 
 def _anchors(count):
@@ -22,8 +22,13 @@ def _pairs(count):
 
 
 def _denosent(model, **keywords):
-    small = {"decoder_layers": 2, "decoder_feedforward": 48, "mlm_head": "fresh"}
+    small = recipes.DENOSENT.paper_keywords | {"decoder_layers": 2, "decoder_feedforward": 48, "mlm_head": "fresh"}
     return losses.DenoSentLoss(model, **small, **keywords)
+
+
+def _paser(model):
+    small = recipes.PASER.paper_keywords | {"decoder_layers": 2, "decoder_heads": 4, "mlm_head": "fresh"}
+    return losses.PaSeRLoss(model, **small)
 
 
 def _slt_fai(model, base, **keywords):
@@ -35,13 +40,27 @@ def _simcse(model):
     return losses.WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])})
 
 
+def _counts(model):
+    return {"frequencies": data.TokenFrequencies.from_corpus(project_text(), model.tokenizer), "mlm_head": "fresh"}
+
+
+def _balanced(model):
+    words = losses.BagOfWordsLoss(model, **_counts(model))
+    ranking = MultipleNegativesRankingLoss(model)
+    return losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 0]), "words": (words, 1.0, [0])}, balance=0.5)
+
+
 # name -> (loss of a model, dataset of a number of rows)
 METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
     "denosent": (_denosent, _anchors),
     "denosent with paraphrases": (lambda model: _denosent(modules.apply_mask_template(model)), _pairs),
     "pt-bert": (lambda model: losses.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=10), _anchors),
-    "paser": (lambda model: losses.PaSeRLoss(model, decoder_layers=2, decoder_heads=4, mlm_head="fresh"), _phrases),
+    "denosent words": (lambda model: losses.DenoSentLoss(model, **_counts(model)), _anchors),
+    "bag of words": (lambda model: losses.BagOfWordsLoss(model, **_counts(model)), _anchors),
+    "balanced sum": (_balanced, _anchors),
+    "paser": (_paser, _phrases),
+    "paser words": (lambda model: losses.PaSeRLoss(model, **_counts(model)), _phrases),
     "slt-fai": (lambda model: _slt_fai(model, _simcse(model), warmup_steps=1), _anchors),
     "slt-fai consert": (lambda model: _slt_fai(model, losses.ConSERTLoss(model), warmup_steps=0), _anchors),
 }

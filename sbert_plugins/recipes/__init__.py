@@ -5,6 +5,7 @@ print its tables at once.
 """
 
 from sbert_plugins.recipes.arccse import ARCCSE
+from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.encoders import build_encoder, graded_pairs, offline_encoder, offline_sentences_path
 from sbert_plugins.recipes.methods import RECIPES
@@ -19,6 +20,7 @@ DEFAULT_TEXT = ARCCSE.text
 
 __all__ = [
     "ARCCSE",
+    "BAG_OF_WORDS",
     "DEFAULT_MODEL",
     "DEFAULT_TEXT",
     "DENOSENT",

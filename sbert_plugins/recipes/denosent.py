@@ -1,5 +1,6 @@
 """DenoSent's training settings, each beside the paper's sentence."""
 
+from sbert_plugins.recipes.frequencies import frequencies_of
 from sbert_plugins.recipes.settings import Recipe, Settings
 
 DENOSENT = Recipe(
@@ -38,5 +39,6 @@ DENOSENT = Recipe(
         "balance": None,
         "projector": True,  # not in the paper; the official code's
     },
-    reload={"mlm_head": "fresh"},  # the head's weights are part of the state
+    keywords=frequencies_of,
+    reload={"mlm_head": "fresh", "token_weights": None},  # the head's weights are part of the state
 )

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.recipes.frequencies import frequencies_of
 from sbert_plugins.recipes.settings import Recipe, Settings
 
 if TYPE_CHECKING:
@@ -38,7 +39,13 @@ def paser_supervised_rows(triplets: Dataset, model: SentenceTransformer, seed: i
 
 
 def paser_supervised_loss(
-    model: SentenceTransformer, *, alpha: float = 0.1, temperature: float = 0.05, mlm_head: str | None = None
+    model: SentenceTransformer,
+    *,
+    alpha: float = 0.1,
+    temperature: float = 0.05,
+    token_weights: float | None = 1e-6,
+    frequencies: Any = None,
+    mlm_head: str | None = None,
 ) -> Any:
     r"""Build PaSeR eq. 5: :math:`L = L_{contrastive} + \alpha L_{gen}`.
 
@@ -47,14 +54,16 @@ def paser_supervised_loss(
             best checkpoint of our unsupervised PaSeR".
         alpha: :math:`\alpha`, "searched in our experiments"; neither paper nor code gives the value found.
         temperature: Of the contrastive loss, SimCSE's.
-        mlm_head: As in :class:`losses.PaSeRLoss`.
+        token_weights: As in :class:`losses.PaSeRLoss`, and so are the next two.
+        frequencies: Counts of the encoder's vocabulary.
+        mlm_head: Checkpoint of the head.
     """
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     from sbert_plugins import losses
 
     contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
-    paser = losses.PaSeRLoss(model, mlm_head=mlm_head)
+    paser = losses.PaSeRLoss(model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head)
     return losses.WeightedSumLoss(model, {"contrastive": (contrastive, 1.0, [0, 1, 2]), "paser": (paser, alpha, [0, 3, 4])})
 
 
@@ -94,7 +103,8 @@ PASER = Recipe(
         "signed": False,  # eq. 2 as printed; the official code, which gave the printed numbers, is signed
         "normalize_memory": False,
     },
-    reload={"mlm_head": "fresh"},  # the head's weights are part of the state
+    keywords=frequencies_of,
+    reload={"mlm_head": "fresh", "token_weights": None},  # the head's weights are part of the state
 )
 
 PASER_SUPERVISED = Recipe(
@@ -119,5 +129,6 @@ PASER_SUPERVISED = Recipe(
     reads="triplets",
     text="sentence-transformers/all-nli",  # "a combination of SNLI dataset (Bowman et al., 2015) and MNLI dataset"
     build=paser_supervised_loss,
-    reload={"mlm_head": "fresh"},
+    keywords=frequencies_of,
+    reload={"mlm_head": "fresh", "token_weights": None},
 )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.recipes.frequencies import frequencies_of
 from sbert_plugins.recipes.settings import Recipe, Settings
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
-
-logger = logging.getLogger(__name__)
 
 # "we implement our experiments with the same settings as ConSERT and SimCSE, but the batch size is set to 32"
 _SIMCSE = Settings(
@@ -88,9 +86,16 @@ def slt_fai_loss(
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     from sbert_plugins import data, losses
+    from sbert_plugins.recipes.methods import RECIPES
     from sbert_plugins.recipes.run import build_loss
 
     slt_fai_settings(backbone)
+    if frequencies is None:
+        frequencies = data.TokenFrequencies.bookcorpus()
+    elif frequencies == "saved":
+        frequencies = data.TokenFrequencies.of_no_corpus(model.tokenizer)
+    elif isinstance(frequencies, (str, Path)):
+        frequencies = data.TokenFrequencies.load(frequencies)
     given = {} if temperature is None else {"temperature": temperature}
     if backbone == "simcse":
         ranking = MultipleNegativesRankingLoss(model, scale=1 / given.get("temperature", 0.05))
@@ -99,25 +104,15 @@ def slt_fai_loss(
     elif backbone == "consert":
         base = losses.ConSERTLoss(model, **given)
     else:
-        base = build_loss(backbone, model, **given)
-    if frequencies is None:
-        frequencies = data.TokenFrequencies.bookcorpus()
-    elif frequencies == "saved":
-        frequencies = data.TokenFrequencies.of_no_corpus(model.tokenizer)
-    elif isinstance(frequencies, (str, Path)):
-        frequencies = data.TokenFrequencies.load(frequencies)
+        weighs = {"frequencies": frequencies} if RECIPES[backbone].keywords is frequencies_of else {}
+        base = build_loss(backbone, model, **given, **weighs)
     return losses.SLTFAILoss(model, base, frequencies=frequencies, **keywords)
 
 
 def slt_fai_keywords(
     sentences: Dataset, model: SentenceTransformer, settings: Settings, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Find the warm-up that the paper gives in epochs, whether there are positives, and counts of the encoder's vocabulary.
-
-    Where that is not the one of the counts that ship with the package, the sentences' tokens are counted.
-    """
-    from sbert_plugins import data
-
+    """Find the warm-up that the paper gives in epochs, whether there are positives, and counts of the encoder's vocabulary."""
     epochs = settings.epochs
     if settings.max_steps > 0:
         epochs = settings.max_steps * settings.batch_size * settings.gradient_accumulation_steps / len(sentences)
@@ -125,14 +120,7 @@ def slt_fai_keywords(
     found: dict[str, Any] = {"warmup_steps": min(warmup, _LONGEST_WARMUP)}
     if len(sentences.column_names) == 2:
         found["pairs"] = True
-    if "frequencies" not in given and not data.TokenFrequencies.bookcorpus().fits(model.tokenizer):
-        logger.warning(
-            "The counts of BookCorpus are for the vocabulary of bert-base-uncased: counting the %s sentences of the training.",
-            f"{len(sentences):,}",
-        )
-        anchors = (row["anchor"] for row in sentences)
-        source = "the sentences of the training"
-        found["frequencies"] = data.TokenFrequencies.from_corpus(anchors, model.tokenizer, source=source)
+    found |= frequencies_of(sentences, model, settings, given)
     return found
 
 
