@@ -21,6 +21,7 @@ from transformers.trainer_utils import TrainOutput
 from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
 from .collator import AugmentingCollator, EpochCallback
 from .finite import FiniteCheck
+from .idle import idle_parts
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -56,7 +57,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
       momentum copy): whether those use dropout is for the loss to say.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
-    - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms.
+    - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms. A term that was 0 all
+      along, and a decoder that read nothing of the sentence vectors, are named at the end.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
 
     Args:
@@ -91,6 +93,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite = FiniteCheck(self)
         self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
         self._synced_mode: bool | None = None
+        self._terms: dict[str, None] = {}  # names, in order
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
         self.add_callback(_LengthCallback(self))
@@ -128,6 +131,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             except ValueError as error:  # the host does not lose a finished training over this either
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         self._finite.check_weights()
+        for note in idle_parts(self.state.log_history, self._terms):
+            logger.warning(note)
         return output
 
     def _refuse_what_is_untested(self) -> None:
@@ -272,6 +277,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
         self._terms = loss
         if not self._is_replaying():
+            self._terms |= dict.fromkeys(loss)
             super().track_loss_components(loss)
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,39 @@
+"""What the log of a finished training says did nothing, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_LEAST_INFORMATION = 0.05  # nats a token
+_HINTS = {
+    "triplet": "no sentence was long enough (long_share; lower min_words or raise max_seq_length), or all were in order "
+    "already (triplet_active; raise triplet_margin), or leave it out with triplet_weight=0",
+    "adversarial": "the warm-up lasted to the end (lower warmup_steps)",
+    "filtering": "the warm-up lasted to the end (lower warmup_steps), or no sentence had a rare token to mask (masked_share)",
+    "generative": "no row had a phrase to read (scored_share): look at the columns",
+}
+
+
+def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str]) -> list[str]:
+    """Return a sentence for each part of a loss that taught the encoder nothing.
+
+    Args:
+        history: The trainer's ``state.log_history``.
+        terms: Names of the loss's terms among its keys.
+    """
+    notes = []
+    for term in terms:
+        values = [entry[term] for entry in history if term in entry]
+        if values and not any(values):
+            hint = _HINTS.get(term.rpartition("/")[2])
+            notes.append(f"The term {term} was 0 in all of the training" + (f": {hint}." if hint else "."))
+    for key in dict.fromkeys(key for entry in history for key in entry if key.rpartition("/")[2] == "information"):
+        values = [entry[key] for entry in history if key in entry]
+        late = values[-max(len(values) // 3, 1) :]
+        if sum(late) / len(late) < _LEAST_INFORMATION:
+            notes.append(
+                f"The decoder did not read the sentence vectors: {key} ended at {late[-1]:.3f} nats a token (another "
+                "sentence's vector did as well). What it taught is noise; decoder_layers=0 reads from the start."
+            )
+    return notes

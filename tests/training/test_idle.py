@@ -1,0 +1,47 @@
+import logging
+
+import pytest
+from datasets import Dataset
+from encoders import SENTENCES
+from sentence_transformers import SentenceTransformerTrainingArguments
+
+from sbert_plugins import losses
+from sbert_plugins.training import SentenceTransformerTrainer
+from sbert_plugins.training.idle import idle_parts
+
+
+def history(**series):
+    return [dict(zip(series, values, strict=True)) for values in zip(*series.values(), strict=True)]
+
+
+def test_a_term_that_was_always_zero():
+    log = [*history(arccon=[2.0, 1.0], triplet=[0.0, 0.0]), {"eval_triplet": 0.0}]
+    (note,) = idle_parts(log, ["arccon", "triplet"])
+    assert note.startswith("The term triplet was 0 in all of the training: no sentence was long enough (long_share;")
+
+
+def test_a_term_that_ended_at_zero_did_something():
+    assert idle_parts(history(triplet=[0.1, 0.0]), ["triplet"]) == []
+
+
+@pytest.mark.parametrize("key", ["information", "words/information"])
+def test_a_decoder_that_read_nothing_in_the_end(key):
+    assert idle_parts(history(**{key: [0.0, 0.0, 0.2]}), []) == []
+    (note,) = idle_parts(history(**{key: [0.3, 0.1, 0.01]}), [])
+    assert f"{key} ended at 0.010 nats a token" in note
+
+
+def test_the_trainer_says_it(tiny_encoder, tmp_path, caplog):
+    model = tiny_encoder()
+    short = [text for text in SENTENCES if len(text.split()) < 20]
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=str(tmp_path), max_steps=2, logging_steps=1, save_strategy="no", report_to="none", use_cpu=True
+        ),
+        train_dataset=Dataset.from_dict({"anchor": short}),
+        loss=losses.ArcCSELoss(model),
+    )
+    with caplog.at_level(logging.WARNING, logger="sbert_plugins"):
+        trainer.train()
+    assert "The term triplet was 0 in all of the training" in caplog.text
