@@ -1,7 +1,7 @@
 """Text in, text or datasets out. Knows nothing of models."""
 
 from .back_translation import back_translate
-from .columns import paser_columns
+from .columns import paser_columns, synonyms_if_installed
 from .frequency import TokenFrequencies
 from .noise import delete_words, duplicate_words, positive_pairs, recombine_roles, swap_words
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
@@ -28,4 +28,5 @@ __all__ = [
     "read_triplets",
     "recombine_roles",
     "swap_words",
+    "synonyms_if_installed",
 ]
