@@ -103,7 +103,7 @@ def describe_training(
     card.all_hyperparameters = card.all_hyperparameters | settings
     card.eval_results_dict = {}
     for name, (pairs, before, after) in scores.items():
-        if math.isfinite(after):
+        if math.isfinite(before + after):
             # The host's number of digits is four; these two are what is printed.
             values = {f"{name}_spearman": round(after, 2), f"{name}_before_training": round(before, 2)}
             card.eval_results_dict[PairsEvaluator(pairs, name=name)] = values

@@ -223,8 +223,18 @@ def train(
     tables = {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}
     before = {name: score(model, pairs) for name, pairs in tables.items()}
     with truncated_to(model, settings.max_seq_length) as length:
-        of_run = {"seed": seed, "bf16": bf16, "dev": dev, "own_length": own_length, "share": share_examples, "report": report}
-        trainer = _trainer(model, loss, rows, settings, output, **of_run)
+        trainer = _trainer(
+            model,
+            loss,
+            rows,
+            settings,
+            output,
+            seed=seed,
+            bf16=bf16,
+            evaluator=None if dev is None else _dev_evaluator(dev, own_length),
+            share=share_examples,
+            report=report,
+        )
         is_main = trainer.is_world_process_zero()
         if is_main:
             output.mkdir(parents=True, exist_ok=True)
@@ -280,8 +290,7 @@ def _trainer(
     *,
     seed: int,
     bf16: bool,
-    dev: ScoredPairs | None,
-    own_length: int | None,
+    evaluator: EmbeddingSimilarityEvaluator | None,
     share: bool,
     report: Callable[[str], None],
 ) -> SentenceTransformerTrainer:
@@ -307,13 +316,13 @@ def _trainer(
         # Ten lines of a short training, five between two evaluations of a long one.
         logging_steps=max(1, min(settings.eval_steps // 5, _updates(settings, len(rows)) // 10)),
         logging_first_step=True,
-        eval_strategy="no" if dev is None else "steps",
+        eval_strategy="no" if evaluator is None else "steps",
         eval_steps=settings.eval_steps,
         save_strategy="steps",
         save_steps=settings.eval_steps,
         save_total_limit=1,
-        load_best_model_at_end=dev is not None,
-        metric_for_best_model=None if dev is None else f"eval_{_DEV_SCORE}",
+        load_best_model_at_end=evaluator is not None,
+        metric_for_best_model=None if evaluator is None else f"eval_{_DEV_SCORE}",
         report_to="none",
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
@@ -323,7 +332,7 @@ def _trainer(
             args=arguments,
             train_dataset=rows,
             loss=loss,
-            evaluator=None if dev is None else _dev_evaluator(dev, own_length),
+            evaluator=evaluator,
             sam_rho=settings.sam_rho or None,
         )
     trainer.remove_callback(PrinterCallback)
@@ -433,6 +442,7 @@ def _encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
 def _check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
+    run = json.loads(json.dumps(run))  # as it will be read
     flat, flat_before = ({**values, **values["settings"]} for values in (run, read_results(output / RUN_FILE)))
     # Of text and encoder the hash decides: either may have been moved, or renamed.
     changed = [key for key, value in flat.items() if key != "settings" and _mark(flat_before.get(key)) != _mark(value)]
