@@ -429,7 +429,7 @@ def test_output_without_a_terminal(text, encoder, tmp_path, capsys):
     arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), "--batch-size", "8"]
     assert cli.main([*arguments, "--max-steps", "3"]) == 0
     printed, errors = capsys.readouterr()
-    assert re.findall(r"^update (\d)/3  loss [\d.]+  arccon [\d.]+", printed, re.MULTILINE) == ["1", "2", "3"]
+    assert re.findall(r"^update (\d)/3  loss [\d.]+  .*arccon [\d.]+", printed, re.MULTILINE) == ["1", "2", "3"]
     assert "{" not in printed + errors
     assert "it/s" not in errors
 

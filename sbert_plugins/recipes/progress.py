@@ -69,4 +69,5 @@ class ProgressLine(TrainerCallback):
         if self.score is not None and self.score[0] in logs:
             return [f"{self.score[1]} {100 * logs[self.score[0]]:.2f}"]
         shown = {key: value for key, value in logs.items() if key not in _UNSHOWN and not key.startswith("eval_")}
-        return [f"{key} {value:.4g}" for key, value in shown.items() if isinstance(value, int | float)]
+        first = sorted(shown, key=lambda key: key != "loss")
+        return [f"{key} {shown[key]:.4g}" for key in first if isinstance(shown[key], int | float)]

@@ -6,7 +6,7 @@ import pytest
 from sbert_plugins.recipes.progress import ProgressLine
 
 LOGS = [
-    {"loss": 1.23456, "grad_norm": 2.0, "learning_rate": 1e-5, "arccon": 0.5, "epoch": 0.1},
+    {"grad_norm": 2.0, "learning_rate": 1e-5, "arccon": 0.5, "loss": 1.23456, "epoch": 0.1},
     {"eval_dev_spearman": 0.61234, "eval_runtime": 3.0, "epoch": 0.1},
     {"train_runtime": 9.0, "train_loss": 1.0, "epoch": 1.0},
     {"epoch": 1.0},

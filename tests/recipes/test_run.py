@@ -143,7 +143,8 @@ def test_the_length_is_the_trainings_while_it_trains(tiny_encoder, tmp_path, dev
         return step(trainer, model, inputs, *arguments)
 
     def encoding(model, *arguments, **keywords):
-        lengths["encode"].add(model.max_seq_length)
+        if len(arguments[0]) > 3:  # not the three lines in the card of a checkpoint
+            lengths["encode"].add(model.max_seq_length)
         return encode(model, *arguments, **keywords)
 
     monkeypatch.setattr(training.SentenceTransformerTrainer, "training_step", training_step)
