@@ -107,7 +107,7 @@ def main() -> None:
         "sts_before": before,
         "sts_after": after,
         "hard_length": {**HARD, "pairs": hard.num_pairs, "before": hard_before, "after": hard_after},
-        **{key: value for key, value in results.items() if key not in ("python", "versions", "log")},
+        **{key: value for key, value in results.items() if key not in ("python", "versions", "log", "encoder", "text")},
         **written,
         "log": results["log"],
         **provenance(),

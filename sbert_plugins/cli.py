@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins import __version__, recipes
+from sbert_plugins.recipes.keywords import read_value
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -96,6 +97,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument("--output", required=True, help="a new or empty directory")
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
     train.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
+    train.add_argument(
+        "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
+    )
     _add_data(train)
     settings = train.add_argument_group("settings (default: the paper's)")
     settings.add_argument("--epochs", type=float)
@@ -105,9 +109,16 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     settings.add_argument("--learning-rate", type=float)
     settings.add_argument("--loss-learning-rate", type=float, help="of what the loss owns: heads, decoders")
     settings.add_argument(
-        "--loss", nargs="+", default=[], metavar="KEY=VALUE", help="keywords of the loss, as in Python: signed=true"
+        "--loss",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="keywords of the loss: signed=true margin_degrees=5; a wrong one lists those that there are",
     )
-    settings.add_argument("--max-seq-length", type=int)
+    settings.add_argument(
+        "--max-seq-length", type=int, help="tokens a sentence in training; the saved model has the encoder's own limit"
+    )
     settings.add_argument("--eval-steps", type=int)
     settings.add_argument("--sam-rho", type=float, help="radius of Sharpness-Aware Minimization, 0 for none")
     settings.add_argument("--pooling", choices=["cls", "mean", "mask"], help="for a plain transformer; mask: in a template")
@@ -129,6 +140,11 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
     evaluate.add_argument("--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set")
     evaluate.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
+    evaluate.add_argument(
+        "--pooling",
+        choices=["cls", "mean", "mask"],
+        help="for a plain transformer (default: that of the trainings it is compared with, or mean)",
+    )
     evaluate.add_argument("--batch-size", type=int, default=128)
     evaluate.add_argument(
         "--report",
@@ -203,15 +219,14 @@ def _methods(options: argparse.Namespace) -> None:
 def _train(options: argparse.Namespace) -> None:
     recipe = recipes.RECIPES[options.method]
     _check_positives(options, recipe)
-    recipes.check_output(options.output, resume=options.resume)
-    _go_offline(options)
-    from sbert_plugins import evaluation
-
-    sentences, columns = _read(options, recipe)
-    is_demo = options.offline and options.model is None
     if options.backbone and recipe is not recipes.SLT_FAI:
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
-    keywords = dict(keyword(pair) for pair in options.loss)
+    recipes.check_output(options.output, resume=options.resume)
+    _set_up_host(options)
+    from sbert_plugins import evaluation
+
+    is_demo = options.offline and options.model is None
+    keywords = recipes.read_keywords(options.method, options.loss)
     keywords |= {"backbone": options.backbone} if options.backbone else {}
     settings = recipes.with_changes(
         recipes.settings_of(options.method, keywords, offline=is_demo),
@@ -226,16 +241,11 @@ def _train(options: argparse.Namespace) -> None:
         pooling=options.pooling,
         sam_rho=options.sam_rho,
     )
-    if is_demo:
-        model = recipes.offline_encoder(max_seq_length=settings.max_seq_length)
-    else:
-        model = recipes.build_encoder(
-            options.model or recipes.DEFAULT_MODEL, pooling=settings.pooling, max_seq_length=settings.max_seq_length
-        )
+    text, sentences, columns = _read(options, recipe)
     results = recipes.train(
         options.method,
         sentences,
-        model,
+        _encoder_to_train(options, settings, is_demo=is_demo),
         output=options.output,
         settings=settings,
         loss_keywords=keywords,
@@ -245,14 +255,35 @@ def _train(options: argparse.Namespace) -> None:
         dev=evaluation.load_sts("STS-B dev", options.data_dir) if options.data_dir else None,
         probes={"graded pairs": recipes.graded_pairs()},
         resume=options.resume,
+        text=str(text),
+        share_examples=options.share_examples,
         report=print,
     )
     print()
-    rows = [("Spearman x 100", "before", "after")]
-    rows += [(name, f"{score:.2f}", f"{results['after'][name]:.2f}") for name, score in results["before"].items()]
+    rows = [(f"Spearman x 100, {results['pooling']} pooling", "before", "after")]
+    rows += [(name, _score_text(score), _score_text(results["after"][name])) for name, score in results["before"].items()]
     _print_table(rows)
     path = Path(options.output) / "model"
-    print(f'\n{results["steps"]} steps in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)')
+    print(
+        f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
+    )
+
+
+def _encoder_to_train(options: argparse.Namespace, settings: recipes.Settings, *, is_demo: bool) -> Any:
+    if is_demo:
+        return recipes.offline_encoder(max_seq_length=256)  # the whole model's own limit
+    model = recipes.build_encoder(options.model or recipes.DEFAULT_MODEL, pooling=settings.pooling)
+    own = recipes.pooling_of(model)
+    if options.pooling not in (None, own, "mask"):  # a template is put on any model
+        raise ValueError(
+            f"--pooling {options.pooling} is for a plain transformer, and {options.model} is a sentence-transformers model "
+            f"with {own} pooling of its own: leave --pooling out."
+        )
+    return model
+
+
+def _score_text(score: float | None) -> str:
+    return "none" if score is None else f"{score:.2f}"
 
 
 def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:
@@ -270,51 +301,65 @@ def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> Non
         raise ValueError("--positives crops reads documents, and the default text holds sentences: name documents as TEXT.")
 
 
-def _read(options: argparse.Namespace, recipe: recipes.Recipe) -> tuple[Dataset, dict[str, Any]]:
-    """Return the rows to train on, and how they were made."""
+def _read(options: argparse.Namespace, recipe: recipes.Recipe) -> tuple[str | Path, Dataset, dict[str, Any]]:
+    """Return what is trained on, its rows, and how they were made."""
     from sbert_plugins import data
 
+    text = options.text
+    if text is None and options.offline and recipe.reads == "triplets":
+        raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
+    if text is None:  # an empty name is a mistake, not a wish for the default
+        text = recipes.offline_sentences_path() if options.offline else recipe.text
     if recipe.reads == "triplets":
-        if options.offline and options.text is None:
-            raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
-        return data.read_triplets(options.text or recipe.text, limit=options.limit), {}
-    text = options.text or (recipes.offline_sentences_path() if options.offline else recipe.text)
+        return text, data.read_triplets(text, limit=options.limit), {}
     given = {"column": options.column, "limit": options.limit}
     if options.paraphrases:
-        return data.read_pairs(text, options.paraphrases, **given), {"positives": "paraphrases"}
+        return text, data.read_pairs(text, options.paraphrases, **given), {"positives": "paraphrases"}
     if options.positives == "crops":
         made = {"by": options.crops_by or "sentences", "seed": options.seed}
-        return data.crop_pairs(data.read_documents(text, **given), **made), {"positives": "crops", **made}
-    return data.read_sentences(text, **given), {"positives": "dropout"} if recipe.pairs else {}
+        return text, data.crop_pairs(data.read_documents(text, **given), **made), {"positives": "crops", **made}
+    return text, data.read_sentences(text, **given), {"positives": "dropout"} if recipe.pairs else {}
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    _go_offline(options)
-    from sentence_transformers import SentenceTransformer
-
+    for name in ("batch_size", "limit"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}.")
+    _set_up_host(options)
     from sbert_plugins import data
 
-    if options.reconstruct:
+    if options.reconstruct is not None:
         sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
         rows = [("masked", "hidden", "written")]
         for name in options.models:
-            table = recipes.reconstructions(Path(name).parent, SentenceTransformer(name), sentences, limit=options.limit)
+            table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
             rows += [tuple(row.values()) for row in table]
     elif options.offline and not options.data_dir:
         if options.report:
             raise ValueError("--report reads the STS tasks: name their directory with --data-dir, or leave out --offline.")
         pairs = recipes.graded_pairs()
-        rows = [("model", "graded pairs")]
-        rows += [(name, f"{recipes.score(SentenceTransformer(name), pairs):.2f}") for name in options.models]
+        rows = [("model", "pooling", "graded pairs")]
+        for name, model in _models(options, _trainings(options.models)):
+            rows.append((name, recipes.pooling_of(model), _score_text(recipes.score(model, pairs))))
     else:
         rows = _score(options)
     _print_table(rows)
 
 
+def _models(options: argparse.Namespace, trainings: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield each model with its name, a plain transformer pooled like the trainings that it is compared with."""
+    poolings = {training["pooling"] for training in trainings.values() if "pooling" in training}
+    for name in options.models:
+        if options.pooling is None and len(poolings) > 1 and not recipes.has_pooling(name):
+            raise ValueError(
+                f"{name} is a plain transformer, and the trainings that it is compared with pool differently "
+                f"({', '.join(sorted(poolings))}): say with --pooling how it is pooled."
+            )
+        yield name, recipes.build_encoder(name, pooling=options.pooling or next(iter(poolings), "mean"))
+
+
 def _score(options: argparse.Namespace) -> list[Sequence[str]]:
     """Score the models on the seven tasks, and write the report if one is wanted; return the rows of the table."""
-    from sentence_transformers import SentenceTransformer
-
     from sbert_plugins import evaluation
 
     from_hub = options.hub or not options.data_dir
@@ -323,37 +368,73 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
         hub=from_hub,
         sick=options.sick or ("all" if from_hub else "test"),
         batch_size=options.batch_size,
-        show_progress_bar=True,
+        show_progress_bar=sys.stderr.isatty(),
     )
     if suite.sick == "all":
         print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
+    trainings = _trainings(options.models)
     if not options.report:
-        rows = [("model", *evaluation.TASKS, "average")]
-        for name in options.models:
-            rows.append((name, *(f"{score:.2f}" for score in suite(SentenceTransformer(name)).values())))
+        rows = [("model", "pooling", *evaluation.TASKS, "average")]
+        for name, model in _models(options, trainings):
+            rows.append((name, recipes.pooling_of(model), *map(_score_text, suite(model).values())))
         return rows
     evaluators = {
         "suite": suite,
         "geometry": evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub),
         "density": evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub),
     }
+    shown = dict(zip(options.models, _short_names(options.models), strict=True))
     reports = [
         evaluation.report_on(
-            SentenceTransformer(path),
-            name,
+            model,
+            shown[name],
             **evaluators,
-            log=_training_log(path),
+            log=trainings.get(name, {}).get("log", []),
+            origin={"pooling": recipes.pooling_of(model), "tokens": str(model.max_seq_length), **_origin(trainings.get(name))},
             batch_size=options.batch_size,
-            show_progress_bar=True,
+            show_progress_bar=sys.stderr.isatty(),
         )
-        for path, name in zip(options.models, _short_names(options.models), strict=True)
+        for name, model in _models(options, trainings)
     ]
     print(f"Report: {evaluation.write_report(reports, options.report)}")
-    rows = [("model", *evaluation.TASKS, "average", "alignment", "uniformity")]
+    rows = [("model", "pooling", *evaluation.TASKS, "average", "alignment", "uniformity")]
     for name, report in zip(options.models, reports, strict=True):
         geometry = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
-        rows.append((name, *(f"{score:.2f}" for score in report.sts.values()), *geometry))
+        rows.append((name, report.origin["pooling"], *map(_score_text, report.sts.values()), *geometry))
     return rows
+
+
+def _trainings(models: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what the training that wrote a model has noted, for those that a training of ours wrote."""
+    trainings = {}
+    for model in models:
+        results = Path(model).parent / "results.json"
+        if Path(model).is_dir() and results.is_file():
+            try:
+                trainings[model] = recipes.read_results(results)
+            except ValueError as error:
+                logging.getLogger(__name__).warning("%s is shown without its training: %s", model, error)
+    return trainings
+
+
+def _origin(training: dict[str, Any] | None) -> dict[str, str]:
+    """Return what a reader of the report asks about a training, in words."""
+    if training is None:
+        return {}
+    name = {key: (training.get(key) or {}).get("name") or "unknown" for key in ("text", "encoder")}
+    scores = ", ".join(
+        f"{key} {_score_text(score)} to {_score_text(training['after'][key])}" for key, score in training["before"].items()
+    )
+    return {
+        "trained with": recipes.RECIPES[training["method"]].name,
+        "from": name["encoder"],
+        "text": f"{name['text']}, {training['sentences']:,} sentences",
+        "updates": f"{training['steps']:,} of {training['settings']['batch_size']} x "
+        f"{training['settings']['gradient_accumulation_steps']} rows",
+        "seed": str(training["seed"]),
+        "date": training.get("date", "unknown")[:10],
+        "before and after": scores or "not scored",
+    }
 
 
 def _short_names(models: Sequence[str]) -> list[str]:
@@ -363,14 +444,8 @@ def _short_names(models: Sequence[str]) -> list[str]:
     return names if len(set(names)) == len(names) else list(models)
 
 
-def _training_log(model: str) -> list[dict[str, object]]:
-    """Return the log of the training that wrote the model, where there is one."""
-    results = Path(model).parent / "results.json"
-    return json.loads(results.read_text(encoding="utf-8")).get("log", []) if results.is_file() else []
-
-
 def _mteb_run(options: argparse.Namespace) -> None:
-    _go_offline(options)
+    _set_up_host(options)
     from sentence_transformers import SentenceTransformer
 
     from sbert_plugins import evaluation
@@ -422,20 +497,41 @@ def _mteb_submit(options: argparse.Namespace) -> None:
 
 
 def keyword(pair: str) -> tuple[str, Any]:
-    """Return the key and value of ``KEY=VALUE``: what json reads, a number, true or false; anything else is a string."""
+    """Return the key and value of ``KEY=VALUE`` where no signature says its type: see :func:`recipes.keywords.read_value`."""
     key, equals, value = pair.partition("=")
     if not key.isidentifier() or not equals:
         raise ValueError(f"--loss takes KEY=VALUE, got {pair!r}.")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
+    return key, read_value(value)
 
 
-def _go_offline(options: argparse.Namespace) -> None:
+def _set_up_host(options: argparse.Namespace) -> None:
+    """Keep the host's libraries off the network where that is wanted, and from printing what is not the reader's."""
     if options.offline:
         # Read by huggingface_hub when it is imported, which has not happened yet.
         os.environ["HF_HUB_OFFLINE"] = "1"
+    import datasets
+    from transformers.utils import logging as host
+
+    host.disable_progress_bar()  # of reading and writing weights
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    for handler in logging.getLogger("transformers").handlers:
+        if not any(isinstance(present, _LoadReports) for present in handler.filters):
+            handler.addFilter(_LoadReports())
+
+
+class _LoadReports(logging.Filter):
+    """Shortens transformers' table of a checkpoint's weights to the line that matters: those that are random now."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is printed."""
+        text = record.getMessage()
+        if "LOAD REPORT" not in text:
+            return True
+        # The pooler of a checkpoint without one is not used by any pooling of sentence-transformers.
+        missing = [name for name in re.findall(r"^(\S+)\s*\|.*MISSING", text, re.MULTILINE) if "pooler." not in name]
+        record.msg, record.args = "The checkpoint lacks weights, which are random now: %s.", (", ".join(missing),)
+        return bool(missing)
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:

@@ -1,13 +1,15 @@
 import json
+import logging
 import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 from encoders import project_text
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import __version__, cli
+from sbert_plugins import __version__, cli, recipes
 
 QUICK = ["--max-steps", "2", "--batch-size", "8"]
 
@@ -23,6 +25,20 @@ def text(tmp_path):
 def encoder(tiny_encoder, tmp_path):
     tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
     return str(tmp_path / "encoder")
+
+
+@pytest.fixture
+def plain(tiny_encoder, tmp_path):
+    """A transformer without a pooling of its own."""
+    folder = tmp_path / "plain"
+    tiny_encoder()[0].model.save_pretrained(folder)
+    tiny_encoder().tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def table(printed):
+    """The rows of a printed table by their first cell."""
+    return {line.split()[0]: line.split()[1:] for line in printed.strip().splitlines() if line}
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +59,107 @@ def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
 
     assert cli.main(["evaluate", str(output / "model"), encoder, "--offline"]) == 0
     printed = capsys.readouterr().out.strip().splitlines()
-    assert printed[0].split() == ["model", "graded", "pairs"]
+    assert printed[0].split() == ["model", "pooling", "graded", "pairs"]
     assert len(printed) == 3
+
+
+class TestOneNumber:
+    """What is scored once is the same wherever it is read."""
+
+    @pytest.fixture
+    def run(self, text, plain, data_dir_with_dev, tmp_path, capsys):
+        rows = [f"x\t{i % 6}\t{line}\t{project_text()[60 + i]}\n" for i, line in enumerate(project_text()[30:54])]
+        for name in ("stsb_dev", "stsb_test"):  # the same pairs under both names: two ways to one number
+            (data_dir_with_dev / "sts" / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+        output = tmp_path / "run"
+        changes = ["--max-seq-length", "9", "--learning-rate", "1e-3", "--eval-steps", "1", "--max-steps", "3"]
+        arguments = ["train", "arccse", str(text), "--model", plain, "--output", str(output), "--batch-size", "8", *changes]
+        assert cli.main([*arguments, "--data-dir", str(data_dir_with_dev)]) == 0
+        return output, capsys.readouterr().out
+
+    def test_printed_in_the_results_on_the_card_and_evaluated(self, run, plain, data_dir_with_dev, tmp_path, capsys):
+        output, printed = run
+        results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+        names = {"graded pairs": None, "STS-B dev": None}
+        for name in names:
+            (row,) = [line for line in printed.splitlines() if line.startswith(f"{name}  ")]
+            names[name] = row.split()[-2:]
+            assert names[name] == [f"{results[when][name]:.2f}" for when in ("before", "after")]
+            assert names[name][0] != names[name][1]
+        assert "Spearman x 100, cls pooling" in printed
+
+        card = (output / "model" / "README.md").read_text(encoding="utf-8")
+        measured = yaml.safe_load(card.split("---")[1])["model-index"][0]["results"]
+        on_card = {entry["dataset"]["type"]: entry["metrics"] for entry in measured}
+        assert set(on_card) == set(names)
+        for name, (before, after) in names.items():
+            metrics = {metric["type"]: metric["value"] for metric in on_card[name]}
+            assert metrics == {"spearman": float(after), "before_training": float(before)}
+            assert f"**{float(after)}**" in card
+
+        models = [plain, str(output / "model")]
+        assert cli.main(["evaluate", *models, "--offline"]) == 0
+        rows = table(capsys.readouterr().out)
+        assert [rows[model] for model in models] == [["cls", score] for score in names["graded pairs"]]
+
+        page = tmp_path / "page"
+        assert cli.main(["evaluate", *models, "--data-dir", str(data_dir_with_dev), "--report", str(page)]) == 0
+        rows = table(capsys.readouterr().out)
+        place = rows["model"].index("STS-B")
+        assert [rows[model][place] for model in models] == names["STS-B dev"]
+        shown = (page / "index.html").read_text(encoding="utf-8")
+        (row,) = re.findall("<th>STS-B</th>.*", shown)
+        assert re.findall(r">([\d.-]+)</td>", row) == names["STS-B dev"]
+        for told in ("text.txt, 30 sentences", "3 of 8 x 2 rows", "ArcCSE", "<td>plain</td>", "<td>cls</td><td>cls</td>"):
+            assert told in shown, told
+
+    def test_the_saved_model_has_the_encoders_own_length(self, run):
+        output, printed = run
+        saved = SentenceTransformer(str(output / "model"), device="cpu")
+        assert saved.max_seq_length == 128
+        assert "up to 9 tokens a sentence in training and 128 in the saved model" in printed
+        card = (output / "model" / "README.md").read_text(encoding="utf-8")
+        assert "`max_seq_length`: 9 in training, 128 in this model" in card
+
+    def test_pooling_is_chosen_where_it_is_not_clear(self, run, plain, tmp_path, capsys):
+        output, _ = run
+        assert cli.main(["evaluate", plain, "--offline"]) == 0
+        assert table(capsys.readouterr().out)[plain][0] == "mean"
+        assert cli.main(["evaluate", plain, "--offline", "--pooling", "cls"]) == 0
+        assert table(capsys.readouterr().out)[plain][0] == "cls"
+        other = tmp_path / "other"
+        (other / "model").mkdir(parents=True)
+        notes = json.loads((output / "results.json").read_text(encoding="utf-8"))
+        (other / "results.json").write_text(json.dumps(notes | {"pooling": "mean"}), encoding="utf-8")
+        models = [plain, str(output / "model"), str(other / "model")]
+        assert cli.main(["evaluate", *models, "--offline"]) == 2
+        assert "pool differently (cls, mean): say with --pooling" in capsys.readouterr().err
+
+
+class TestCard:
+    def test_says_how_and_keeps_the_sentences(self, text, encoder, tmp_path):
+        cards = {}
+        for name, share in (("private", []), ("shared", ["--share-examples"])):
+            arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / name), *QUICK, *share]
+            assert cli.main([*arguments, "--sam-rho", "0.02"]) == 0
+            cards[name] = (tmp_path / name / "model" / "README.md").read_text(encoding="utf-8")
+        sentences = project_text()[:30]
+        assert not any(sentence in cards["private"] for sentence in sentences)
+        assert not any(
+            sentence in path.read_text() for path in tmp_path.glob("private/**/README.md") for sentence in sentences
+        )
+        assert any(sentence in cards["shared"] for sentence in sentences)
+        for told in ("`sam_rho`: 0.02", "`group_by_length`: True", "`pooling`: cls", "`encoder`: encoder", "#### text.txt"):
+            assert told in cards["private"], told
+
+    def test_base_model_and_licence_are_those_of_the_encoders_card(self, text, encoder, tmp_path):
+        with open(f"{encoder}/README.md", "w", encoding="utf-8") as card:
+            card.write("---\nbase_model: someone/bert\nlicense: mit\n---\n# An encoder\n")
+        arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
+        assert cli.main(arguments) == 0
+        card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+        told = yaml.safe_load(card.split("---")[1])
+        assert (told["base_model"], told["license"]) == ("someone/bert", "mit")
 
 
 def test_offline_first_command(tmp_path, capsys):
@@ -64,7 +179,7 @@ def test_data_dir_adds_sts_b_dev(text, encoder, data_dir_with_dev, tmp_path, cap
     assert cli.main([*arguments, "--eval-steps", "1", "--data-dir", str(data_dir_with_dev)]) == 0
     printed = capsys.readouterr().out
     assert "STS-B dev" in printed
-    assert "eval_stsb-dev_spearman_cosine" in printed
+    assert re.search(r"^update 1/2  STS-B dev -?\d+\.\d\d$", printed, re.MULTILINE)
 
 
 def test_paser_from_raw_text_to_its_reconstructions(text, encoder, tmp_path, capsys):
@@ -126,12 +241,29 @@ def test_keywords_of_the_loss(text, encoder, tmp_path, capsys):
     capsys.readouterr()
     for given, message in (
         ("margin_degrees", "--loss takes KEY=VALUE, got 'margin_degrees'"),
-        ("margins=5", "keywords must be those of ArcCSELoss, got margins: .*unexpected keyword argument 'margins'"),
+        ("margins=5", "keywords of arccse's loss must be among margin_degrees, .*; got margins"),
+        ("model=1", "keywords of arccse's loss must be among .*; got model"),
+        ("projection_head=maybe", "projection_head takes true or false, got 'maybe'"),
+        ("margin_degrees=nan", "margin_degrees takes a finite number, got 'nan'"),
         ("margin_degrees=500", "margin_degrees must be"),
     ):
         assert cli.main([*arguments, "--loss", given, "--output", str(tmp_path / "other"), *QUICK]) == 2
         assert re.search(message, capsys.readouterr().err)
         assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(("pair", "value"), [("signed=False", False), ("share=true", True), ("name=a b", "a b"), ("n=5", 5)])
+def test_keywords_without_a_signature(pair, value):
+    assert cli.keyword(pair) == (pair.partition("=")[0], value)
+
+
+def test_a_keyword_that_says_no(text, encoder, tmp_path):
+    """As Python writes it, which once was a string, and true."""
+    arguments = ["train", "paser", str(text), "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
+    assert cli.main([*arguments, "--loss", "signed=False", "--loss", "decoder_layers=1", "decoder_heads=4"]) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert results["loss_keywords"] == {"signed": False, "decoder_layers": 1, "decoder_heads": 4}
+    assert results["loss"]["signed"] is False
 
 
 def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):
@@ -239,8 +371,8 @@ def data_dir_with_dev(tmp_path):
 def test_evaluate_seven_tasks(encoder, data_dir_with_dev, capsys):
     assert cli.main(["evaluate", encoder, "--data-dir", str(data_dir_with_dev)]) == 0
     header, row = capsys.readouterr().out.strip().splitlines()
-    assert header.split() == ["model", *["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "average"]]
-    assert len(row.split()) == 9
+    assert header.split() == ["model", "pooling", *["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "average"]]
+    assert len(row.split()) == 10
 
 
 def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, capsys):
@@ -293,6 +425,18 @@ def test_methods(capsys):
         (["--batch-size", "1"], "batch_size must be at least 2, got 1"),
         (["--column", "x", "--limit", "0"], "limit must be at least 1, got 0"),
         (["--limit", "1"], "training needs at least 2 sentences, got 1"),
+        (["--limit", "-5"], "limit must be at least 1, got -5"),
+        (["--learning-rate", "nan"], "learning_rate must be a finite number, 0 or above, got nan"),
+        (["--loss-learning-rate", "inf"], "loss_learning_rate must be a finite number, 0 or above, got inf"),
+        (["--sam-rho", "-1"], "sam_rho must be a finite number, 0 or above, got -1.0"),
+        (["--epochs", "inf"], "epochs must be a finite number above 0, got inf"),
+        (["--gradient-accumulation-steps", "0"], "gradient_accumulation_steps must be at least 1, got 0"),
+        (["--eval-steps", "0"], "eval_steps must be at least 1, got 0"),
+        (["--max-steps", "0"], "max_steps must be at least 1, or -1 to go by epochs, got 0"),
+        (["--max-seq-length", "-3"], "max_seq_length must be at least 1, got -3"),
+        (["--seed", "-1"], "seed must be in [0, 4294967295], got -1"),
+        (["--column", "x"], "column must be left out where the text has no columns, got 'x'"),
+        (["--pooling", "mean"], "--pooling mean is for a plain transformer"),
     ],
 )
 def test_mistakes_are_one_line(text, encoder, tmp_path, capsys, change, message):
@@ -321,6 +465,112 @@ def test_bad_text(tmp_path, encoder, capsys, name, content, message):
     assert cli.main(["train", "arccse", str(tmp_path / name), "--model", encoder, "--output", str(output)]) == 2
     assert message in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "arccse", "", "--output", "run"], "a text must be a file or a dataset on the Hub, got the name ''"),
+        (["train", "arccse", "sentences.txt", "--output", "run"], "sentences.txt does not exist: a text is a file here"),
+        (["train", "arccse", "./mine", "--output", "run"], "./mine does not exist"),
+        (["train", "arccse", "--offline", "--model", "a/b/c", "--output", "run"], "a/b/c does not exist: a model is"),
+        (["evaluate", "./model", "--offline"], "./model does not exist: a model is a directory here"),
+        (["evaluate", "m", "--offline", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+    ],
+)
+def test_names_that_are_no_ones(arguments, message, tmp_path, monkeypatch, capsys):
+    """Told before the Hub is asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("the Hub was asked"))
+    assert cli.main(arguments) == 2
+    assert f"sbert-plugins: error: {message}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_diverged_training_is_no_success(text, encoder, tmp_path, capsys):
+    output = tmp_path / "run"
+    arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(output), "--batch-size", "8"]
+    assert cli.main([*arguments, "--max-steps", "4", "--learning-rate", "1e38", "--sam-rho", "0"]) == 2
+    assert "the training has diverged" in capsys.readouterr().err
+    assert not (output / "model").exists()
+    assert not (output / "results.json").exists()
+
+
+def test_output_without_a_terminal(text, encoder, tmp_path, capsys):
+    """Lines that a person reads: no dict, no bar, no table of a checkpoint's weights."""
+    arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), "--batch-size", "8"]
+    assert cli.main([*arguments, "--max-steps", "3"]) == 0
+    printed, errors = capsys.readouterr()
+    assert re.findall(r"^update (\d)/3  loss [\d.]+  .*arccon [\d.]+", printed, re.MULTILINE) == ["1", "2", "3"]
+    assert "{" not in printed + errors
+    assert "it/s" not in errors
+
+
+@pytest.mark.parametrize(
+    ("missing", "shown"),
+    [([], None), (["pooler.dense.weight"], None), (["pooler.dense.bias", "encoder.x"], "random now: encoder.x.")],
+)
+def test_load_reports(missing, shown):
+    rows = "".join(f"{name:<30} | MISSING    | \n" for name in missing)
+    record = logging.LogRecord("x", logging.WARNING, "", 1, f"BertModel LOAD REPORT from: x\nKey | Status\n{rows}", (), None)
+    assert cli._LoadReports().filter(record) is bool(shown)
+    assert shown is None or record.getMessage().endswith(shown)
+
+
+class TestResume:
+    @pytest.fixture
+    def begun(self, text, encoder, tmp_path, monkeypatch):
+        """The command of a training that was interrupted after its first checkpoint."""
+        from sbert_plugins import training
+
+        command = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), "--eval-steps", "1"]
+        step = training.SentenceTransformerTrainer.training_step
+
+        def interrupted(trainer, *arguments):
+            if trainer.state.global_step == 2:
+                raise KeyboardInterrupt
+            return step(trainer, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+            assert cli.main([*command, "--batch-size", "8", "--max-steps", "4"]) == 130
+        return [*command, "--batch-size", "8", "--max-steps", "4", "--resume"]
+
+    def test_the_same(self, begun, text, tmp_path):
+        text.rename(tmp_path / "moved.txt")  # what was read counts, not where it lies
+        begun[2] = str(tmp_path / "moved.txt")
+        assert cli.main(begun) == 0
+
+    def test_another_text(self, begun, text, capsys):
+        text.write_text("\n".join(project_text()[40:70]), encoding="utf-8")
+        assert cli.main(begun) == 2
+        assert re.search(r"begun with text text.txt \[\w{16}\] \(now text.txt \[\w{16}\]\): resume", capsys.readouterr().err)
+
+    def test_another_encoder(self, begun, tiny_encoder, tmp_path, capsys):
+        tiny_encoder(num_hidden_layers=1).save_pretrained(str(tmp_path / "smaller"))
+        begun[begun.index("--model") + 1] = str(tmp_path / "smaller")
+        assert cli.main(begun) == 2
+        assert re.search(r"begun with encoder encoder \[\w+\] \(now smaller \[\w+\]\)", capsys.readouterr().err)
+
+    def test_another_precision(self, begun, capsys):
+        assert cli.main([*begun, "--bf16"]) == 2
+        assert "was begun with bf16 False (now True)" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("content", ["", "[]", '{"method": "arccse", "settings": 5}', '{"method": "x"'])
+    def test_a_broken_record(self, begun, content, tmp_path, capsys):
+        (tmp_path / "run" / "run.json").write_text(content)
+        assert cli.main(begun) == 2
+        assert "run.json must be the json that a training wrote" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"log": 5}'])
+def test_a_model_beside_someone_elses_results(content, tiny_encoder, tmp_path, capsys, caplog):
+    tiny_encoder().save_pretrained(str(tmp_path / "model"))
+    (tmp_path / "results.json").write_text(content)
+    assert cli.main(["evaluate", str(tmp_path / "model"), "--offline"]) == 0
+    assert "is shown without its training" in caplog.text
+    with pytest.raises(ValueError, match=r"results.json must be the json that a training wrote"):
+        recipes.read_results(tmp_path / "results.json")
 
 
 def test_output_is_checked_first(tmp_path, capsys):

@@ -1,7 +1,7 @@
 """Text in, text or datasets out. Knows nothing of models."""
 
 from .back_translation import back_translate
-from .columns import paser_columns
+from .columns import paser_columns, synonyms_if_installed
 from .crops import crop_pairs, split_sentences
 from .frequency import TokenFrequencies
 from .noise import delete_words, duplicate_words, positive_pairs, recombine_roles, swap_words
@@ -32,4 +32,5 @@ __all__ = [
     "recombine_roles",
     "split_sentences",
     "swap_words",
+    "synonyms_if_installed",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from .noise import delete_words, swap_words
 from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
 from .synonyms import SynonymReplacer
 
+logger = logging.getLogger(__name__)
+
 
 def paser_columns(
     sentences: Dataset | Sequence[str],
@@ -23,7 +26,7 @@ def paser_columns(
     mask_token: str,
     top_k: int = 3,
     extractor: str | Extractor = "rake",
-    synonyms: Callable[..., str] | float | None = 0.5,
+    synonyms: Callable[..., str] | float | str | None = "if installed",
     deletion: float = 0.0,
     swap: float = 0.0,
     keep_without_phrase: bool = False,
@@ -36,13 +39,14 @@ def paser_columns(
     copies are augmented, independently of each other. The phrase is what stood in the sentence, letter for letter.
 
     Args:
-        sentences: Sentences, or a dataset with the column ``anchor``. Further columns are carried along: with (``anchor``,
-            ``positive``, ``negative``) the phrase's columns are the fourth and fifth.
+        sentences: Sentences, or a dataset with the column ``anchor`` (or else ``text`` or ``sentence``). Further columns are
+            carried along: with (``anchor``, ``positive``, ``negative``) the phrase's columns are the fourth and fifth.
         mask_token: The tokenizer's (``model.tokenizer.mask_token``).
         top_k: Phrases a sentence, at most. In the paper's Table 5 the gains end at 3.
         extractor: As in :func:`rank_phrases`.
         synonyms: Share of words replaced by :class:`SynonymReplacer`, which is what matters (Table 4: STS-B 79.3 with, 74.5
-            without); a callable ``(sentence, rng, keep=mask_token)`` in its place; None for none.
+            without); a callable ``(sentence, rng, keep=mask_token)`` in its place; None for none. By default 0.5, the ratio of
+            the authors' released data, where WordNet is installed; where it is not a warning says what that costs.
         deletion: Probability that a word is left out.
         swap: Share of words that change places.
         keep_without_phrase: Whether a sentence without a phrase gives one row with ``masked`` equal to ``anchor`` and an
@@ -55,8 +59,8 @@ def paser_columns(
         there, here and in later calls with the same arguments.
 
     Raises:
-        ValueError: On a value out of range, missing or clashing columns, and if no sentence holds a phrase.
-        FileNotFoundError: If the synonyms or the chunks find no data.
+        ValueError: On a value out of range, missing or clashing columns, a sentence that is None, and if none holds a phrase.
+        FileNotFoundError: If the chunks, or a share of synonyms that is given, find no data.
 
     Example:
         >>> rows = paser_columns(["The old harbour master counts the boats."], mask_token="[MASK]", synonyms=None)
@@ -72,9 +76,12 @@ def paser_columns(
         raise ValueError(f"mask_token must be the tokenizer's mask token, got {mask_token!r}.")
     if not isinstance(sentences, Dataset):
         sentences = Dataset.from_dict({"anchor": list(sentences)})
+    sentences = _with_anchor(sentences)
     columns = sentences.column_names
-    if "anchor" not in columns or {"masked", "phrase"} & set(columns):
-        raise ValueError(f"sentences must have a column anchor, and none named masked or phrase; got {', '.join(columns)}.")
+    if isinstance(synonyms, str):
+        if synonyms != "if installed":
+            raise ValueError(f"synonyms must be a share of words, a callable, None or 'if installed', got {synonyms!r}.")
+        synonyms = synonyms_if_installed()
     arguments = {
         "mask_token": mask_token,
         "top_k": top_k,
@@ -102,6 +109,33 @@ def paser_columns(
             "extractor=data.Rake(stop_words=...) with the language's stop words."
         )
     return rows
+
+
+def synonyms_if_installed() -> float | None:
+    """Return the share of synonyms that the authors' released data were made with, or None after a warning."""
+    share = 0.5
+    try:
+        SynonymReplacer(share)
+    except FileNotFoundError as error:
+        logger.warning(
+            "Making PaSeR's columns WITHOUT synonyms, which cost the paper 4.8 points of STS-B (Table 4): %s", error
+        )
+        return None
+    return share
+
+
+def _with_anchor(sentences: Dataset) -> Dataset:
+    columns = sentences.column_names
+    others = [name for name in ("text", "sentence") if name in columns]
+    if "anchor" not in columns and others:
+        sentences = sentences.rename_column(others[0], "anchor")
+        columns = sentences.column_names
+    if "anchor" not in columns or {"masked", "phrase"} & set(columns):
+        raise ValueError(
+            f"sentences must have a column anchor, and none named masked or phrase; got {', '.join(columns)}: "
+            f'dataset.rename_column("{columns[0]}", "anchor").'
+        )
+    return sentences
 
 
 def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], *, version: str, **arguments: Any) -> dict[str, list[Any]]:

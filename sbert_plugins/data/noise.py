@@ -95,7 +95,7 @@ def positive_pairs(
         A dataset with the columns ``anchor`` and ``positive``.
 
     Raises:
-        ValueError: On an unknown name, or a ratio outside (0, 1].
+        ValueError: On an unknown name, a ratio outside (0, 1], or a sentence that is no string.
     """
     if not callable(augment):
         if augment not in AUGMENTATIONS:
@@ -110,4 +110,6 @@ def positive_pairs(
     if isinstance(sentences, str):
         raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
     rng, anchors = random.Random(seed), list(sentences)
+    if bad := [place for place, text in enumerate(anchors) if not isinstance(text, str)]:
+        raise ValueError(f"sentences must be text, got {anchors[bad[0]]!r} in row {bad[0]}.")
     return Dataset.from_dict({"anchor": anchors, "positive": [augment(sentence, rng) for sentence in anchors]})

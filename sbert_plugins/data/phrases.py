@@ -75,7 +75,7 @@ def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[
         A list of (phrase, score); empty where there is no phrase (stop words only, one word, no words).
 
     Raises:
-        ValueError: For an extractor that does not exist, and for spans outside of the sentence.
+        ValueError: For an extractor that does not exist, a sentence that is no string, and spans outside of the sentence.
         FileNotFoundError: If ``"chunks"`` finds no tagger data.
 
     Example:
@@ -87,6 +87,8 @@ def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[
 
 def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[Phrase]:
     """Return what :func:`rank_phrases` returns, with the places of each phrase."""
+    if not isinstance(sentence, str):
+        raise ValueError(f"a sentence must be a string, got {sentence!r}.")
     found: dict[str, list[Any]] = {}  # words in lower case -> text, score, spans
     for start, end, score in sorted(resolve_extractor(extractor)(sentence)):
         if not 0 <= start < end <= len(sentence):
@@ -106,9 +108,12 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
 
 def hide_phrase(sentence: str, phrase: Phrase, *, mask_token: str) -> str:
     """Return the sentence with one mask token for each word of the phrase, wherever the phrase stands."""
-    for start, end in reversed(phrase.spans):
-        sentence = sentence[:start] + WORD.sub(lambda _: mask_token, sentence[start:end]) + sentence[end:]
-    return sentence
+    pieces, place = [], 0
+    for start, end in phrase.spans:
+        start = max(start, place)  # an extractor's spans may overlap
+        pieces += [sentence[place:start], WORD.sub(lambda _: mask_token, sentence[start:end])]
+        place = end
+    return "".join([*pieces, sentence[place:]])
 
 
 def resolve_extractor(extractor: str | Extractor) -> Extractor:
@@ -255,14 +260,16 @@ def _chunk_tools() -> tuple[Any, Any]:
         ) from None
 
 
-def _has_word(text: str) -> bool:
-    return text[:1].isalnum() or WORD.search(text) is not None
+def _has_word(text: str, start: int = 0, end: int | None = None) -> bool:
+    # The text is not cut to start and end: a text of a megabyte would be copied for each of its phrases.
+    end = len(text) if end is None else end
+    return start < end and (text[start].isalnum() or WORD.search(text, start, end) is not None)
 
 
 def _leaves_a_word(sentence: str, spans: list[tuple[int, int]]) -> bool:
     place = 0
     for start, end in spans:
-        if place < start and _has_word(sentence[place:start]):
+        if place < start and _has_word(sentence, place, start):
             return True
         place = max(place, end)
-    return _has_word(sentence[place:])
+    return _has_word(sentence, place)

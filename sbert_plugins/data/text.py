@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import glob
 import gzip
 import logging
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
@@ -14,15 +17,19 @@ from datasets import Dataset, load_dataset
 logger = logging.getLogger(__name__)
 
 _END = object()
-_TABULAR = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
+_TABULAR = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json"}
+# A cell that holds NA or null is text; an empty one is none. Tabs separate, and a quotation mark in a .tsv is one.
+_CELLS = {"keep_default_na": False, "na_values": [""]}
+_READING = {".csv": _CELLS, ".tsv": {**_CELLS, "sep": "\t", "quoting": csv.QUOTE_NONE}}
+_SPECIAL_TOKEN = re.compile(r"\[(PAD|CLS|SEP|MASK|UNK|unused\d+)\]|</?s>|<(pad|unk|mask|cls|sep)>")
 
 
 def read_sentences(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
     """Read sentences into a dataset with the one column ``anchor``.
 
     Args:
-        source: A text file with a sentence a line, a parquet, csv or jsonl file (each of them may be gzipped: ``.gz``), or
-            the name of a dataset on the Hugging Face Hub, whose split ``train`` is read.
+        source: A text file with a sentence a line, a table with a header (parquet, csv, tsv without quoting, jsonl; each of
+            them may be gzipped: ``.gz``), or the name of a dataset on the Hugging Face Hub, whose split ``train`` is read.
         column: Column of a table or Hub dataset; by default ``text``, or the only column of strings.
         limit: Keep the first ``limit`` sentences.
 
@@ -32,7 +39,8 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
 
     Raises:
         FileNotFoundError: If ``source`` is neither a file nor a Hub dataset within reach.
-        ValueError: If a text file is not UTF-8 (with the line), the column does not exist, or no sentence is left.
+        ValueError: If a text file is not UTF-8 (with the line) or has no columns where ``column`` names one, the column does
+            not exist, a text holds NUL characters, no sentence is left, or none holds a letter.
     """
     _check_limit(limit)
     rows = _rows([source], _texts_of(source, column), limit=limit)
@@ -116,14 +124,33 @@ def _texts_of(
     of_file: Callable[[Path], Iterable[str]] | None = None,
 ) -> Iterable[str | None]:
     path = Path(source)
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if not str(source).strip():
+        raise ValueError(f"a text must be a file or a dataset on the Hub, got the name {str(source)!r}.")
     if path.is_dir():
         raise ValueError(f"{path} is a directory: name a file in it.")
     if not path.is_file():
         return _column_of(_load_from_hub(str(source)), column, str(source), prefer)
-    if suffix in _TABULAR:
-        return _column_of(_load_table(path, _TABULAR[suffix]), column, str(path), prefer)
+    if _suffix(path) in _TABULAR:
+        return _column_of(_load_table(path), column, str(path), prefer)
+    if column is not None:
+        raise ValueError(f"column must be left out where the text has no columns, got {column!r} with {path}.")
     return (of_file or _lines_of)(path)
+
+
+def is_path(name: str | Path) -> bool:
+    """Return whether a name can only be meant for a path here: ``organization/name`` on the Hub has one slash, no suffix."""
+    path, text = Path(name), str(name)
+    known = _suffix(path) in {*_TABULAR, ".txt"} or path.suffix.lower() == ".gz"
+    return known or text.startswith((".", "/", "~")) or "\\" in text or text.count("/") > 1 or _is_in_a_folder(path)
+
+
+def _is_in_a_folder(path: Path) -> bool:
+    return path.parent != Path() and path.parent.is_dir()
+
+
+def _suffix(path: Path) -> str:
+    """Return what a file holds by its name, in lower case, whether it is gzipped or not."""
+    return (Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix).lower()
 
 
 def _rows(
@@ -132,7 +159,7 @@ def _rows(
     """Read columns side by side, without the rows that hold a blank text."""
     names = " and ".join(map(str, sources))
     rows: list[tuple[str, ...]] = []
-    blank = 0
+    blank = wordless = 0
     for number, texts in enumerate(zip_longest(*columns, fillvalue=_END), start=1):
         if _END in texts:
             raise ValueError(
@@ -143,6 +170,12 @@ def _rows(
         if not all(row):
             blank += 1
             continue
+        if any("\0" in text for text in row):
+            raise ValueError(
+                f"{names}, row {number}: text must not hold NUL characters, which UTF-16 and binary files do. Convert it "
+                "first, for example: iconv -f utf-16le -t utf-8."
+            )
+        wordless += not any(map(_has_letter, row))
         rows.append(row)
         if len(rows) == limit:
             break
@@ -150,7 +183,20 @@ def _rows(
         logger.warning("%s: skipped %d blank %s.", names, blank, "line" if blank == 1 else "lines")
     if not rows:
         raise ValueError(f"{names} must hold at least one {what}, got {blank} blank lines and nothing else.")
+    if wordless == len(rows):
+        raise ValueError(
+            f"{names} must hold sentences, got {wordless:,} without a letter or digit beside special tokens such as [PAD]; "
+            f"the first is {rows[0][0][:40]!r}."
+        )
+    if wordless:
+        logger.warning("%s: %d of %d sentences hold no letter or digit.", names, wordless, len(rows))
     return rows
+
+
+def _has_letter(text: str) -> bool:
+    if "[" in text or "<" in text:
+        text = _SPECIAL_TOKEN.sub("", text)
+    return any(map(str.isalnum, text))
 
 
 def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
@@ -168,9 +214,8 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     """
     _check_limit(limit)
     path = Path(source)
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     names = ["anchor", "positive", "negative"]
-    if path.is_file() and suffix not in _TABULAR:
+    if path.is_file() and (_suffix(path) == ".tsv" or _suffix(path) not in _TABULAR):
         rows = []
         for number, line in enumerate(_lines_of(path), start=1):
             fields = [field.strip() for field in line.rstrip("\r\n").split("\t")][-3:]
@@ -184,10 +229,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
         if not rows:
             raise ValueError(f"{path} must hold at least one triplet, got an empty file.")
         return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-    if path.is_file():
-        table = load_dataset(_TABULAR[suffix], data_files=str(path), split="train")
-    else:
-        table = _load_from_hub(str(source), "triplet")
+    table = _load_table(path) if path.is_file() else _load_from_hub(str(source), "triplet")
     if missing := set(names) - set(table.column_names):
         raise ValueError(
             f"{source} must have the columns {', '.join(names)}, lacks {', '.join(sorted(missing))}. "
@@ -197,7 +239,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
 
 
 def _lines_of(path: Path) -> Iterator[str]:
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as lines:
         try:
             for number, line in enumerate(lines, start=1):
@@ -211,11 +253,13 @@ def _lines_of(path: Path) -> Iterator[str]:
             raise ValueError(f"{path} ends in .gz but is not a whole gzip file ({error}).") from None
 
 
-def _load_table(path: Path, kind: str) -> Dataset:
+def _load_table(path: Path) -> Dataset:
+    kind = _TABULAR[_suffix(path)]
     if path.stat().st_size == 0:
         raise ValueError(f"{path} must hold at least one sentence, got an empty file.")
     try:
-        return load_dataset(kind, data_files=str(path), split="train")
+        # To datasets a path is a pattern: s[ab].csv would read sa.csv and sb.csv.
+        return load_dataset(kind, data_files=glob.escape(str(path)), split="train", **_READING.get(_suffix(path), {}))
     except Exception as error:
         cause = error.__cause__ or error
         raise ValueError(
@@ -230,6 +274,8 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
     if column is None:
         named = [name for name in (prefer, "text") if name in strings]
         column = named[0] if named else strings[0] if len(strings) == 1 else prefer
+        if column in strings and not named:
+            logger.info("%s: reading its only column of strings, %r.", source, column)
     if column not in strings:
         raise ValueError(
             f"column must name a column of strings in {source}, got {column!r}. It has: {', '.join(strings) or 'none'}."
@@ -238,6 +284,8 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
 
 
 def _load_from_hub(name: str, configuration: str | None = None) -> Dataset:
+    if is_path(name):  # no need to ask the Hub
+        raise FileNotFoundError(f"{name} does not exist: a text is a file here, or organization/name of a dataset on the Hub.")
     try:
         return load_dataset(name, configuration, split="train")
     except Exception as error:

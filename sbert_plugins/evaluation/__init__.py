@@ -8,7 +8,7 @@ from .one_pass import EncodeOnce, OnePassEvaluator
 from .probes import TRANSFER_TASKS, TransferEvaluator
 from .report import ModelReport, report_on, write_report
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
-from .sts import TASKS, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
+from .sts import TASKS, PairsEvaluator, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
 from .suite import offline_evaluators, offline_suite
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "HardLengthEvaluator",
     "ModelReport",
     "OnePassEvaluator",
+    "PairsEvaluator",
     "RetrievalEvaluator",
     "STSSuiteEvaluator",
     "ScoredPairs",

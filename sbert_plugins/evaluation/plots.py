@@ -10,7 +10,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.stats import gaussian_kde
 
 INK, FAINT = "#22303c", "#9aa5ae"
 # Okabe and Ito's colours, which the colour-blind tell apart, without their yellow; the baseline has grey.
@@ -38,7 +37,7 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     for place, name in enumerate(names):
         left = np.arange(len(tasks)) - 0.41 + place * width
         heights = np.array([scores[name][task] for task in tasks])
-        axes.bar(left, heights, width * 0.92, align="edge", color=_colour(place, len(names)), label=name)
+        axes.bar(left, heights, width * 0.92, align="edge", color=_colour(place, len(names)), label=_plain(name))
         if place:
             for x, height, task in zip(left, heights, tasks, strict=True):
                 base = scores[names[0]][task]
@@ -81,7 +80,7 @@ def density_by_level(cosines: Mapping[str, Sequence[np.ndarray]], levels: Sequen
                 axes.text(1.01, place + 0.12, f"{mean:.2f} / {variance:.3f}", transform=axes.get_yaxis_transform(),
                           fontsize=8, color=INK)  # fmt: skip
         axes.text(1.01, len(levels) + 0.1, "mean / var.", transform=axes.get_yaxis_transform(), fontsize=8, color=FAINT)
-        axes.set_title(name, loc="left")
+        axes.set_title(_plain(name), loc="left")
         axes.set_yticks(range(len(levels)), levels)
         axes.set_ylim(-0.05, len(levels) + 0.6)
         axes.set_xlabel("cosine")
@@ -101,7 +100,7 @@ def alignment_uniformity(points: Mapping[str, tuple[float, float, float]]) -> Fi
     dots = axes.scatter(uniformity, alignment, c=spearman, s=110, cmap="viridis", edgecolor=INK, lw=0.8, zorder=3)
     for name, (x, y, score) in points.items():
         to_left = x > (uniformity.min() + uniformity.max()) / 2 and len(points) > 1
-        axes.annotate(f"{name} ({score:.1f})", (x, y), (-9 if to_left else 9, 6), textcoords="offset points",
+        axes.annotate(f"{_plain(name)} ({score:.1f})", (x, y), (-9 if to_left else 9, 6), textcoords="offset points",
                       ha="right" if to_left else "left", fontsize=9, color=INK)  # fmt: skip
     axes.margins(0.28)
     axes.set_xlabel("uniformity  (lower is better)")
@@ -127,7 +126,7 @@ def embedding_maps(maps: Mapping[str, Mapping[str, Map]]) -> Figure:
         low, high = min(c.min() for c in colours), max(c.max() for c in colours)
         dots = None
         for axes, name in zip(row, maps, strict=True):
-            axes.set_title(f"{name}: {kind}", loc="left")
+            axes.set_title(f"{_plain(name)}: {kind}", loc="left")
             axes.set_aspect("equal", adjustable="datalim")
             axes.tick_params(labelsize=7)
             if name not in shown:
@@ -161,7 +160,7 @@ def learning_curves(log: Sequence[Mapping[str, Any]]) -> Figure | None:
         steps, values = np.array(points, dtype=float).T
         is_score = key.startswith("eval_")
         axes.plot(steps, values, color=COLOURS[1 if is_score else 0], lw=1.5, marker="o" if is_score else None, ms=3)
-        axes.set_title(key.removeprefix("eval_"), loc="left", fontsize=9)
+        axes.set_title(_plain(key.removeprefix("eval_")), loc="left", fontsize=9)
         if values.min() > 0 and values.max() / values.min() > 100:
             axes.set_yscale("log")
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -176,7 +175,7 @@ def _curves(log: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, flo
     curves: dict[str, list[tuple[float, float]]] = {}
     for entry in log:
         for key, value in entry.items():
-            if key in _SKIPPED or key.startswith("train_") or key.endswith(_TIMES):
+            if "step" not in entry or key in _SKIPPED or key.startswith("train_") or key.endswith(_TIMES):
                 continue
             if isinstance(value, int | float) and np.isfinite(value):
                 curves.setdefault(key, []).append((entry["step"], value))
@@ -184,12 +183,18 @@ def _curves(log: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, flo
 
 
 def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    if len(values) > 1 and np.ptp(values) > 1e-6:
-        return gaussian_kde(values)(grid)
-    density = np.zeros_like(grid)  # one pair, or all alike: a spike
-    if len(values):
-        density[np.abs(grid - values[0]).argmin()] = 1
-    return density
+    """Gaussian kernels of Scott's width, but no hill so narrow that it falls between two points of the grid."""
+    if not len(values):
+        return np.zeros_like(grid)
+    width = values.std(ddof=1) * len(values) ** -0.2 if len(values) > 1 else 0
+    width = max(width, 2 * (grid[1] - grid[0]))
+    kernels = np.exp(-(((grid[:, None] - values) / width) ** 2) / 2)
+    return kernels.mean(axis=1) / (width * np.sqrt(2 * np.pi))
+
+
+def _plain(name: str) -> str:
+    """Return a name that matplotlib takes as it is, where it reads what stands between dollar signs as mathematics."""
+    return name.replace("$", r"\$")
 
 
 def _figure(rows: int, columns: int, *, width: float, height: float, **keywords: Any) -> tuple[Figure, list[Axes]]:

@@ -8,6 +8,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +34,7 @@ class ModelReport(NamedTuple):
 
     ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
     lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``protocol`` how alignment and uniformity were
-    measured; ``log`` a training's history, if there is one.
+    measured; ``log`` a training's history, if there is one; ``origin`` what a reader asks of a model (pooling, text, updates).
     """
 
     name: str
@@ -44,6 +45,16 @@ class ModelReport(NamedTuple):
     maps: Mapping[str, Map]
     protocol: str = ""
     log: Sequence[Mapping[str, Any]] = ()
+    origin: Mapping[str, str] = {}
+
+    @property
+    def has_collapsed(self) -> bool:
+        """Whether any two sentences have a cosine near 1: then alignment is the best there is, and says nothing."""
+        return self.uniformity > _COLLAPSED
+
+
+# log of the mean of exp(-2 d^2): d^2 of 0.2 for two sentences taken at random, a cosine of 0.9.
+_COLLAPSED = -0.4
 
 
 def report_on(
@@ -54,6 +65,7 @@ def report_on(
     geometry: AlignmentUniformityEvaluator,
     density: CosineDensityEvaluator,
     log: Sequence[Mapping[str, Any]] = (),
+    origin: Mapping[str, str] | None = None,
     batch_size: int = 128,
     show_progress_bar: bool = False,
 ) -> ModelReport:
@@ -66,6 +78,7 @@ def report_on(
         geometry: Alignment and uniformity.
         density: Cosines by level; its sentences are those of the map.
         log: A training's history, the ``log`` of its ``results.json``.
+        origin: What else the page says of the model, in words: its pooling, the text it was trained on, how many updates.
         batch_size: Sentences an encoder call.
         show_progress_bar: Whether ``encode`` shows its bar.
 
@@ -91,6 +104,7 @@ def report_on(
         maps=frequency_maps(model, sentences, embeddings(sentences).cpu().numpy()),
         protocol=f"{settings['split']}, positive pairs {settings['positive']}, duplicates {settings['duplicates']}",
         log=log,
+        origin=origin or {},
     )
 
 
@@ -123,7 +137,14 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
     (folder / "report.json").write_text(json.dumps(_numbers(reports), indent=1) + "\n", encoding="utf-8")
     page = folder / "index.html"
     template = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
-    text = template.substitute(table=_table(reports), sections="\n".join(sections), versions=_versions())
+    text = template.substitute(
+        table=_table(reports),
+        collapsed=_collapsed(reports),
+        origins=_origins(reports),
+        sections="\n".join(sections),
+        date=datetime.now(timezone.utc).date().isoformat(),
+        versions=_versions(),
+    )
     page.write_text(text, encoding="utf-8")
     return page
 
@@ -254,6 +275,7 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
                 "alignment": report.alignment,
                 "uniformity": report.uniformity,
                 "protocol": report.protocol,
+                "origin": dict(report.origin),
                 "levels": {
                     level: {"pairs": len(row), "mean": float(row.mean()), "variance": float(row.var())}
                     for level, row in report.cosines.items()
@@ -267,16 +289,38 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
 
 
 def _table(reports: Sequence[ModelReport]) -> str:
-    """Return the numbers as rows of HTML, the best of each column marked."""
+    """Return the numbers as rows of HTML, the best of each row marked; no alignment of a model that has collapsed."""
     columns = [{**report.sts, "alignment": report.alignment, "uniformity": report.uniformity} for report in reports]
     rows = ["<tr><th></th>" + "".join(f"<th>{html.escape(report.name)}</th>" for report in reports) + "</tr>"]
     for key in columns[0]:
         digits, best_of = (3, min) if key in ("alignment", "uniformity") else (2, max)
         values = [column[key] for column in columns]
-        marks = [' class="best"' if len(values) > 1 and value == best_of(values) else "" for value in values]
+        able = [value for value, report in zip(values, reports, strict=True) if key != "alignment" or not report.has_collapsed]
+        best = best_of(able) if able and len(values) > 1 else None
+        marks = [
+            ' class="best"' if value == best and (key != "alignment" or not report.has_collapsed) else ""
+            for value, report in zip(values, reports, strict=True)
+        ]
         cells = "".join(f"<td{mark}>{value:.{digits}f}</td>" for mark, value in zip(marks, values, strict=True))
         rows.append(f"<tr><th>{html.escape(_title(key))}</th>{cells}</tr>")
     return "\n".join(rows)
+
+
+def _origins(reports: Sequence[ModelReport]) -> str:
+    """Return where each model comes from as rows of HTML."""
+    keys = list(dict.fromkeys(key for report in reports for key in report.origin))
+    rows = ["<tr><th></th>" + "".join(f"<th>{html.escape(report.name)}</th>" for report in reports) + "</tr>"]
+    for key in keys:
+        cells = "".join(f"<td>{html.escape(report.origin.get(key, ''))}</td>" for report in reports)
+        rows.append(f"<tr><th>{html.escape(key)}</th>{cells}</tr>")
+    return "\n".join(rows) if keys else ""
+
+
+def _collapsed(reports: Sequence[ModelReport]) -> str:
+    names = ", ".join(html.escape(report.name) for report in reports if report.has_collapsed)
+    if not names:
+        return ""
+    return f"<p>Collapsed: {names}. Any two sentences have a cosine near 1 there: the alignment is small and says nothing.</p>"
 
 
 def _title(key: str) -> str:

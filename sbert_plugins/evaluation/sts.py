@@ -120,6 +120,47 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         return {"protocol": "SentEval all, Spearman x 100 of cosine", "sick": self.sick, "tasks": list(self.pairs)}
 
 
+class PairsEvaluator(EmbeddingEvaluator):
+    """Spearman's correlation, times 100, of cosine similarity and gold score on any scored pairs.
+
+    Args:
+        pairs: The pairs.
+        name: Prefix of the metric's name, and the dataset's in the model card.
+        batch_size: Sentences an encoder call.
+        show_progress_bar: Whether ``encode`` shows its bar.
+        write_csv: Whether to append to ``<name>_pairs.csv`` in the evaluator's output path.
+    """
+
+    csv_file = "pairs.csv"
+
+    def __init__(
+        self,
+        pairs: ScoredPairs,
+        *,
+        name: str = "",
+        batch_size: int = 128,
+        show_progress_bar: bool = False,
+        write_csv: bool = True,
+    ) -> None:
+        super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
+        self.primary_metric = "spearman"
+        self.pairs = pairs
+        self.sentences = [*pairs.sentences1, *pairs.sentences2]
+
+    def compute(self, embeddings: Embeddings) -> dict[str, float]:
+        """Return ``{"spearman": ...}``."""
+        return {"spearman": pairs_spearman(embeddings, self.pairs)}
+
+    @property
+    def description(self) -> str:
+        """Heading in the model card."""
+        return "Semantic Textual Similarity"
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return what the number is, and of how many pairs."""
+        return {"measure": "Spearman x 100 of cosine", "pairs": len(self.pairs.scores)}
+
+
 def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False) -> ScoredPairs:
     """Load one task's pairs: one of :data:`TASKS`, ``"STS-B dev"`` or ``"SICK-R all"``.
 

@@ -7,11 +7,28 @@ print its tables at once.
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.denosent import DENOSENT
-from sbert_plugins.recipes.encoders import build_encoder, graded_pairs, offline_encoder, offline_sentences_path
+from sbert_plugins.recipes.encoders import (
+    build_encoder,
+    graded_pairs,
+    has_pooling,
+    offline_encoder,
+    offline_sentences_path,
+    pooling_of,
+)
+from sbert_plugins.recipes.keywords import read_keywords
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
 from sbert_plugins.recipes.pt_bert import PT_BERT
-from sbert_plugins.recipes.run import build_loss, check_output, load_loss, reconstructions, score, settings_of, train
+from sbert_plugins.recipes.run import (
+    build_loss,
+    check_output,
+    load_loss,
+    read_results,
+    reconstructions,
+    score,
+    settings_of,
+    train,
+)
 from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
 from sbert_plugins.recipes.slt_fai import SLT_FAI, slt_fai_loss, slt_fai_settings
 
@@ -35,12 +52,16 @@ __all__ = [
     "build_loss",
     "check_output",
     "graded_pairs",
+    "has_pooling",
     "load_loss",
     "offline_encoder",
     "offline_sentences_path",
     "paser_rows",
     "paser_supervised_loss",
     "paser_supervised_rows",
+    "pooling_of",
+    "read_keywords",
+    "read_results",
     "reconstructions",
     "score",
     "settings_of",

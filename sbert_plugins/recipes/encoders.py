@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,8 @@ def build_encoder(
 ) -> SentenceTransformer:
     """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer.
 
+    Every command builds its encoders here, so that what is compared is pooled alike.
+
     Args:
         name: A path or a name on the Hugging Face Hub.
         pooling: ``cls``, ``mean``, or ``mask`` (:func:`modules.apply_mask_template`), for a plain transformer only: a
@@ -25,14 +29,16 @@ def build_encoder(
         max_seq_length: Tokens a sentence is truncated to, [CLS] and the like among them; a template that is put on a plain
             transformer comes on top. None keeps the encoder's own limit.
         device: As in ``SentenceTransformer``.
+
+    Raises:
+        FileNotFoundError: If ``name`` can only be a path, and nothing is there.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from sentence_transformers.util import is_sentence_transformer_model
 
     from sbert_plugins.modules import apply_mask_template
 
-    is_built = is_sentence_transformer_model(name)
+    is_built = has_pooling(name)
     if is_built:
         model = SentenceTransformer(name, device=device)
     else:
@@ -42,6 +48,61 @@ def build_encoder(
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     return apply_mask_template(model) if pooling == "mask" and not is_built else model
+
+
+def has_pooling(name: str) -> bool:
+    """Return whether a path or Hub name is a sentence-transformers model, which keeps the pooling that it has.
+
+    Raises:
+        FileNotFoundError: If ``name`` can only be a path, and nothing is there.
+    """
+    from sentence_transformers.util import is_sentence_transformer_model
+
+    from sbert_plugins.data.text import is_path
+
+    if is_path(name) and not Path(name).exists():
+        raise FileNotFoundError(f"{name} does not exist: a model is a directory here, or organization/name on the Hub.")
+    return is_sentence_transformer_model(name)
+
+
+def pooling_of(model: SentenceTransformer) -> str:
+    """Name how a model makes a sentence vector: ``cls``, ``mean``, ...; ``mask`` in a template; ``none`` without pooling."""
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    from sbert_plugins.modules import has_mask_template
+
+    if has_mask_template(model):
+        return "mask"
+    modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
+    return "+".join(mode if isinstance(mode, str) else "+".join(mode) for mode in modes) or "none"
+
+
+@contextmanager
+def truncated_to(model: SentenceTransformer, max_seq_length: int | None) -> Iterator[int | None]:
+    """Give a model another limit on the tokens of a sentence, never one above its own, which it gets back afterwards.
+
+    Args:
+        model: The encoder.
+        max_seq_length: The limit, to which a template's tokens are added; None keeps the encoder's own.
+    """
+    own = model.max_seq_length
+    if max_seq_length is not None:
+        longer = max_seq_length + _template_tokens(model)
+        model.max_seq_length = longer if own is None else min(longer, own)
+    try:
+        yield model.max_seq_length
+    finally:
+        model.max_seq_length = own
+
+
+def _template_tokens(model: SentenceTransformer) -> int:
+    from sbert_plugins.modules import has_mask_template
+
+    if not has_mask_template(model):
+        return 0
+    tokenizer = model.tokenizer
+    ends = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
+    return sum(id not in ends for id in tokenizer("")["input_ids"])
 
 
 def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, device: str | None = None) -> SentenceTransformer:
@@ -73,6 +134,8 @@ def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, dev
     bert.config._name_or_path = "sentence-transformers/all-MiniLM-L6-v2"  # what the card names, not a path of this machine
     model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device=device)
     model.max_seq_length = max_seq_length
+    model.model_card_data.base_model = "sentence-transformers/all-MiniLM-L6-v2"
+    model.model_card_data.license = "apache-2.0"
     return model
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +12,12 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-logger = logging.getLogger(__name__)
-
 
 def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
     """Make PaSeR's columns as the paper trained: the three best phrases by RAKE, synonym replacement on both copies."""
     from sbert_plugins import data
 
-    synonyms = 0.5  # the ratio of the authors' released data; "SR is extremely effective" (section 4.5.2)
-    try:
-        data.SynonymReplacer(synonyms)
-    except FileNotFoundError as error:
-        logger.warning("Training WITHOUT synonyms, which cost the paper 4.8 points of STS-B (Table 4): %s", error)
-        synonyms = None
+    synonyms = data.synonyms_if_installed()  # "SR is extremely effective" (section 4.5.2)
     chosen = {"extractor": "rake", "top_k": 3, "synonyms": synonyms}  # "the top three phrases contribute the most"
     return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import math
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins import __version__
+from sbert_plugins.recipes.card import describe_training, encoder_name, examples_kept_private, name_origin
+from sbert_plugins.recipes.encoders import pooling_of, truncated_to
+from sbert_plugins.recipes.keywords import check_keywords
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.settings import Recipe, Settings
 from sbert_plugins.recipes.slt_fai import slt_fai_settings
@@ -20,8 +26,10 @@ from sbert_plugins.recipes.slt_fai import slt_fai_settings
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
     from sbert_plugins.evaluation import ScoredPairs
+    from sbert_plugins.training import SentenceTransformerTrainer
 
 logger = logging.getLogger(__name__)
 RUN_FILE = "run.json"
@@ -36,10 +44,8 @@ def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
     from sbert_plugins import losses
 
     recipe = RECIPES[method]
-    try:
-        return (recipe.build or getattr(losses, recipe.loss))(model, **keywords)
-    except TypeError as error:
-        raise ValueError(f"keywords must be those of {recipe.loss}, got {', '.join(keywords) or 'none'}: {error}.") from error
+    check_keywords(method, keywords)
+    return (recipe.build or getattr(losses, recipe.loss))(model, **keywords)
 
 
 def settings_of(method: str, loss_keywords: dict[str, Any] | None = None, *, offline: bool = False) -> Settings:
@@ -60,10 +66,33 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     output = Path(output)
     if not (output / "results.json").is_file() or not (output / "loss").is_dir():
         raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
-    results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    results = read_results(output / "results.json")
     loss = build_loss(results["method"], model, **(results["loss_keywords"] | RECIPES[results["method"]].reload))
     load_loss_state(loss, model, output / "loss")
     return loss
+
+
+def read_results(path: str | Path) -> dict[str, Any]:
+    """Read the ``results.json`` or ``run.json`` of a training.
+
+    Raises:
+        ValueError: If the file is not what :func:`train` has written.
+    """
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:  # neither JSON nor UTF-8
+        raise ValueError(f"{path} must be the json that a training wrote, and cannot be read as json ({error}).") from error
+    kinds = {"method": str, "settings": dict, "loss_keywords": dict, "seed": int, "sentences": int}
+    if Path(path).name != RUN_FILE:
+        kinds |= {"before": dict, "after": dict, "steps": int, "log": list}
+    wrong = [key for key, kind in kinds.items() if not isinstance(values, dict) or not isinstance(values.get(key), kind)]
+    if not wrong and values["method"] not in RECIPES:
+        wrong = ["method"]
+    if not wrong and set(values["settings"]) != {field.name for field in fields(Settings)}:
+        wrong = ["settings"]
+    if wrong:
+        raise ValueError(f"{path} must be the json that a training wrote, got something else under {', '.join(wrong)}.")
+    return values
 
 
 def reconstructions(
@@ -131,6 +160,8 @@ def train(
     loss_keywords: dict[str, Any] | None = None,
     columns: dict[str, Any] | None = None,
     resume: bool = False,
+    text: str | None = None,
+    share_examples: bool = False,
     report: Callable[[str], None] = logger.info,
 ) -> dict[str, Any]:
     """Train ``model`` in place with a method's recipe and save it as a plain sentence-transformers model.
@@ -143,6 +174,8 @@ def train(
         sentences: A dataset with the column ``anchor``, for a recipe of ``pairs`` with a positive of each as the second, or
             with the method's own columns; at least two rows. The order of the columns counts, not their names.
         model: The encoder to train. With the settings' pooling ``mask`` it is given the mask template, unless it has it.
+            It is truncated to the settings' ``max_seq_length`` while it trains; its own limit is what it is scored, saved
+            and returned with.
         output: A new or empty directory.
         settings: By default the paper's.
         seed: Of Python, numpy and torch, set before the loss is built; the order of the sentences follows from it.
@@ -154,52 +187,127 @@ def train(
             made otherwise is not resumed.
         resume: Continue an interrupted training in ``output`` from its newest complete checkpoint; everything else as
             it was given the first time.
+        text: What the sentences were read from, a file or a dataset on the Hub; the model card names it.
+        share_examples: Whether the model card may show some of the sentences, as the host's does.
         report: Called with each message for the person who waits.
 
     Returns:
-        What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds.
+        What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds. A number that
+        is not finite is None.
 
     Raises:
-        ValueError: For an unknown method or keyword of its loss, columns that it does not read, fewer than two sentences, or a
-            batch size below two.
+        ValueError: For an unknown method or keyword of its loss, columns that it does not read, fewer than two sentences, one
+            that is None, another training than the one that is resumed, and a training that has diverged (no model is saved
+            then).
         FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
+        FileNotFoundError: With ``resume``, if there is no checkpoint.
     """
     import torch
-    from sentence_transformers import SentenceTransformerTrainingArguments
-    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
     from transformers import set_seed
 
-    from sbert_plugins.training import LengthGroupedBatchSampler, SentenceTransformerTrainer, json_text, save_loss_state
+    from sbert_plugins.training import json_text
 
     if method not in RECIPES:
         raise ValueError(f"method must be one of {', '.join(RECIPES)}, got {method!r}.")
-    settings = settings or settings_of(method, loss_keywords)
-    if settings.batch_size < 2:
-        raise ValueError(
-            f"batch_size must be at least 2, got {settings.batch_size}: the other sentences of a batch are the negatives."
-        )
+    settings, given = settings or settings_of(method, loss_keywords), loss_keywords or {}
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     _check_columns(RECIPES[method], sentences.column_names)
     output = check_output(output, resume=resume)
-    run = {"method": method, "settings": asdict(settings), "seed": seed, "sentences": len(sentences)}
-    run["loss_keywords"] = loss_keywords or {}
-    run["columns"] = columns or {}
+    bf16 = model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16
+    run = {"method": method, "settings": asdict(settings), "seed": seed, "sentences": len(sentences), "loss_keywords": given}
+    run |= {"columns": columns or {}, "text": _text_mark(sentences, text), "encoder": _encoder_mark(model), "bf16": bf16}
     if resume:
         _check_same_run(output, run)
     rows, chosen = _prepare(RECIPES[method], settings, sentences, model, seed)
-    given = loss_keywords or {}
     found = RECIPES[method].keywords(rows, model, settings, given) if RECIPES[method].keywords else {}
-    set_seed(seed)
-    loss = build_loss(method, model, **(found | given))
-
-    def evaluator(name: str, pairs: ScoredPairs) -> EmbeddingSimilarityEvaluator:
-        return EmbeddingSimilarityEvaluator(*pairs, name=name, batch_size=128, main_similarity="cosine")
-
-    tables = dict(probes or {})
-    if dev is not None:
-        tables["STS-B dev"] = dev
+    name_origin(model, text)
+    own_length = model.max_seq_length  # which a template has lengthened
+    with truncated_to(model, settings.max_seq_length):
+        set_seed(seed)
+        loss = build_loss(method, model, **(found | given))
+    tables = {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}
     before = {name: score(model, pairs) for name, pairs in tables.items()}
+    with truncated_to(model, settings.max_seq_length) as length:
+        trainer = _trainer(
+            model,
+            loss,
+            rows,
+            settings,
+            output,
+            seed=seed,
+            bf16=bf16,
+            evaluator=None if dev is None else _dev_evaluator(dev, own_length),
+            share=share_examples,
+            report=report,
+        )
+        is_main = trainer.is_world_process_zero()
+        if is_main:
+            output.mkdir(parents=True, exist_ok=True)
+            _write_json(output / RUN_FILE, run)
+            report(f"Training {RECIPES[method].name} on {len(sentences):,} sentences, seed {seed}.")
+            report(
+                f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {length} tokens a sentence in training "
+                f"and {own_length} in the saved model; {len(rows):,} rows, {_updates(settings, len(rows)):,} updates."
+            )
+        start = time.perf_counter()
+        trainer.train(resume_from_checkpoint=resume)
+        seconds = time.perf_counter() - start
+    after = {name: score(model, pairs) for name, pairs in tables.items()}
+    results = {
+        "method": method,
+        "before": before,
+        "after": after,
+        "sentences": len(sentences),
+        "text": run["text"],
+        "rows": len(rows),
+        "columns": run["columns"] | chosen,
+        "encoder": run["encoder"],
+        "pooling": pooling_of(model),
+        "max_seq_length": {"training": length, "model": own_length},
+        "settings": asdict(settings),
+        "loss": loss.get_config_dict(),
+        "loss_keywords": given,
+        "seed": seed,
+        "bf16": bf16,
+        "steps": trainer.state.global_step,
+        "seconds": round(seconds, 1),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "device": str(model.device),
+        "python": platform.python_version(),
+        "versions": {
+            "sbert-plugins": __version__,
+            **{name: version(name) for name in ("sentence-transformers", "transformers", "torch", "datasets")},
+        },
+        "log": trainer.state.log_history,
+    }
+    if is_main:
+        _save(output, model, loss, results, {name: (tables[name], before[name], after[name]) for name in tables})
+    return json.loads(json_text(results))
+
+
+def _trainer(
+    model: SentenceTransformer,
+    loss: Any,
+    rows: Dataset,
+    settings: Settings,
+    output: Path,
+    *,
+    seed: int,
+    bf16: bool,
+    evaluator: EmbeddingSimilarityEvaluator | None,
+    share: bool,
+    report: Callable[[str], None],
+) -> SentenceTransformerTrainer:
+    """Build the trainer of a method's rows, which shows one line of progress and keeps the rows out of the model card."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
+    from transformers import PrinterCallback
+
+    from sbert_plugins.recipes.progress import ProgressLine
+    from sbert_plugins.training import LengthGroupedBatchSampler, SentenceTransformerTrainer
+
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(output / "checkpoints"),
         learning_rate=settings.learning_rate,
@@ -210,64 +318,115 @@ def train(
         learning_rate_mapping={} if settings.loss_learning_rate is None else {r"^(?!model\.)": settings.loss_learning_rate},
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
         use_cpu=model.device.type == "cpu",
-        bf16=model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
+        bf16=bf16,
         seed=seed,
-        logging_steps=max(1, settings.eval_steps // 5),
+        # Ten lines of a short training, five between two evaluations of a long one.
+        logging_steps=max(1, min(settings.eval_steps // 5, _updates(settings, len(rows)) // 10)),
         logging_first_step=True,
-        eval_strategy="no" if dev is None else "steps",
+        eval_strategy="no" if evaluator is None else "steps",
         eval_steps=settings.eval_steps,
         save_strategy="steps",
         save_steps=settings.eval_steps,
         save_total_limit=1,
-        load_best_model_at_end=dev is not None,
-        metric_for_best_model=None if dev is None else "eval_stsb-dev_spearman_cosine",
+        load_best_model_at_end=evaluator is not None,
+        metric_for_best_model=None if evaluator is None else f"eval_{_DEV_SCORE}",
         report_to="none",
+        disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
-    trainer = SentenceTransformerTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=rows,
-        loss=loss,
-        evaluator=None if dev is None else evaluator("stsb-dev", dev),
-        sam_rho=settings.sam_rho or None,
-    )
-    is_main = trainer.is_world_process_zero()
-    if is_main:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / RUN_FILE).write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
-        report(f"Training {RECIPES[method].name} on {len(sentences):,} sentences, seed {seed}.")
-    start = time.perf_counter()
-    trainer.train(resume_from_checkpoint=resume)
-    seconds = time.perf_counter() - start
-    if is_main:
-        model.save_pretrained(str(output / "model"))
-        (output / "loss").mkdir(exist_ok=True)
-        save_loss_state(loss, model, output / "loss")
-    results = {
-        "method": method,
-        "before": before,
-        "after": {name: score(model, pairs) for name, pairs in tables.items()},
-        "sentences": len(sentences),
-        "rows": len(rows),
-        "columns": run["columns"] | chosen,
-        "settings": asdict(settings),
-        "loss": loss.get_config_dict(),
-        "loss_keywords": loss_keywords or {},
-        "seed": seed,
-        "bf16": arguments.bf16,
-        "steps": trainer.state.global_step,
-        "seconds": round(seconds, 1),
-        "device": str(model.device),
-        "python": platform.python_version(),
-        "versions": {
-            "sbert-plugins": __version__,
-            **{name: version(name) for name in ("sentence-transformers", "transformers", "torch", "datasets")},
-        },
-        "log": trainer.state.log_history,
+    with examples_kept_private(model, share=share):
+        trainer = SentenceTransformerTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=rows,
+            loss=loss,
+            evaluator=evaluator,
+            sam_rho=settings.sam_rho or None,
+        )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(ProgressLine(report, score=(f"eval_{_DEV_SCORE}", "STS-B dev")))
+    return trainer
+
+
+_DEV_SCORE = "stsb-dev_spearman_cosine"
+
+
+def _dev_evaluator(pairs: ScoredPairs, own_length: int | None) -> EmbeddingSimilarityEvaluator:
+    """Build the evaluator that chooses the checkpoint: by what the saved model will give, not by shorter sentences."""
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    class AtOwnLength(EmbeddingSimilarityEvaluator):
+        def embed_inputs(self, model: SentenceTransformer, *arguments: Any, **keywords: Any) -> Any:
+            length, model.max_seq_length = model.max_seq_length, own_length
+            try:
+                return super().embed_inputs(model, *arguments, **keywords)
+            finally:
+                model.max_seq_length = length
+
+    return AtOwnLength(*pairs, name="stsb-dev", batch_size=128, main_similarity="cosine")
+
+
+def _updates(settings: Settings, rows: int) -> int:
+    """Count a training's updates, as the host will."""
+    if settings.max_steps > 0:
+        return settings.max_steps
+    batches = math.ceil(rows / settings.batch_size)
+    return max(1, math.ceil(settings.epochs * math.ceil(batches / settings.gradient_accumulation_steps)))
+
+
+def _save(
+    output: Path,
+    model: SentenceTransformer,
+    loss: Any,
+    results: dict[str, Any],
+    scores: dict[str, tuple[ScoredPairs, float, float]],
+) -> None:
+    """Write model, card, what the loss owns and results."""
+    from sbert_plugins.training import save_loss_state
+
+    recipe, length = RECIPES[results["method"]], results["max_seq_length"]
+    settings = {
+        "method": f"{recipe.name} ({recipe.paper})",
+        "encoder": results["encoder"]["name"],
+        **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate")},
+        "pooling": results["pooling"],
+        "max_seq_length": f"{length['training']} in training, {length['model']} in this model",
+        "updates": results["steps"],
     }
-    if is_main:
-        (output / "results.json").write_text(json_text(results), encoding="utf-8")
-    return results
+    describe_training(model, f"{results['encoder']['name']} trained with {recipe.name}", settings, scores)
+    model.save_pretrained(str(output / "model"))
+    (output / "loss").mkdir(exist_ok=True)
+    save_loss_state(loss, model, output / "loss")
+    _write_json(output / "results.json", results)
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    from sbert_plugins.training import json_text
+
+    path.write_text(json_text(values), encoding="utf-8")
+
+
+def _text_mark(sentences: Dataset, name: str | None) -> dict[str, Any]:
+    """Return the name of a text and a hash of its sentences, by which a training that is resumed knows it."""
+    digest = hashlib.sha256()
+    place = 0
+    for batch in sentences.iter(batch_size=1000):
+        for row, texts in enumerate(zip(*batch.values(), strict=True), start=place):
+            if None in texts:
+                raise ValueError(f"sentences must hold no None, got one in row {row}: leave such rows out.")
+            digest.update("\0".join(map(str, texts)).encode("utf-8", "surrogatepass") + b"\n")
+        place += len(next(iter(batch.values())))
+    return {"name": name and (Path(name).name if Path(name).exists() else name), "sha256": digest.hexdigest()[:16]}
+
+
+def _encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
+    """Return the name of an encoder and a hash of its weights, by which a training that is resumed knows it."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        if "pooler." not in name:  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
+            digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return {"name": encoder_name(model), "sha256": digest.hexdigest()[:16]}
 
 
 def _check_columns(recipe: Recipe, names: list[str]) -> None:
@@ -281,12 +440,24 @@ def _check_columns(recipe: Recipe, names: list[str]) -> None:
 
 
 def _check_same_run(output: Path, run: dict[str, Any]) -> None:
-    """Refuse to resume with other settings than the interrupted training had."""
-    before = {"columns": {}} | json.loads((output / RUN_FILE).read_text(encoding="utf-8"))
+    """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
+    run = json.loads(json.dumps(run))  # as it will be read
+    before = {"columns": {}} | read_results(output / RUN_FILE)
     flat, flat_before = ({**values, **values["settings"]} for values in (run, before))
-    changed = [f"{key} {flat_before.get(key)} (now {value})" for key, value in flat.items() if flat_before.get(key) != value]
-    if changed := [text for text in changed if not text.startswith("settings ")]:
-        raise ValueError(f"{output} was begun with {', '.join(changed)}: resume with the same, or begin in another directory.")
+    # Of text and encoder the hash decides: either may have been moved, or renamed.
+    changed = [key for key, value in flat.items() if key != "settings" and _mark(flat_before.get(key)) != _mark(value)]
+    if changed:
+        listed = ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
+        raise ValueError(f"{output} was begun with {listed}: resume with the same, or begin in another directory.")
+
+
+def _mark(value: Any) -> Any:
+    return value.get("sha256", value) if isinstance(value, dict) else value
+
+
+def _shown(value: Any) -> str:
+    has_mark = isinstance(value, dict) and "sha256" in value
+    return f"{value['name']} [{value['sha256']}]" if has_mark else str(value)
 
 
 def _prepare(
@@ -304,8 +475,8 @@ def _prepare(
 
 
 def score(model: SentenceTransformer, pairs: ScoredPairs) -> float:
-    """Return the Spearman correlation, times 100, of cosine similarity and gold score."""
-    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+    """Return the Spearman correlation, times 100, of cosine similarity and gold score; the model card hears nothing of it."""
+    from sbert_plugins.evaluation import Embeddings, PairsEvaluator
 
-    evaluator = EmbeddingSimilarityEvaluator(*pairs, batch_size=128, main_similarity="cosine", write_csv=False)
-    return 100 * evaluator(model)["spearman_cosine"]
+    evaluator = PairsEvaluator(pairs)
+    return evaluator.compute(Embeddings(model, evaluator.sentences))["spearman"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a method is trained. Everything that is not here is the host trainer's default."""
+    """How a method is trained. Everything that is not here is the host trainer's default.
+
+    Raises:
+        ValueError: On a value that no training can have, with its name.
+    """
 
     learning_rate: float
     batch_size: int
@@ -26,6 +31,25 @@ class Settings:
     group_by_length: bool = False  # batches of sentences of similar length
     sam_rho: float | None = None  # radius of Sharpness-Aware Minimization: two passes an update
     loss_learning_rate: float | None = None  # of what the loss owns; None: the encoder's
+
+    def __post_init__(self) -> None:
+        """Refuse what would train nothing, or end in NaN, after everything is loaded."""
+        if self.batch_size < 2:
+            raise ValueError(
+                f"batch_size must be at least 2, got {self.batch_size}: the other sentences of a batch are the negatives."
+            )
+        for name in ("gradient_accumulation_steps", "eval_steps", "max_seq_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}.")
+        if self.max_steps != -1 and self.max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, or -1 to go by epochs, got {self.max_steps}.")
+        if not 0 < self.epochs < math.inf:
+            raise ValueError(f"epochs must be a finite number above 0, got {self.epochs}.")
+        for name in ("learning_rate", "loss_learning_rate", "sam_rho"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:  # not true of NaN
+                raise ValueError(f"{name} must be a finite number, 0 or above, got {value}.")
 
 
 @dataclass(frozen=True)

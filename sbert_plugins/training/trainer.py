@@ -93,7 +93,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite = FiniteCheck(self)
         self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
         self._synced_mode: bool | None = None
-        self._terms: dict[str, None] = {}  # names, in order
+        self._term_names: dict[str, None] = {}  # of all terms so far, in order
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
         self.add_callback(_LengthCallback(self))
@@ -131,7 +131,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             except ValueError as error:  # the host does not lose a finished training over this either
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         self._finite.check_weights()
-        for note in idle_parts(self.state.log_history, self._terms):
+        for note in idle_parts(self.state.log_history, self._term_names):
             logger.warning(note)
         return output
 
@@ -277,7 +277,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
         self._terms = loss
         if not self._is_replaying():
-            self._terms |= dict.fromkeys(loss)
+            self._term_names |= dict.fromkeys(loss)
             super().track_loss_components(loss)
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------

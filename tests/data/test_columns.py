@@ -62,6 +62,11 @@ class TestRows:
         }
         assert rows[1] == {"anchor": "It is so.", "positive": "q", "negative": "m", "masked": "It is so.", "phrase": ""}
 
+    @pytest.mark.parametrize("name", ["text", "sentence"])
+    def test_usual_names_of_the_column(self, name):
+        sentence = "A dog runs to the sea."
+        assert columns(Dataset.from_dict({name: [sentence]})).to_dict() == columns([sentence]).to_dict()
+
     def test_other_extractors(self):
         rows = columns(["Ann met Robert."], extractor=lambda sentence: [(0, 3, 1.0)])
         assert rows["masked"][:] == ["[MASK] met Robert."]
@@ -94,7 +99,19 @@ class TestAugmentation:
     def test_missing_wordnet(self, monkeypatch):
         monkeypatch.setattr("nltk.data.path", [])
         with pytest.raises(FileNotFoundError, match="synonyms need WordNet"):
-            data.paser_columns(["A dog runs to the sea."], mask_token=MASK)
+            data.paser_columns(["A dog runs to the sea."], mask_token=MASK, synonyms=0.5)
+
+    def test_missing_wordnet_where_none_is_asked_for(self, monkeypatch, caplog):
+        """As the README says: a warning tells what it costs."""
+        monkeypatch.setattr("nltk.data.path", [])
+        rows = data.paser_columns(["A dog runs to the sea."], mask_token=MASK)
+        assert rows["anchor"][0] == "A dog runs to the sea."
+        assert "WITHOUT synonyms, which cost the paper 4.8 points" in caplog.text
+        assert "nltk.download('wordnet')" in caplog.text
+
+    def test_synonyms_by_default(self, wordnet):
+        default, given = (data.paser_columns(project_text()[:30], mask_token=MASK, **k) for k in ({}, {"synonyms": 0.5}))
+        assert default.to_dict() == given.to_dict()
 
 
 class TestReproducible:
@@ -130,16 +147,22 @@ class TestBadInput:
             ({"swap": -0.1}, r"swap must be in \[0, 1\), got -0.1"),
             ({"synonyms": 2.0}, r"ratio must be in \(0, 1\], got 2.0"),
             ({"extractor": "yake"}, "extractor must be one of"),
+            ({"synonyms": "wordnet"}, "synonyms must be a share of words, .*, got 'wordnet'"),
         ],
     )
     def test_values(self, keywords, message):
         with pytest.raises(ValueError, match=message):
             columns(["A dog runs to the sea."], **keywords)
 
-    @pytest.mark.parametrize("names", [["text"], ["anchor", "masked"], ["anchor", "phrase"]])
+    @pytest.mark.parametrize("names", [["title"], ["anchor", "masked"], ["anchor", "phrase"]])
     def test_columns(self, names):
-        with pytest.raises(ValueError, match=f"must have a column anchor, and none named .*; got {', '.join(names)}"):
+        way_out = rf': dataset.rename_column\("{names[0]}", "anchor"\)'
+        with pytest.raises(ValueError, match=f"must have a column anchor, and none named .*; got {', '.join(names)}{way_out}"):
             columns(Dataset.from_dict({name: ["A dog runs."] for name in names}))
+
+    def test_none_is_no_sentence(self):
+        with pytest.raises(ValueError, match="a sentence must be a string, got None"):
+            columns(["A dog runs to the sea.", None])
 
     @pytest.mark.parametrize("sentences", [["It is so.", ""], ["你好世界"]])
     def test_no_phrase_at_all(self, sentences):

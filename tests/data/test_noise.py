@@ -103,3 +103,9 @@ class TestPositivePairs:
             data.positive_pairs(["a"], "crop")
         with pytest.raises(ValueError, match=r"ratio must be in \(0, 1\], got 0"):
             data.positive_pairs(["a"], "deletion", ratio=0)
+
+
+@pytest.mark.parametrize("sentence", [None, 5])
+def test_pairs_of_what_is_no_text(sentence):
+    with pytest.raises(ValueError, match=f"sentences must be text, got {sentence} in row 1"):
+        data.positive_pairs(["A dog runs.", sentence], "deletion")

@@ -204,6 +204,40 @@ def test_hide_phrase():
     assert data.hide_phrase(sentence, second, mask_token=r"\1").endswith(r"of \1 \1.")
 
 
+class TestLongSentences:
+    """What is looked at grows with the sentence, not with its square: measured by what a copy would cost, not by a clock."""
+
+    def test_no_copy_a_phrase(self):
+        class Counting(str):
+            __slots__ = ()
+            copied = 0
+
+            def __getitem__(self, place):
+                piece = str.__getitem__(self, place)
+                Counting.copied += len(piece)
+                return piece
+
+        sentence = Counting(" ".join(f"w{i} x{i}, the" for i in range(2000)))
+        phrases_found = data.locate_phrases(sentence)
+        assert len(phrases_found) == 2000
+        assert Counting.copied < 10 * len(sentence)
+
+    def test_a_phrase_in_many_places(self):
+        sentence = "a cat, the " * 500 + "house"
+        phrase = next(phrase for phrase in data.locate_phrases(sentence) if phrase.text == "cat")
+        assert data.hide_phrase(sentence, phrase, mask_token="[M]") == sentence.replace("cat", "[M]")
+
+    def test_spans_that_overlap(self):
+        phrase = data.Phrase("b b", 1.0, ((2, 5), (4, 7)))
+        assert data.hide_phrase("a b b b c", phrase, mask_token="M") == "a M M M c"
+
+
+@pytest.mark.parametrize("sentence", [None, 5, b"x"])
+def test_a_sentence_is_a_string(sentence):
+    with pytest.raises(ValueError, match="a sentence must be a string, got"):
+        data.rank_phrases(sentence)
+
+
 class TestExtractors:
     def test_a_callable(self):
         def capitals(sentence):

@@ -5,6 +5,7 @@ import pytest
 from datasets import Dataset
 
 from sbert_plugins.data import read_documents, read_pairs, read_sentences, read_triplets
+from sbert_plugins.data.text import is_path
 
 LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
 
@@ -59,7 +60,116 @@ def test_byte_order_mark(tmp_path):
     assert texts(read_sentences(tmp_path / "text.txt")) == ["First."]
 
 
+def test_a_name_is_no_pattern(tmp_path):
+    for name in ("s[ab]", "sa", "sb", "s*"):
+        (tmp_path / f"{name}.csv").write_text(f"text\nThe file {name}.\n", encoding="utf-8")
+    for name in ("s[ab]", "s*"):
+        assert texts(read_sentences(tmp_path / f"{name}.csv")) == [f"The file {name}."]
+    (tmp_path / "t[ab].csv").write_text("anchor,positive,negative\na,b,c\n", encoding="utf-8")
+    assert len(read_triplets(tmp_path / "t[ab].csv")) == 1
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.TSV", "t.tsv.gz", "T.CSV", "T.Csv.GZ", "t.Parquet", "t.JSONL"])
+def test_suffixes_of_tables(tmp_path, name):
+    table = Dataset.from_dict({"text": LINES, "id": [1, 2, 3]})
+    kind = name.lower().removesuffix(".gz").rpartition(".")[2]
+    path = tmp_path / "plain"
+    if kind == "parquet":
+        table.to_parquet(path)
+    elif kind == "jsonl":
+        table.to_json(path, force_ascii=False)
+    else:
+        table.to_csv(path, sep="\t" if kind == "tsv" else ",", index=False)
+    content = path.read_bytes()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
+    assert texts(read_sentences(tmp_path / name)) == LINES
+
+
+def test_a_quotation_mark_in_a_tsv_is_one(tmp_path):
+    (tmp_path / "t.tsv").write_text('id\ttext\n1\t"Go, he said.\n2\tThen "stop".\n', encoding="utf-8")
+    assert texts(read_sentences(tmp_path / "t.tsv")) == ['"Go, he said.', 'Then "stop".']
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_cells_that_say_none_are_text(tmp_path, suffix, caplog):
+    cells = ["NA", "null", "None", "nan", "n/a", "A sentence."]
+    separator = "," if suffix == "csv" else "\t"
+    rows = "".join(f"{cell}{separator}1\n" for cell in [*cells, ""])
+    (tmp_path / f"t.{suffix}").write_text(f"text{separator}id\n{rows}", encoding="utf-8")
+    assert texts(read_sentences(tmp_path / f"t.{suffix}")) == cells
+    assert "skipped 1 blank line" in caplog.text
+
+
+def test_the_only_column_is_named(tmp_path, caplog):
+    """Where a table has no header its first sentence is gone, and should be seen."""
+    (tmp_path / "t.tsv").write_text("A dog runs.\nA cat sleeps.\n", encoding="utf-8")
+    with caplog.at_level("INFO", logger="sbert_plugins"):
+        assert texts(read_sentences(tmp_path / "t.tsv")) == ["A cat sleeps."]
+    assert "reading its only column of strings, 'A dog runs.'" in caplog.text
+
+
+def test_lines_without_a_letter_are_counted(tmp_path, caplog):
+    (tmp_path / "t.txt").write_text("A dog [MASK] runs.\n[PAD]\n--\n</s>\n7\n", encoding="utf-8")
+    assert len(read_sentences(tmp_path / "t.txt")) == 5
+    assert "3 of 5 sentences hold no letter or digit" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("a.txt", True),
+        ("A.CSV", True),
+        ("x/y.tsv.gz", True),
+        ("./x", True),
+        ("/x", True),
+        ("a/b/c", True),
+        ("~/x", True),
+        ("here/x", True),
+        ("organization/name", False),
+        ("bert-base-uncased", False),
+        ("organization/model-v1.5", False),
+    ],
+)
+def test_names_that_can_only_be_paths(name, known, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    assert is_path(name) is known
+
+
 class TestBadInput:
+    @pytest.mark.parametrize("content", ["[PAD]\n[PAD] [PAD]\n", "<s></s>\n", "--\n...\n", "[unused7]\n"])
+    def test_no_letter(self, tmp_path, content):
+        (tmp_path / "t.txt").write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match="must hold sentences, got [12] without a letter or digit beside special tokens"):
+            read_sentences(tmp_path / "t.txt")
+
+    @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+    def test_utf16_without_a_mark(self, tmp_path, encoding):
+        (tmp_path / "t.txt").write_bytes("A dog runs.\nA cat sleeps.\n".encode(encoding))
+        with pytest.raises(ValueError, match="t.txt, row 1: text must not hold NUL characters, .* iconv -f utf-16le"):
+            read_sentences(tmp_path / "t.txt")
+
+    def test_nul_in_a_table(self, tmp_path):
+        Dataset.from_dict({"text": ["A dog.", "a\0b"]}).to_parquet(tmp_path / "t.parquet")
+        with pytest.raises(ValueError, match="row 2: text must not hold NUL characters"):
+            read_sentences(tmp_path / "t.parquet")
+
+    @pytest.mark.parametrize("name", ["", " "])
+    def test_no_name(self, name):
+        with pytest.raises(ValueError, match="must be a file or a dataset on the Hub, got the name"):
+            read_sentences(name)
+
+    def test_a_column_of_a_text_file(self, tmp_path):
+        (tmp_path / "t.txt").write_text("A dog.\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="column must be left out where the text has no columns, got 'text' with .*t.txt"):
+            read_sentences(tmp_path / "t.txt", column="text")
+
+    def test_a_path_that_is_not_there(self, monkeypatch):
+        monkeypatch.setattr("sbert_plugins.data.text.load_dataset", lambda *_, **__: pytest.fail("the Hub was asked"))
+        for name in ("mistyped.txt", "./folder", "a/b/c.csv"):
+            with pytest.raises(FileNotFoundError, match="does not exist: a text is a file here"):
+                read_sentences(name)
+
     @pytest.mark.parametrize(("content", "blank"), [("", 0), ("\n \n", 2)])
     def test_no_sentence(self, tmp_path, content, blank):
         path = tmp_path / "text.txt"

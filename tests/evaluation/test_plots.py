@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
+from scipy.stats import gaussian_kde
 
 from sbert_plugins.evaluation import plots
 
@@ -68,6 +69,38 @@ class TestDensity:
         figure = plots.density_by_level({"model": [row, np.linspace(0, 1, 20)]}, ["low", "high"])
         assert figure_is_drawn(figure)
 
+    @pytest.mark.filterwarnings("error")
+    def test_cosines_near_one_are_seen(self):
+        """A collapsed encoder, alone and beside one that is not."""
+        rng = np.random.default_rng(0)
+        near = [1 - 1e-5 * rng.random(50) for _ in range(3)]
+        wide = [rng.normal(0.3 * i, 0.1, 50) for i in range(3)]
+        for cosines in ({"near": near}, {"near": near, "wide": wide}):
+            figure = plots.density_by_level(cosines, ["a", "b", "c"])
+            outlines = [line.get_ydata() for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+            assert all(np.isfinite(heights).all() and np.ptp(heights) > 0.5 for heights in outlines)
+            assert figure_is_drawn(figure)
+
+    def test_density_is_scotts(self):
+        values, grid = np.random.default_rng(0).normal(0.3, 0.1, 60), np.linspace(-0.5, 1.1, 300)
+        np.testing.assert_allclose(plots._density(values, grid), gaussian_kde(values)(grid), rtol=1e-6, atol=1e-12)
+
+
+HOSTILE = "a$x^{$"  # to matplotlib the beginning of a formula
+
+
+def test_names_are_no_formulas():
+    log = [{HOSTILE: value, "step": value} for value in (1, 2)]
+    maps = {HOSTILE: {"words": plots.Map(np.eye(2), np.array([1, 9]))}}
+    for figure in (
+        plots.sts_bars({HOSTILE: dict.fromkeys(TASKS, 50)}),
+        plots.density_by_level({HOSTILE: [np.linspace(0, 1, 20)]}, ["low"]),
+        plots.alignment_uniformity({HOSTILE: (-1.5, 0.2, 52.2)}),
+        plots.embedding_maps(maps),
+        plots.learning_curves(log),
+    ):
+        FigureCanvasAgg(figure).draw()
+
 
 def test_alignment_and_uniformity():
     figure = plots.alignment_uniformity({"raw": (-1.5, 0.2, 52.2), "trained": (-2.9, 0.23, 70.0)})
@@ -114,6 +147,7 @@ class TestCurves:
         {"eval_dev_spearman_cosine": 0.5, "eval_runtime": 3.0, "eval_samples_per_second": 0.0, "epoch": 0.5, "step": 5},
         {"loss": float("nan"), "epoch": 0.7, "step": 7},
         {"eval_dev_spearman_cosine": 0.7, "eval_runtime": 3.0, "epoch": 1.0, "step": 10},
+        {"loss": 5.0, "epoch": 1.0},  # of no update
         {"train_runtime": 9.0, "train_loss": 1.0, "total_flos": 0.0, "epoch": 1.0, "step": 10},
     )
 

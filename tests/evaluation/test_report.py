@@ -127,6 +127,30 @@ class TestPage:
         assert raw["levels"]["4 to 5"]["pairs"] == 40
         assert raw["levels"]["4 to 5"]["mean"] == pytest.approx(0.6, abs=0.06)
 
+    def test_no_bold_alignment_for_a_collapsed_model(self, tmp_path):
+        reports = [model_report("raw"), model_report("flat", alignment=0.001, uniformity=-0.01)]
+        text = report.write_report(reports, tmp_path).read_text(encoding="utf-8")
+        assert '<tr><th>alignment</th><td class="best">0.260</td><td>0.001</td></tr>' in text
+        assert "Collapsed: flat." in text
+        text = report.write_report([model_report("a"), model_report("b")], tmp_path).read_text(encoding="utf-8")
+        assert "Collapsed:" not in text
+
+    def test_says_what_is_compared_and_what_the_numbers_mean(self, tmp_path):
+        origin = {"pooling": "cls", "text": "mine <1>.txt, 30 sentences", "updates": "9", "date": "2026-01-02"}
+        reports = [model_report("raw", origin={"pooling": "mean"}), model_report("mine", origin=origin)]
+        text = report.write_report(reports, tmp_path).read_text(encoding="utf-8")
+        assert "<tr><th>pooling</th><td>mean</td><td>cls</td></tr>" in text
+        assert "<tr><th>text</th><td></td><td>mine &lt;1&gt;.txt, 30 sentences</td></tr>" in text
+        for word in ("alignment", "uniformity", "pooling", "update", "average"):
+            assert f"<dt>{word}</dt>" in text
+        numbers = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+        assert numbers["models"]["mine"]["origin"] == origin
+
+    def test_a_name_that_looks_like_a_formula(self, tmp_path):
+        log = [{"a$x^{$": 1.0, "step": 1}, {"a$x^{$": 2.0, "step": 2}, {"loss": 1.0}]
+        text = report.write_report([model_report("a$x^{$", log=log)], tmp_path).read_text(encoding="utf-8")
+        assert "Learning curves of a$x^{$" in text
+
     def test_one_model(self, tmp_path):
         page = report.write_report([model_report("one")], tmp_path)
         assert page == tmp_path / "index.html"

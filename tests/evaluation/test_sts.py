@@ -8,7 +8,7 @@ from evaluation_inputs import CountingEncoder
 from scipy.stats import spearmanr
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-from sbert_plugins.evaluation import TASKS, STSSuiteEvaluator, load_sts, read_scored_pairs
+from sbert_plugins.evaluation import TASKS, PairsEvaluator, STSSuiteEvaluator, load_sts, read_scored_pairs
 
 FILES = {
     "STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15", "STS16": "sts16",
@@ -44,6 +44,14 @@ def test_each_task_is_the_hosts_spearman(tiny_encoder, small_data):
         pairs = load_sts(task, small_data)
         host = EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine", write_csv=False)
         assert metrics[task] == pytest.approx(100 * host(model)["spearman_cosine"], abs=1e-4)
+
+
+def test_any_pairs_are_the_hosts_spearman(tiny_encoder, small_data):
+    model, pairs = tiny_encoder(), load_sts("STS-B dev", small_data)
+    host = EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine", write_csv=False)
+    expected = pytest.approx(100 * host(model)["spearman_cosine"], abs=1e-4)
+    assert PairsEvaluator(pairs, name="dev")(model) == {"dev_spearman": expected}
+    assert PairsEvaluator(pairs).get_config_dict()["pairs"] == 10
 
 
 def test_subsets_are_concatenated_not_averaged(tiny_encoder, tmp_path):

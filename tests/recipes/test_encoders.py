@@ -4,6 +4,8 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import recipes
+from sbert_plugins.modules import apply_mask_template
+from sbert_plugins.recipes import encoders
 
 
 class TestEncoders:
@@ -26,6 +28,35 @@ class TestEncoders:
     def test_a_sentence_transformer_keeps_its_own(self, tiny_encoder, tmp_path):
         tiny_encoder("bert", "mean").save_pretrained(str(tmp_path))
         assert recipes.build_encoder(str(tmp_path), pooling="cls", device="cpu")[1].pooling_mode == "mean"
+
+    @pytest.mark.parametrize("pooling", ["cls", "mean", "mask"])
+    def test_pooling_is_named(self, tiny_encoder, tmp_path, pooling):
+        tiny_encoder()[0].model.save_pretrained(tmp_path)
+        tiny_encoder().tokenizer.save_pretrained(tmp_path)
+        assert not recipes.has_pooling(str(tmp_path))
+        assert recipes.pooling_of(recipes.build_encoder(str(tmp_path), pooling=pooling, device="cpu")) == pooling
+
+    @pytest.mark.parametrize("name", ["./model", "/no/such/model", "a/b/c"])
+    def test_a_path_that_is_not_there(self, name, monkeypatch):
+        monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("the Hub was asked"))
+        with pytest.raises(
+            FileNotFoundError, match=f"{name} does not exist: a model is a directory here, or organization/name"
+        ):
+            recipes.build_encoder(name)
+
+    @pytest.mark.parametrize(("limit", "expected"), [(9, 9), (None, 128), (500, 128)])
+    def test_another_length_for_a_while(self, tiny_encoder, limit, expected):
+        model = tiny_encoder()
+        with encoders.truncated_to(model, limit) as length:
+            assert length == model.max_seq_length == expected
+        assert model.max_seq_length == 128
+
+    def test_a_template_comes_on_top(self, tiny_encoder):
+        model = apply_mask_template(tiny_encoder())
+        with encoders.truncated_to(model, 9):
+            assert model.preprocess(["many words " * 20])["input_ids"].shape[1] == 9 + 4
+            ids = model.preprocess(["many words " * 20])["input_ids"][0].tolist()
+            assert model.tokenizer.mask_token_id in ids
 
     def test_layers_of_the_offline_encoder(self):
         for layers in (0, 7):

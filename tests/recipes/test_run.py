@@ -7,6 +7,7 @@ from recipe_inputs import anchors, quick, texts
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes, training
+from sbert_plugins.recipes import run as module
 
 
 @pytest.fixture
@@ -137,7 +138,58 @@ class TestResume:
             recipes.check_output(tmp_path, resume=True)
 
 
+class TestNotFinite:
+    def test_a_diverged_encoder_is_not_saved(self, tiny_encoder, tmp_path, monkeypatch):
+        def train(trainer, **_):
+            next(trainer.model.parameters()).data.fill_(float("nan"))
+
+        monkeypatch.setattr(training.SentenceTransformerTrainer, "train", train)
+        with pytest.raises(ValueError, match=r"the training has diverged: 1 of the encoder's tensors .* learning_rate below"):
+            recipes.train("arccse", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=quick())
+        assert not (tmp_path / "run" / "model").exists()
+
+    def test_results_are_json_that_every_reader_takes(self, tmp_path):
+        module._write_json(tmp_path / "x.json", {"a": [float("nan"), {"b": float("inf")}], "c": (1.5, "x"), "d": True})
+        text = (tmp_path / "x.json").read_text()
+        assert json.loads(text, parse_constant=pytest.fail) == {"a": [None, {"b": None}], "c": [1.5, "x"], "d": True}
+
+
+def test_the_length_is_the_trainings_while_it_trains(tiny_encoder, tmp_path, dev, monkeypatch):
+    """Sentences are scored, also where they choose a checkpoint, as the saved model reads them."""
+    lengths = {"train": set(), "encode": set()}
+    step, encode = training.SentenceTransformerTrainer.training_step, SentenceTransformer.encode
+
+    def training_step(trainer, model, inputs, *arguments):
+        lengths["train"].add(max(value.shape[1] for key, value in inputs.items() if key.endswith("input_ids")))
+        return step(trainer, model, inputs, *arguments)
+
+    def encoding(model, *arguments, **keywords):
+        if len(arguments[0]) > 3:  # not the three lines in the card of a checkpoint
+            lengths["encode"].add(model.max_seq_length)
+        return encode(model, *arguments, **keywords)
+
+    monkeypatch.setattr(training.SentenceTransformerTrainer, "training_step", training_step)
+    monkeypatch.setattr(SentenceTransformer, "encode", encoding)
+    model = tiny_encoder()
+    settings = quick(max_seq_length=7)
+    results = recipes.train("arccse", anchors(40), model, output=tmp_path / "run", settings=settings, dev=dev)
+    assert lengths == {"train": {7}, "encode": {128}}
+    assert model.max_seq_length == 128
+    assert results["max_seq_length"] == {"training": 7, "model": 128}
+
+
 class TestBadInput:
+    def test_none_is_no_sentence(self, tiny_encoder, tmp_path):
+        rows = Dataset.from_dict({"anchor": ["A dog.", None, "A cat."]})
+        with pytest.raises(ValueError, match="sentences must hold no None, got one in row 1: leave such rows out"):
+            recipes.train("arccse", rows, tiny_encoder(), output=tmp_path / "run", settings=quick())
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize("seed", [-1, 2**32])
+    def test_seed(self, tiny_encoder, tmp_path, seed):
+        with pytest.raises(ValueError, match=rf"seed must be in \[0, 4294967295\], got {seed}"):
+            recipes.train("arccse", anchors(4), tiny_encoder(), output=tmp_path / "run", seed=seed)
+
     @pytest.mark.parametrize(
         ("method", "names", "message"),
         [

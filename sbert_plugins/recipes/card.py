@@ -1,0 +1,109 @@
+"""What a model card says of a training: where the model comes from, how it was trained, what it scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins.evaluation import ScoredPairs
+
+
+def encoder_name(model: SentenceTransformer) -> str:
+    """Return the Hub name of an encoder, or the last part of its path: what may be printed and published."""
+    transformer = model.transformers_model
+    name = model.model_card_data.base_model or (transformer is not None and transformer.config.name_or_path)
+    return Path(name).name if name and Path(name).exists() else name or type(model[0]).__name__
+
+
+def name_origin(model: SentenceTransformer, text: str | None) -> None:
+    """Name base model, its licence and the text in the card, from what is here.
+
+    The host asks the Hub whether a model of that name exists. Where the encoder lies in a directory its last two parts could
+    be the name of somebody else's, so the card of that directory is read instead.
+
+    Args:
+        model: The encoder.
+        text: A file, or the name of a dataset on the Hub.
+    """
+    from huggingface_hub import constants
+
+    card = model.model_card_data
+    name = model.transformers_model.config.name_or_path if model.transformers_model is not None else ""
+    is_local = not name or Path(name).exists()
+    if not card.base_model and not is_local:
+        card.base_model = name
+    origin = _metadata(Path(name) / "README.md" if is_local else name) if name else {}
+    if not card.base_model and isinstance(origin.get("base_model"), str):
+        card.base_model = origin["base_model"]
+    if not card.license and isinstance(origin.get("license"), str):
+        card.license = origin["license"]
+    card.local_files_only = card.local_files_only or is_local or constants.HF_HUB_OFFLINE
+    if text is not None and not card.train_datasets:
+        path = Path(text)
+        card.train_datasets = [{"name": path.name} if path.exists() else {"name": text, "id": text}]
+
+
+def _metadata(card: Path | str) -> dict[str, Any]:
+    from huggingface_hub import ModelCard
+
+    try:
+        return ModelCard.load(card).data.to_dict()
+    except Exception:  # no card, no network, no YAML in it: it has nothing to say
+        return {}
+
+
+@contextmanager
+def examples_kept_private(model: SentenceTransformer, *, share: bool) -> Iterator[None]:
+    """Keep sentences of the training out of the card, while a trainer is built that would collect some for it.
+
+    The host shows the first rows as samples, and short sentences in the widget and in the lines of code.
+
+    Args:
+        model: The encoder.
+        share: Whether to let the host do so.
+    """
+    card = model.model_card_data
+    shown = card.widget
+    if not share:
+        card.widget = shown or [{}]  # where there is one, none is collected
+    yield
+    if not share:
+        card.widget = shown
+        for dataset in card.train_datasets:
+            dataset.pop("examples", None)
+            dataset.pop("examples_table", None)
+
+
+def describe_training(
+    model: SentenceTransformer,
+    title: str,
+    settings: dict[str, Any],
+    scores: dict[str, tuple[ScoredPairs, float, float]],
+) -> None:
+    """Put settings and scores of a finished training into the card.
+
+    Args:
+        model: The trained encoder.
+        title: The card's heading.
+        settings: What the host's list of arguments lacks.
+        scores: By name: the pairs, the score before and the score after. What was scored during the training, of other
+            weights than those that are saved, goes.
+    """
+    from sbert_plugins.evaluation import PairsEvaluator
+
+    card = model.model_card_data
+    card.model_name = card.model_name or title
+    card.non_default_hyperparameters = card.non_default_hyperparameters | settings
+    card.all_hyperparameters = card.all_hyperparameters | settings
+    card.eval_results_dict = {}
+    for name, (pairs, before, after) in scores.items():
+        if math.isfinite(before + after):
+            # The host's number of digits is four; these two are what is printed.
+            values = {f"{name}_spearman": round(after, 2), f"{name}_before_training": round(before, 2)}
+            card.eval_results_dict[PairsEvaluator(pairs, name=name)] = values

@@ -1,0 +1,145 @@
+"""Keywords of a method's loss: which there are, what each takes, and how the text of a command line becomes a value."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sbert_plugins.recipes.methods import RECIPES
+
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class _Kind(NamedTuple):
+    """A type in a signature: its name in words, how text is read as one, and which values are one."""
+
+    words: str
+    read: Callable[[str], Any]  # raises ValueError or KeyError for any other text
+    fits: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(text: str) -> int | float:
+    value = json.loads(text) if text.strip().lstrip("-").isdigit() else float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _none(text: str) -> None:
+    if text.lower() not in ("none", "null"):
+        raise ValueError(text)
+
+
+def _list(text: str) -> list[str]:
+    values = json.loads(text) if text.startswith("[") else [part.strip() for part in text.split(",") if part.strip()]
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(text)
+    return values
+
+
+# By the name in a signature; of a union the first that reads a text has it, so that "none" is None before it is a string.
+_KINDS = {
+    "None": _Kind("none", _none, lambda value: value is None),
+    "bool": _Kind("true or false", lambda text: _WORDS[text.lower()], lambda value: isinstance(value, bool)),
+    "int": _Kind("a whole number", int, lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "float": _Kind("a finite number", _number, _is_number),
+    "Sequence[str]": _Kind(
+        "words with commas between",
+        _list,
+        lambda value: not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(v, str) for v in value),
+    ),
+    "str": _Kind("a word", str, lambda value: isinstance(value, str)),
+    "Any": _Kind("a value", lambda text: read_value(text), lambda value: True),
+}
+
+
+def read_value(text: str) -> Any:
+    """Read a value whose type nothing says: what json reads, Python's True, False and None; anything else is a string."""
+    try:
+        return {"True": True, "False": False, "None": None}[text] if text in ("True", "False", "None") else json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def known_keywords(method: str) -> dict[str, tuple[str, ...]]:
+    """Return each keyword of a method's loss with the types that its signature gives it.
+
+    A recipe that builds its loss by a function has the function's keywords and, where it passes others on, the loss's.
+    """
+    from sbert_plugins import losses
+
+    recipe = RECIPES[method]
+    sources = [recipe.build or getattr(losses, recipe.loss)]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(sources[0]).parameters.values()):
+        sources.append(getattr(losses, recipe.loss))
+    known: dict[str, tuple[str, ...]] = {}
+    for source in sources:
+        for name, parameter in inspect.signature(source).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                known.setdefault(name, _types(parameter.annotation))
+    return known
+
+
+def _types(annotation: Any) -> tuple[str, ...]:
+    """Split an annotation, which is text under postponed evaluation, at its bars; a type that is not known takes anything."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "Any")
+    names = [name.strip() for name in text.split("|")]
+    return tuple(name for name in _KINDS if name in names) if set(names) <= set(_KINDS) else ("Any",)
+
+
+def read_keywords(method: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts as keywords of a method's loss, by the types of its signature.
+
+    Raises:
+        ValueError: For a text without ``=``, a keyword that the loss has not (with those it has), a value of another type
+            (with what the keyword takes), and a keyword that is given twice.
+    """
+    keywords: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not key.isidentifier() or not equals:
+            raise ValueError(f"--loss takes KEY=VALUE, got {pair!r}.")
+        if key in keywords:
+            raise ValueError(f"--loss must name a keyword once, got {key} twice.")
+        keywords[key] = _read(method, key, text)
+    return keywords
+
+
+def check_keywords(method: str, keywords: dict[str, Any]) -> None:
+    """Refuse keywords that a method's loss has not, and values of another type than its signature gives.
+
+    Raises:
+        ValueError: With the keyword's name, and the keywords that there are or what it takes.
+    """
+    for key, value in keywords.items():
+        types = _types_of(method, key)
+        if not any(_KINDS[name].fits(value) for name in types):
+            raise ValueError(_refusal(key, types, value))
+
+
+def _read(method: str, key: str, text: str) -> Any:
+    types = _types_of(method, key)
+    for name in types:
+        try:
+            return _KINDS[name].read(text)
+        except (ValueError, KeyError):
+            continue
+    raise ValueError(_refusal(key, types, text))
+
+
+def _types_of(method: str, key: str) -> tuple[str, ...]:
+    known = known_keywords(method)
+    if key not in known:
+        raise ValueError(f"keywords of {method}'s loss must be among {', '.join(known)}; got {key}.")
+    return known[key]
+
+
+def _refusal(key: str, types: Sequence[str], value: Any) -> str:
+    return f"{key} takes {' or '.join(_KINDS[name].words for name in types)}, got {value!r}."

@@ -1,0 +1,71 @@
+from types import SimpleNamespace
+
+import pytest
+from datasets import Dataset
+
+from sbert_plugins.recipes import card
+
+
+def test_a_directory_is_named_by_its_last_part(tiny_encoder, tmp_path):
+    model = tiny_encoder()
+    model.transformers_model.config.name_or_path = str(tmp_path)
+    assert card.encoder_name(model) == tmp_path.name
+    model.transformers_model.config.name_or_path = "someone/bert"
+    assert card.encoder_name(model) == "someone/bert"
+
+
+class TestOrigin:
+    @pytest.fixture
+    def model(self, tiny_encoder):
+        model = tiny_encoder()
+        model.transformers_model.config.name_or_path = "someone/bert"
+        return model
+
+    def test_a_name_on_the_hub(self, model, monkeypatch):
+        monkeypatch.setattr(card, "_metadata", lambda name: {"license": "mit"} if name == "someone/bert" else {})
+        card.name_origin(model, "someone/text")
+        data = model.model_card_data
+        assert (data.base_model, data.license) == ("someone/bert", "mit")
+        assert data.train_datasets == [{"name": "someone/text", "id": "someone/text"}]
+
+    def test_a_directory_is_not_taken_for_a_name_on_the_hub(self, model, tmp_path):
+        (tmp_path / "text.txt").write_text("x")
+        model.transformers_model.config.name_or_path = str(tmp_path)
+        card.name_origin(model, str(tmp_path / "text.txt"))
+        data = model.model_card_data
+        assert data.base_model is None
+        assert data.local_files_only
+        assert data.train_datasets == [{"name": "text.txt"}]
+
+    def test_a_card_that_cannot_be_read(self, tmp_path):
+        (tmp_path / "README.md").write_text("---\n: [\n---\n")
+        assert card._metadata(tmp_path / "README.md") == {}
+        assert card._metadata(tmp_path / "none.md") == {}
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_examples(tiny_encoder, share):
+    model = tiny_encoder()
+    data = model.model_card_data
+    rows = Dataset.from_dict({"anchor": [f"A dog runs {i} times." for i in range(9)]})
+    with card.examples_kept_private(model, share=share):
+        if not data.widget:  # as the host does
+            data.set_widget_examples(rows)
+        data.train_datasets = [{"name": "x", "examples": rows[:3], "examples_table": "A dog runs"}]
+    assert bool(data.widget) is bool(data.usage_examples) is share
+    assert ("examples" in data.train_datasets[0]) is ("examples_table" in data.train_datasets[0]) is share
+
+
+def test_scores_of_other_weights_go(tiny_encoder):
+    model = tiny_encoder()
+    data = model.model_card_data
+    data.eval_results_dict = {"an evaluator during the training": {"spearman": 1.0}}
+    pairs = SimpleNamespace(sentences1=["a"], sentences2=["b"], scores=[1.0])
+    card.describe_training(
+        model, "title", {"pooling": "cls"}, {"a": (pairs, 59.5678, 58.2249), "b": (pairs, 1.0, float("nan"))}
+    )
+    ((evaluator, metrics),) = data.eval_results_dict.items()
+    assert evaluator.name == "a"
+    assert metrics == {"a_spearman": 58.22, "a_before_training": 59.57}
+    assert data.non_default_hyperparameters["pooling"] == "cls"
+    assert data.model_name == "title"
