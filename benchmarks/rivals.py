@@ -17,10 +17,11 @@ from sbert_plugins import data
 def tfidf_svd(texts: Sequence[str], *, dimensions: int = 384, seed: int = 0) -> np.ndarray:
     """Return the directions along which TF-IDF vectors vary most, latent semantic analysis, (texts, dimensions).
 
-    Words and weights are scikit-learn's defaults, fitted on the texts themselves.
+    Fitted on the texts themselves, with logarithmic counts and without English stop words: a rival should be strong, and
+    scikit-learn's defaults cost 10 points of v-measure on biomedical titles and 20 on AG News.
     """
-    counts = TfidfVectorizer().fit_transform(texts)
-    return TruncatedSVD(dimensions, random_state=seed).fit_transform(counts).astype(np.float32)
+    weighted = TfidfVectorizer(stop_words="english", sublinear_tf=True).fit_transform(texts)
+    return TruncatedSVD(dimensions, random_state=seed).fit_transform(weighted).astype(np.float32)
 
 
 @torch.inference_mode()
