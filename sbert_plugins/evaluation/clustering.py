@@ -48,8 +48,9 @@ def clustering_scores(
 
     Example:
         >>> import numpy as np
+        >>> from sbert_plugins import evaluation
         >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-        >>> clustering_scores(vectors, ["sport", "sport", "trade", "trade"], ["a", "b", "c", "d"], neighbours=1)
+        >>> evaluation.clustering_scores(vectors, ["sport", "sport", "trade", "trade"], ["a", "b", "c", "d"], neighbours=1)
         {'v_measure': 100.0, 'accuracy': 100.0, 'purity@1': 100.0}
     """
     _check(labels, texts, neighbours)
