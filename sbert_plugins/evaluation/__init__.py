@@ -1,5 +1,6 @@
 """Evaluators that plug into the trainer, the data they read, the report, and the way to MTEB."""
 
+from .clustering import ClusteringEvaluator, agnews_clustering, biomedical_clustering, clustering_scores
 from .embeddings import EmbeddingEvaluator, Embeddings
 from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
 from .hard_length import HardLengthEvaluator
@@ -16,6 +17,7 @@ __all__ = [
     "TASK_SETS",
     "TRANSFER_TASKS",
     "AlignmentUniformityEvaluator",
+    "ClusteringEvaluator",
     "CosineDensityEvaluator",
     "EmbeddingEvaluator",
     "Embeddings",
@@ -28,6 +30,9 @@ __all__ = [
     "STSSuiteEvaluator",
     "ScoredPairs",
     "TransferEvaluator",
+    "agnews_clustering",
+    "biomedical_clustering",
+    "clustering_scores",
     "cranfield_retrieval",
     "evaluate_mteb",
     "load_sts",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sentence_transformers.base.evaluation import BaseEvaluator
 
+from .clustering import agnews_clustering, biomedical_clustering
 from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
 from .hard_length import HardLengthEvaluator
 from .one_pass import OnePassEvaluator
@@ -18,7 +19,8 @@ def offline_evaluators(data_dir: str | Path | None = None) -> list[BaseEvaluator
     """Return an evaluator of each kind on the data directory's own files.
 
     The seven STS tasks, the hard-length subset (``>=4``, ``<=1``), alignment and uniformity on STS-B dev and test, cosines by
-    level on STS-B test, the seven transfer tasks, Quora's development questions as retrieval and as reranking, and Cranfield.
+    level on STS-B test, the seven transfer tasks, Quora's development questions as retrieval and as reranking, Cranfield, and
+    the topics of AG News and of biomedical titles.
 
     Args:
         data_dir: By default the directory in ``SBERT_PLUGINS_DATA``.
@@ -37,6 +39,8 @@ def offline_evaluators(data_dir: str | Path | None = None) -> list[BaseEvaluator
         quora_retrieval(data_dir),
         quora_reranking(data_dir),
         cranfield_retrieval(data_dir),
+        agnews_clustering(data_dir),
+        biomedical_clustering(data_dir),
     ]
 
 

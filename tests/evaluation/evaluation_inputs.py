@@ -63,7 +63,7 @@ def transfer_rows(stem, count=30):
 def write_data(data: Path) -> Path:
     """The layout of the data directory, every file small, many sentences in several of them."""
     text = project_text()
-    for name in ("sts", "rerank/quora_dup", "rerank/cranfield"):
+    for name in ("sts", "rerank/quora_dup", "rerank/cranfield", "clustering"):
         (data / name).mkdir(parents=True)
     for number, stem in enumerate(STS, start=2):
         rows = [(i % 5 + 0.5 if stem != "sick_test" else i % 5 + 1, text[i], text[10 * number + i]) for i in range(20)]
@@ -82,4 +82,7 @@ def write_data(data: Path) -> Path:
     )
     (cranfield / "queries.tsv").write_text(f"1\t{text[50]}\n", encoding="utf-8")
     (cranfield / "qrels.tsv").write_text("1\t3\t2\n1\t4\t0\n", encoding="utf-8")
+    for stem, topics in (("agnews_8000", 2), ("biomedical_titles", 3)):
+        lines = "".join(f"{i % topics}\t{text[i]} {' '.join([text[i % topics]] * 3)}\n" for i in range(30))
+        (data / "clustering" / f"{stem}.tsv.gz").write_bytes(gzip.compress(lines.encode()))
     return data

@@ -80,7 +80,7 @@ class TestValue:
             return np.maximum(x.detach().numpy() @ w1.T + b1, 0) @ w2.T + b2
 
         content = features["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(encoder.tokenizer.all_special_ids))
-        low = np.isin(ids.numpy(), counts(encoder).low_frequency_ids())
+        low = np.isin(ids.numpy(), counts(encoder).low_frequency_ids(0.5, "mass"))
         logits = classify(loss.frequency_discriminator, original["token_embeddings"][:rows, :length])
         expected = 0.5 * reference.token_class_loss(logits, low.astype(int), content.numpy())
         assert terms["adversarial"].item() == pytest.approx(expected, rel=1e-9)
@@ -134,7 +134,7 @@ class TestIncompleteSentences:
         build(model, masking_ratio=ratio)([features])
         ids, copy = features["input_ids"], found[-1][0]["input_ids"]
         changed = ids != copy
-        rare = torch.isin(ids, torch.as_tensor(counts(model).low_frequency_ids()))
+        rare = torch.isin(ids, torch.as_tensor(counts(model).low_frequency_ids(0.5, "mass")))
         assert (copy[changed] == model.tokenizer.mask_token_id).all()
         assert (changed <= rare).all()
         wanted = [max(1, round(ratio * n)) if n else 0 for n in rare.sum(dim=1).tolist()]
