@@ -124,11 +124,11 @@ class TestLowFrequency:
     def test_there_is_always_one_of_each(self):
         frequencies = table(1000, 1, 0)
         for share in (0.01, 0.99):
-            assert frequencies.low_frequency_ids(share).tolist() == [1, 2]
+            assert frequencies.low_frequency_ids(share, "mass").tolist() == [1, 2]
 
     def test_special_tokens_are_neither_counted_nor_rare(self):
         frequencies = table(90, 10, 4, 6, 0, special_ids=[0, 4])
-        assert frequencies.low_frequency_ids(0.5).tolist() == [2, 3]
+        assert frequencies.low_frequency_ids(0.5, "mass").tolist() == [2, 3]
 
     @pytest.mark.parametrize("share", [0, 1, -0.5, 1.5])
     def test_share(self, share):
