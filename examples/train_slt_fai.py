@@ -17,7 +17,6 @@ SENTENCES = 640  # of the 1,281 that ship with the package; online: "sentence-tr
 TEMPERATURE = 0.05  # SimCSE's
 BATCH_SIZE = 32  # the paper's
 LEARNING_RATE = 3e-5  # SimCSE's
-DISCRIMINATOR_LEARNING_RATE = 1e-3  # they start from random weights and have twenty steps
 MAX_SEQ_LENGTH = 32  # SimCSE's
 SEED = 42
 
@@ -44,7 +43,6 @@ trainer = SentenceTransformerTrainer(
         num_train_epochs=1,
         per_device_train_batch_size=BATCH_SIZE,
         learning_rate=LEARNING_RATE,
-        learning_rate_mapping={r"discriminator\.": DISCRIMINATOR_LEARNING_RATE},
         logging_steps=5,  # prints base/simcse, adversarial, filtering and how well the discriminators do
         save_strategy="no",
         report_to="none",

@@ -28,7 +28,8 @@ class BagOfWordsLoss(nn.Module):
 
     A sentence passes the encoder once. One linear map, which starts as the identity, and the encoder's own pretrained
     masked-language-model head score the words of the whole batch for its vector; those of the sentence shall win, rare ones
-    above all. There are no negatives, no second view and no decoder to train first.
+    above all. An encoder without such a head scores them by its word embeddings. There are no negatives, no second view and
+    no decoder to train first.
 
     .. math::
         L = -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij}
@@ -95,7 +96,7 @@ class BagOfWordsLoss(nn.Module):
         self.mlm_head = mlm_head
         self.tokens = TokenRoles(model.tokenizer)
         self.head = MLMHead(model, checkpoint=mlm_head)
-        self.decoder = BagOfWordsDecoder(model.transformers_model.config.hidden_size, sentence_width(model))
+        self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False

@@ -190,7 +190,7 @@ class DenoSentLoss(nn.Module):
                     learned_positions=torch.equal(first, second),  # one word at two places
                 )
             else:
-                self.decoder = BagOfWordsDecoder(width, size)
+                self.decoder = BagOfWordsDecoder(self.head, size)
         self._config = {
             "temperature": temperature,
             "decoder_layers": decoder_layers,

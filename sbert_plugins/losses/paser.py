@@ -169,7 +169,7 @@ class PaSeRLoss(nn.Module):
                 normalize_memory=normalize_memory,
             )
         else:
-            self.decoder = BagOfWordsDecoder(width, size, start=_START)
+            self.decoder = BagOfWordsDecoder(self.head, size, start=_START)
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
         ordinary = (~self.tokens.special).nonzero().squeeze(1)

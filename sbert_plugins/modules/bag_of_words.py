@@ -17,23 +17,26 @@ class BagOfWordsDecoder(nn.Module):
 
     The map starts as the identity. A sentence vector that is a mean of token embeddings lies where the pretrained
     masked-language-model head reads words, so that the first gradient already says which words the vector lacks; behind
-    random weights nearly all of it is one direction, common to all texts.
+    random weights it tells nothing. Where no head was pretrained, a random one is left out: the words are then scored by
+    their own embeddings, ``table(W z)``, which an encoder's vectors are nearer to than to noise.
 
     Args:
-        dimension: Width D of the encoder's token embeddings, what the head reads.
-        memory_dimension: Width M of the vectors, by default D. Where it is another the map starts with orthogonal rows.
+        head: The encoder's. It stays the caller's.
+        memory_dimension: Width M of the vectors. Where that is not what is read, the map starts with orthogonal rows.
         start: For a memory of several vectors, what each is multiplied by at the start.
     """
 
-    def __init__(self, dimension: int, memory_dimension: int | None = None, *, start: Sequence[float] = (1.0,)) -> None:
+    def __init__(self, head: MLMHead, memory_dimension: int, *, start: Sequence[float] = (1.0,)) -> None:
         super().__init__()
-        memory_dimension = memory_dimension or dimension
+        dimension = head.full.config.hidden_size if head.is_pretrained else head.table.shape[1]
         self.map = nn.Linear(len(start) * memory_dimension, dimension)
         with torch.no_grad():
             block = torch.empty(dimension, memory_dimension)
             (nn.init.eye_ if memory_dimension == dimension else nn.init.orthogonal_)(block)
             self.map.weight.copy_(torch.cat([factor * block for factor in start], dim=1))
         nn.init.zeros_(self.map.bias)
+        # Part of the state: a loss that is loaded is built with a head of random weights, which are then replaced.
+        self.register_buffer("through_head", torch.tensor(int(head.is_pretrained), dtype=torch.uint8))
 
     def forward(self, memory: Tensor, head: MLMHead, candidates: Tensor) -> Tensor:
         """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits.
@@ -47,7 +50,8 @@ class BagOfWordsDecoder(nn.Module):
                 f"the decoder reads vectors of width {self.map.in_features}, for which the loss was built, got "
                 f"{memory.shape[1]} (MatryoshkaLoss cuts them): train without it."
             )
-        return head(self.map(memory.to(self.map.weight.dtype)), candidates)
+        read = self.map(memory.to(self.map.weight.dtype))
+        return head(read, candidates) if self.through_head else read.to(head.table.dtype) @ head.table[candidates].T
 
     def loss(
         self, memory: Tensor, head: MLMHead, ids: Tensor, content: Tensor, weights: Tensor | None

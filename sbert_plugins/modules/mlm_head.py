@@ -55,6 +55,11 @@ class MLMHead(nn.Module):
         setattr(full, full.base_model_prefix, _PassThrough())
         self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)
 
+    @property
+    def table(self) -> Tensor:
+        """The output matrix (V, E), which is the encoder's word embeddings."""
+        return self.full.get_output_embeddings().weight
+
     def forward(self, token_embeddings: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Map (N, D) token embeddings to (N, V) logits, or to those of the (C,) ids that are candidates."""
         output = self.full.get_output_embeddings()

@@ -10,6 +10,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 
 from sbert_plugins import data, losses
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead
+from sbert_plugins.training import load_loss_state, save_loss_state
 
 
 def counts(model):
@@ -31,13 +32,17 @@ class TestValue:
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("token_weights", [1e-3, None])
     def test_is_that_of_the_reference(self, tiny_encoder, architecture, token_weights):
-        """The map starts as the identity: the whole head, at the words of the batch."""
+        """The map starts as the identity: the words' own embeddings, for a head that nobody has trained."""
         model = tiny_encoder(architecture, "mean")
         loss = build(model, token_weights=token_weights)
         model.eval()
         texts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in SENTENCES]
+        table = model.transformers_model.get_input_embeddings().weight.detach()
         with torch.no_grad():
-            logits = loss.head(torch.from_numpy(model.encode(SENTENCES))).double().tolist()
+            read = torch.from_numpy(model.encode(SENTENCES))
+            if architecture == "electra":  # words narrower than vectors
+                read = loss.decoder.map(read)
+        logits = (read @ table.T).double().tolist()
         shares = counts(model).probabilities()
         weights = [1.0 if token_weights is None else reference.token_weight(share, token_weights) for share in shares]
         expected = reference.bag_of_words_loss(texts, logits, weights)
@@ -63,19 +68,35 @@ class TestValue:
 
 
 class TestStart:
-    def test_the_map_is_the_identity(self):
-        decoder = BagOfWordsDecoder(8)
-        assert torch.equal(decoder.map.weight, torch.eye(8))
+    def test_the_map_is_the_identity(self, tiny_encoder):
+        decoder = BagOfWordsDecoder(MLMHead(tiny_encoder(), checkpoint="fresh"), 32)
+        assert torch.equal(decoder.map.weight, torch.eye(32))
         assert not decoder.map.bias.any()
 
-    def test_of_several_vectors_each_has_its_share(self):
-        decoder = BagOfWordsDecoder(4, start=(1.0, 0.0, -2.0))
-        memory = torch.randn(3, 3, 4)
-        assert torch.allclose(decoder.map(memory.flatten(1)), memory[:, 0] - 2 * memory[:, 2])
+    def test_of_several_vectors_each_has_its_share(self, tiny_encoder):
+        decoder = BagOfWordsDecoder(MLMHead(tiny_encoder(), checkpoint="fresh"), 32, start=(1.0, 0.0, -2.0))
+        memory = torch.randn(3, 3, 32)
+        assert torch.allclose(decoder.map(memory.flatten(1)), memory[:, 0] - 2 * memory[:, 2], atol=1e-6)
 
-    def test_of_another_width_it_keeps_lengths(self):
-        decoder = BagOfWordsDecoder(4, 9)
-        assert torch.allclose(decoder.map.weight @ decoder.map.weight.T, torch.eye(4), atol=1e-6)
+    def test_of_another_width_it_keeps_lengths(self, tiny_encoder):
+        decoder = BagOfWordsDecoder(MLMHead(tiny_encoder(), checkpoint="fresh"), 90)
+        assert torch.allclose(decoder.map.weight @ decoder.map.weight.T, torch.eye(32), atol=1e-5)
+
+    def test_a_pretrained_head_is_read_through(self, minilm_mlm):
+        """Its transform and its bias, at the candidates."""
+        loss = losses.BagOfWordsLoss(minilm_mlm)
+        vectors, ids = torch.randn(3, 384), torch.tensor([2003, 4937, 1012])
+        expected = loss.head(vectors)[:, ids]
+        assert torch.allclose(loss.decoder(vectors, loss.head, ids), expected, atol=1e-4)
+
+    def test_how_words_are_scored_is_part_of_the_state(self, minilm_mlm, tmp_path):
+        trained = losses.BagOfWordsLoss(minilm_mlm)
+        save_loss_state(trained, minilm_mlm, tmp_path)
+        loaded = losses.BagOfWordsLoss(minilm_mlm, mlm_head="fresh", token_weights=None)
+        load_loss_state(loaded, minilm_mlm, tmp_path)
+        vectors, ids = torch.randn(3, 384), torch.tensor([2003, 4937, 1012])
+        values = [loss.decoder(vectors, loss.head, ids) for loss in (trained, loaded)]
+        assert torch.equal(*values)
 
     def test_the_pretrained_head_reads_words_at_once(self, minilm_mlm):
         """Before any update the own vector tells more than another's; through random weights it tells nothing."""

@@ -396,8 +396,8 @@ class TestWords:
         terms = loss(batch(model, SENTENCES, PARAPHRASES))
         restored, read = (SENTENCES, PARAPHRASES) if reconstruct == "anchor" else (PARAPHRASES, SENTENCES)
         texts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in restored]
-        with torch.no_grad():
-            logits = loss.head(torch.from_numpy(model.encode(read)))  # the map starts as the identity
+        table = model.transformers_model.get_input_embeddings().weight.detach()
+        logits = torch.from_numpy(model.encode(read)) @ table.T  # the map starts as the identity, the head is not pretrained
         shares = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer).probabilities()
         weights = [reference.token_weight(share, 1e-3) for share in shares]
         expected = reference.bag_of_words_loss(texts, logits.double().tolist(), weights)
