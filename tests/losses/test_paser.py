@@ -6,6 +6,7 @@ import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES, project_text
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
 
 from sbert_plugins import data, losses, recipes
@@ -129,7 +130,7 @@ class TestPasses:
         rows = rows_of()
         loss(batch(encoder, rows))
         phrase_tokens = sum(len(encoder.tokenizer(phrase)["input_ids"]) - 1 for phrase in rows["phrase"])  # with the end
-        (generative,), (mlm,) = (inputs for inputs, _ in recorder.calls)
+        (generative,), (mlm,) = (inputs for inputs, _ in recorder.calls[-2:])  # a training's first batch is probed, too
         assert len(generative) == phrase_tokens
         sentence_tokens = sum(len(encoder.tokenizer(sentence)["input_ids"]) - 2 for sentence in rows["anchor"])
         assert 0 < len(mlm) < 0.4 * sentence_tokens
@@ -396,6 +397,59 @@ class TestBadInput:
 
 def test_config_shows_every_setting(encoder):
     signature = losses.PaSeRLoss.__init__.__kwdefaults__
-    assert losses.PaSeRLoss(encoder).get_config_dict() == signature
+    frequencies = data.TokenFrequencies.from_corpus(project_text(), encoder.tokenizer, source="our text")
+    assert losses.PaSeRLoss(encoder, frequencies=frequencies).get_config_dict() == signature | {"frequencies": "our text"}
     changed = {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "positions": "sinusoidal", **SMALL}
     assert losses.PaSeRLoss(encoder, **changed).get_config_dict() == signature | changed
+
+
+class TestWords:
+    """The default: no layers, the phrase's words from the sentence's vector, rare ones above all."""
+
+    @pytest.fixture
+    def words(self, tiny_encoder):
+        model = tiny_encoder(pooling="mean")
+        frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+        torch.manual_seed(0)
+        return losses.PaSeRLoss(model, frequencies=frequencies, mlm_head="fresh", token_weights=1e-3)
+
+    def test_value(self, words):
+        """The map starts by reading the sentence, its words by their own embeddings: the head is not pretrained."""
+        model, rows = words.model.eval(), rows_of()
+        table = model.transformers_model.get_input_embeddings().weight.detach()
+        logits = (torch.from_numpy(model.encode(rows["anchor"])) @ table.T).double().tolist()
+        texts = [model.tokenizer(phrase, add_special_tokens=False)["input_ids"] for phrase in rows["phrase"]]
+        shares = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer).probabilities()
+        expected = reference.bag_of_words_loss(texts, logits, [reference.token_weight(share, 1e-3) for share in shares])
+        assert words(batch(model, rows))["generative"].item() == pytest.approx(expected, rel=1e-4)
+
+    def test_learns_to_read_the_difference(self, words):
+        words.model.train()
+        words(batch(words.model))["generative"].backward()
+        blocks = words.decoder.map.weight.grad.chunk(4, dim=1)
+        assert all(block.abs().sum() > 0 for block in blocks)
+
+    def test_rows_that_hide_nothing_are_not_scored(self, words):
+        rows = rows_of()
+        rows["masked"][0] = rows["anchor"][0]
+        rows["phrase"][1] = ""
+        words.model.eval()
+        words(batch(words.model, rows))
+        assert words.diagnostics["scored_share"].item() == pytest.approx(1 - 2 / len(rows["anchor"]))
+
+    def test_reconstruct_names_as_many_words_as_are_hidden(self, words):
+        written = words.reconstruct(["The old man sleeps.", "It rains."], ["The <mask> <mask> sleeps.", "It <mask>."])
+        assert len(written) == 2
+        assert all(text for text in written)
+
+    def test_a_bounded_second_objective(self, words):
+        """Beside SimCSE on the same rows: one pass of the anchor for both, and each its own gradient."""
+        model = words.model.train()
+        ranking = MultipleNegativesRankingLoss(model)
+        members = {"simcse": (ranking, 1.0, [0, 0]), "paser": (words, 1.0, [0, 1, 2])}
+        loss = losses.WeightedSumLoss(model, members, balance=0.01)
+        terms = loss(batch(model))
+        sum(terms.values()).backward()
+        assert set(terms) == {"simcse", "paser/generative"}
+        assert 0 < loss.diagnostics["balance_factor"] < 1
+        assert loss.diagnostics["balance_share"].item() == pytest.approx(0.01 / 1.01, rel=1e-3)

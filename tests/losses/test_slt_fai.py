@@ -511,9 +511,8 @@ class TestBehaviour:
         torch.manual_seed(seed)
         model = recipes.offline_encoder(num_layers=2, max_seq_length=24, device="cpu").train()
         text = project_text()
-        loss = losses.SLTFAILoss(
-            model, simcse(model), frequencies=data.TokenFrequencies.bookcorpus(), warmup_steps=0, **keywords
-        )
+        given = {"warmup_steps": 0, "low_frequency_by": "mass", "balance": None} | keywords
+        loss = losses.SLTFAILoss(model, simcse(model), frequencies=data.TokenFrequencies.bookcorpus(), **given)
         loss.state_is_kept = True
         own = [parameter for name, parameter in loss.named_parameters() if not name.startswith("model.")]
         groups = [{"params": model.parameters(), "lr": 1e-4}, {"params": own, "lr": discriminators}]

@@ -22,7 +22,7 @@ def batch(model):
 
 
 def supervised(model, alpha=0.5):
-    phrases = losses.PaSeRLoss(model, mlm_weight=0, mlm_head="fresh", decoder_layers=1, decoder_heads=4)
+    phrases = losses.PaSeRLoss(model, token_weights=None, mlm_head="fresh", decoder_layers=1, decoder_heads=4)
     ranking = MultipleNegativesRankingLoss(model)
     return losses.WeightedSumLoss(model, {"contrastive": (ranking, 1.0, [0, 1, 2]), "paser": (phrases, alpha, [0, 3, 4])})
 
@@ -195,3 +195,59 @@ class TestBadInput:
     def test_a_batch_with_fewer_columns(self, encoder):
         with pytest.raises(ValueError, match=r"losses\['paser'\] reads the columns \[0, 3, 4\], got a batch with 3"):
             supervised(encoder)(batch(encoder)[:3])
+
+
+class TestBalance:
+    def sum_of(self, model, balance, **keywords):
+        torch.manual_seed(0)
+        words = losses.BagOfWordsLoss(model, token_weights=None, mlm_head="fresh")
+        ranking = MultipleNegativesRankingLoss(model)
+        members = {"simcse": (ranking, 1.0, [0, 0]), "words": (words, 3.0, [0])}
+        return losses.WeightedSumLoss(model, members, balance=balance, **keywords)
+
+    @pytest.mark.parametrize("share_passes", [True, False])
+    def test_the_first_loss_leads(self, tiny_encoder, share_passes):
+        """The sum's gradient is the first's plus the second's times the factor, at the encoder's weights."""
+        model = tiny_encoder(pooling="mean").eval()
+        features = model.preprocess(SENTENCES)
+        loss = self.sum_of(model, 0.05, share_passes=share_passes)
+
+        def gradient(balance, names):
+            loss.balance = balance
+            terms = loss([dict(features)])
+            model.zero_grad()
+            sum(terms[name] for name in names).backward()
+            return model.transformers_model.encoder.layer[0].output.dense.weight.grad.clone()
+
+        both = gradient(0.05, ["simcse", "words/words"])
+        factor = loss.diagnostics["balance_factor"].item()
+        assert 0 < factor < 1
+        expected = gradient(None, ["simcse"]) + factor * gradient(None, ["words/words"])
+        assert torch.allclose(both, expected, rtol=1e-3, atol=1e-4 * expected.abs().max())
+
+    def test_without_it_nothing_changes(self, tiny_encoder):
+        model = tiny_encoder(pooling="mean").train()
+        values = []
+        for balance in (None, 1e9):
+            loss = self.sum_of(model, balance)
+            torch.manual_seed(1)
+            terms = loss([model.preprocess(SENTENCES)])
+            model.zero_grad()
+            sum(terms.values()).backward()
+            values.append(model.transformers_model.encoder.layer[0].output.dense.weight.grad.clone())
+        assert torch.allclose(*values, rtol=1e-5, atol=1e-8)
+
+    def test_a_compiled_encoder_is_refused(self, tiny_encoder):
+        model = tiny_encoder(pooling="mean")
+        loss = self.sum_of(model, 0.5)
+        loss.model = torch.compile(model, backend="eager")
+        with pytest.raises(ValueError, match="train without torch_compile, or with balance=None"):
+            loss([model.preprocess(SENTENCES)])
+
+    @pytest.mark.parametrize("balance", [0.0, -1.0, math.inf, math.nan])
+    def test_values(self, tiny_encoder, balance):
+        with pytest.raises(ValueError, match="balance must be a number above 0"):
+            self.sum_of(tiny_encoder(), balance)
+
+    def test_card(self, tiny_encoder):
+        assert self.sum_of(tiny_encoder(), 0.5).get_config_dict()["balance"] == 0.5
