@@ -55,8 +55,8 @@ class BagOfWordsLoss(nn.Module):
         model: Any encoder that sentence-transformers loads and transformers has a masked-language-model head for.
         token_weights: :math:`t`, a share of running text: tokens rarer than this count fully, others less. None weighs all
             alike, function words with the rest: it costs points.
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; by default the counts of BookCorpus that ship
-            with the package, for that of ``bert-base-uncased``.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
+            of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
         mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
 
     Raises:
@@ -86,7 +86,7 @@ class BagOfWordsLoss(nn.Module):
         model: SentenceTransformer,
         *,
         token_weights: float | None = 1e-6,
-        frequencies: TokenFrequencies | None = None,
+        frequencies: TokenFrequencies | str | None = None,
         mlm_head: str | None = None,
     ) -> None:
         super().__init__()
@@ -97,6 +97,8 @@ class BagOfWordsLoss(nn.Module):
         self.tokens = TokenRoles(model.tokenizer)
         self.head = MLMHead(model, checkpoint=mlm_head)
         self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
+        if not self.head.is_pretrained:
+            self.head.freeze()
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
@@ -124,7 +126,7 @@ class BagOfWordsLoss(nn.Module):
         """Return the settings that the model card shows."""
         return {
             "token_weights": self.token_weights,
-            "frequencies": None if self.frequencies is None else self.frequencies.source,
+            "frequencies": source_of(self.frequencies),
             "mlm_head": self.mlm_head,
         }
 
@@ -142,8 +144,13 @@ class BagOfWordsLoss(nn.Module):
 """
 
 
+def source_of(frequencies: TokenFrequencies | str | None) -> str | None:
+    """Return where counts are from, for the model card."""
+    return frequencies.source if isinstance(frequencies, TokenFrequencies) else frequencies
+
+
 def weights_of_tokens(
-    model: SentenceTransformer, frequencies: TokenFrequencies | None, threshold: float | None
+    model: SentenceTransformer, frequencies: TokenFrequencies | str | None, threshold: float | None
 ) -> Tensor | None:
     """Return (V,), :func:`functional.token_weights` of the model's vocabulary, or None where all weigh the same.
 
@@ -161,5 +168,7 @@ def weights_of_tokens(
                 "the vocabulary of bert-base-uncased, not this encoder's: pass frequencies="
                 "data.TokenFrequencies.from_corpus(sentences, model.tokenizer), or token_weights=None to weigh all alike."
             )
+    if not isinstance(frequencies, TokenFrequencies):
+        frequencies = TokenFrequencies.load(frequencies)
     frequencies.check_tokenizer(model.tokenizer)
     return functional.token_weights(torch.from_numpy(frequencies.probabilities()), threshold=threshold).float()

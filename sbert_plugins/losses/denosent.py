@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.losses.bag_of_words import weights_of_tokens
+from sbert_plugins.losses.bag_of_words import source_of, weights_of_tokens
 from sbert_plugins.modules import (
     BagOfWordsDecoder,
     DenoisingDecoder,
@@ -77,8 +77,8 @@ class DenoSentLoss(nn.Module):
         decoder_layers: Layers of the decoder; 0 for :class:`modules.BagOfWordsDecoder`. The paper's are 16.
         token_weights: Threshold :math:`t` of :func:`functional.token_weights`, a share of running text: tokens rarer than
             this count fully, others less. None, the paper's, weighs all alike.
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; by default the counts of BookCorpus that ship
-            with the package, for that of ``bert-base-uncased``.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
+            of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
         balance: Most that the denoising gradient at the vectors may be, as a multiple of the contrastive one; None, the
             paper's, leaves it as it is.
         noise_dropout: Share of the embeddings' numbers that are set to zero, the continuous noise; for a decoder with layers.
@@ -133,7 +133,7 @@ class DenoSentLoss(nn.Module):
         temperature: float = 0.1,
         decoder_layers: int = 0,
         token_weights: float | None = 1e-6,
-        frequencies: TokenFrequencies | None = None,
+        frequencies: TokenFrequencies | str | None = None,
         balance: float | None = 1.0,
         noise_dropout: float = 0.825,
         decoder_heads: int = 1,
@@ -191,11 +191,13 @@ class DenoSentLoss(nn.Module):
                 )
             else:
                 self.decoder = BagOfWordsDecoder(self.head, size)
+                if not self.head.is_pretrained:
+                    self.head.freeze()
         self._config = {
             "temperature": temperature,
             "decoder_layers": decoder_layers,
             "token_weights": token_weights,
-            "frequencies": None if frequencies is None else frequencies.source,
+            "frequencies": source_of(frequencies),
             "balance": balance,
             "noise_dropout": noise_dropout,
             "decoder_heads": decoder_heads,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.losses.bag_of_words import weights_of_tokens
+from sbert_plugins.losses.bag_of_words import source_of, weights_of_tokens
 from sbert_plugins.modules import (
     BagOfWordsDecoder,
     InformationProbe,
@@ -68,8 +68,8 @@ class PaSeRLoss(nn.Module):
         decoder_layers: Layers of the decoder; 0 for :class:`modules.BagOfWordsDecoder`. The paper's are 6.
         token_weights: Threshold :math:`t` of :func:`functional.token_weights`, a share of running text: tokens rarer than
             this count fully, others less. None, the paper's, weighs all alike.
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; by default the counts of BookCorpus that ship
-            with the package, for that of ``bert-base-uncased``.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
+            of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
         difference_scale: :math:`m`. With ``normalize_memory`` only its being above 0 matters.
         product_scale: :math:`n`, likewise.
         decoder_heads: Attention heads, a divisor of the encoder's width. The official code's 16.
@@ -120,7 +120,7 @@ class PaSeRLoss(nn.Module):
         *,
         decoder_layers: int = 0,
         token_weights: float | None = 1e-6,
-        frequencies: TokenFrequencies | None = None,
+        frequencies: TokenFrequencies | str | None = None,
         difference_scale: float = 10.0,
         product_scale: float = 10.0,
         decoder_heads: int = 16,
@@ -170,6 +170,8 @@ class PaSeRLoss(nn.Module):
             )
         else:
             self.decoder = BagOfWordsDecoder(self.head, size, start=_START)
+            if not (self.head.is_pretrained or mlm_weight):
+                self.head.freeze()
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
         ordinary = (~self.tokens.special).nonzero().squeeze(1)
@@ -177,7 +179,7 @@ class PaSeRLoss(nn.Module):
         self._config = {
             "decoder_layers": decoder_layers,
             "token_weights": token_weights,
-            "frequencies": None if frequencies is None else frequencies.source,
+            "frequencies": source_of(frequencies),
             "difference_scale": difference_scale,
             "product_scale": product_scale,
             "decoder_heads": decoder_heads,

@@ -55,6 +55,11 @@ class MLMHead(nn.Module):
         setattr(full, full.base_model_prefix, _PassThrough())
         self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)
 
+    def freeze(self) -> None:
+        """Train nothing of the head itself, which nothing reads; its output matrix is the encoder's."""
+        for parameter in self.full.parameters():
+            parameter.requires_grad_(parameter.requires_grad and parameter is self.table)
+
     @property
     def table(self) -> Tensor:
         """The output matrix (V, E), which is the encoder's word embeddings."""

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
+    from sbert_plugins.data import TokenFrequencies
+
 
 def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
     """Make PaSeR's columns as the paper trained: the three best phrases by RAKE, synonym replacement on both copies."""
@@ -36,7 +38,7 @@ def paser_supervised_loss(
     alpha: float = 0.1,
     temperature: float = 0.05,
     token_weights: float | None = 1e-6,
-    frequencies: Any = None,
+    frequencies: TokenFrequencies | str | None = None,
     mlm_head: str | None = None,
 ) -> Any:
     r"""Build PaSeR eq. 5: :math:`L = L_{contrastive} + \alpha L_{gen}`.

@@ -9,8 +9,6 @@ from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Dense
 
 from sbert_plugins import data, losses
-from sbert_plugins.modules import BagOfWordsDecoder, MLMHead
-from sbert_plugins.training import load_loss_state, save_loss_state
 
 
 def counts(model):
@@ -65,66 +63,6 @@ class TestValue:
         before = dict(features[0])
         build(model)(features)
         assert set(features[0]) == set(before)
-
-
-class TestStart:
-    def test_the_map_is_the_identity(self, tiny_encoder):
-        decoder = BagOfWordsDecoder(MLMHead(tiny_encoder(), checkpoint="fresh"), 32)
-        assert torch.equal(decoder.map.weight, torch.eye(32))
-        assert not decoder.map.bias.any()
-
-    def test_of_several_vectors_each_has_its_share(self, tiny_encoder):
-        decoder = BagOfWordsDecoder(MLMHead(tiny_encoder(), checkpoint="fresh"), 32, start=(1.0, 0.0, -2.0))
-        memory = torch.randn(3, 3, 32)
-        assert torch.allclose(decoder.map(memory.flatten(1)), memory[:, 0] - 2 * memory[:, 2], atol=1e-6)
-
-    def test_of_another_width_it_keeps_lengths(self, tiny_encoder):
-        decoder = BagOfWordsDecoder(MLMHead(tiny_encoder(), checkpoint="fresh"), 90)
-        assert torch.allclose(decoder.map.weight @ decoder.map.weight.T, torch.eye(32), atol=1e-5)
-
-    def test_a_pretrained_head_is_read_through(self, minilm_mlm):
-        """Its transform and its bias, at the candidates."""
-        loss = losses.BagOfWordsLoss(minilm_mlm)
-        vectors, ids = torch.randn(3, 384), torch.tensor([2003, 4937, 1012])
-        expected = loss.head(vectors)[:, ids]
-        assert torch.allclose(loss.decoder(vectors, loss.head, ids), expected, atol=1e-4)
-
-    def test_how_words_are_scored_is_part_of_the_state(self, minilm_mlm, tmp_path):
-        trained = losses.BagOfWordsLoss(minilm_mlm)
-        save_loss_state(trained, minilm_mlm, tmp_path)
-        loaded = losses.BagOfWordsLoss(minilm_mlm, mlm_head="fresh", token_weights=None)
-        load_loss_state(loaded, minilm_mlm, tmp_path)
-        vectors, ids = torch.randn(3, 384), torch.tensor([2003, 4937, 1012])
-        values = [loss.decoder(vectors, loss.head, ids) for loss in (trained, loaded)]
-        assert torch.equal(*values)
-
-    def test_the_pretrained_head_reads_words_at_once(self, minilm_mlm):
-        """Before any update the own vector tells more than another's; through random weights it tells nothing."""
-        loss = losses.BagOfWordsLoss(minilm_mlm)
-        minilm_mlm.eval()
-        features = batch(minilm_mlm, project_text()[:64])
-        loss([dict(features[0])])
-        at_the_start = loss.diagnostics["information"]
-        torch.nn.init.normal_(loss.decoder.map.weight, std=0.02)
-        loss([dict(features[0])])
-        assert at_the_start > 1
-        assert loss.diagnostics["information"].abs() < 0.1
-
-
-class TestHead:
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_candidates_are_columns_of_the_whole(self, tiny_encoder, architecture):
-        model = tiny_encoder(architecture)
-        head = MLMHead(model, checkpoint="fresh")
-        hidden, ids = torch.randn(5, model.get_embedding_dimension()), torch.tensor([7, 5, 30])
-        assert torch.allclose(head(hidden, ids), head(hidden)[:, ids], atol=1e-5)
-
-    def test_the_table_learns(self, tiny_encoder):
-        model = tiny_encoder()
-        head = MLMHead(model, checkpoint="fresh")
-        head(torch.randn(5, 32), torch.tensor([7, 5, 30])).sum().backward()
-        reached = model.transformers_model.get_input_embeddings().weight.grad.abs().sum(dim=1).nonzero().flatten()
-        assert reached.tolist() == [5, 7, 30]
 
 
 class TestHostileInput:

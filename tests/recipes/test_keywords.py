@@ -52,7 +52,11 @@ class TestRead:
             ("arccse", ["temperature=true"], "temperature takes a finite number, got 'true'"),
             ("paser", ["decoder_feedforward=x"], "decoder_feedforward takes none or a whole number, got 'x'"),
             ("slt-fai", ["loss=1"], "keywords of slt-fai's loss must be among backbone, frequencies, .*; got loss"),
-            ("paser-supervised", ["signed=1"], "must be among alpha, temperature, mlm_head; got signed"),
+            (
+                "paser-supervised",
+                ["signed=1"],
+                "must be among alpha, temperature, token_weights, .*; got signed",
+            ),
             ("arccse", ["model=1"], "must be among margin_degrees, .*; got model"),
             ("arccse", ["margin_degrees"], "--loss takes KEY=VALUE, got 'margin_degrees'"),
             ("arccse", ["min_words=1", "min_words=2"], "must name a keyword once, got min_words twice"),
@@ -92,7 +96,8 @@ def test_every_type_of_every_loss_is_known():
         for name, types in keywords.known_keywords(method).items()
         if "Any" in types
     }
-    assert anything == {("slt-fai", "frequencies")}
+    weighing = ("bag-of-words", "denosent", "paser", "paser-supervised", "slt-fai")
+    assert anything == {(method, "frequencies") for method in weighing}  # an object from Python, a path from a command line
 
 
 @pytest.mark.parametrize(

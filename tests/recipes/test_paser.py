@@ -38,7 +38,7 @@ class TestPaSeR:
         assert rows.select_columns(triplets.column_names).to_dict() == triplets.to_dict()
 
     def test_supervised_loss_is_eq_5(self, tiny_encoder):
-        loss = recipes.paser_supervised_loss(tiny_encoder(), alpha=0.3, mlm_head="fresh")
+        loss = recipes.paser_supervised_loss(tiny_encoder(), alpha=0.3, token_weights=None, mlm_head="fresh")
         assert isinstance(loss, losses.WeightedSumLoss)
         assert loss.weights == {"contrastive": 1.0, "paser": 0.3}
         assert loss.columns == {"contrastive": [0, 1, 2], "paser": [0, 3, 4]}
