@@ -67,6 +67,7 @@ def filled(text: str) -> str:
         "quality grids": quality_grids,
         "screens": screens,
         "hard length": hard_length,
+        "topics": topics,
         "sts check": sts_check,
         "mteb check": mteb_check,
         "one pass": one_pass,
@@ -393,6 +394,23 @@ def _differences(cells: list[dict], baseline: list[dict], key: str) -> list[floa
 
 def _score(cell: dict, key: str) -> float:
     return cell["dev"] if key == "dev" else cell["scores"][key]
+
+
+def topics() -> str:
+    """How well encoders before any training, and vectors that need none, tell topics apart."""
+    names = {"agnews": "news", "biomedical": "biomedical titles"}
+    found: dict[str, dict[str, dict]] = defaultdict(dict)
+    for path in sorted(RESULTS.glob("topics/*/*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found[record["method"]][record["collection"]] = record
+    keys = ("purity@10", "v_measure", "accuracy")
+    heading = ["", *(f"{names[collection]}: {key}" for collection in names for key in keys)]
+    rows = [
+        [method, *(f"{records[name]['scores'][key]:.1f}" if name in records else "" for name in names for key in keys)]
+        for method, records in found.items()
+    ]
+    rows.sort(key=lambda row: row[4], reverse=True)
+    return _table(heading, rows)
 
 
 def hard_length() -> str:
