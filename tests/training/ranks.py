@@ -82,7 +82,7 @@ def arccon_run(encoder: str, folder: Path, batch_size: int):
             optim="sgd",
             lr_scheduler_type="constant",
         ),
-        train_dataset=Dataset.from_dict({"anchor": project_text()[:64]}),
+        train_dataset=Dataset.from_dict({"anchor": project_text()[:64], "positive": project_text()[:64]}),
         loss=loss,
     )
     trainer.train()
