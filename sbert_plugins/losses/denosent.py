@@ -17,7 +17,6 @@ from sbert_plugins.modules import (
     BagOfWordsDecoder,
     DenoisingDecoder,
     GradientTap,
-    InformationProbe,
     MLMHead,
     Terms,
     TokenRoles,
@@ -27,6 +26,7 @@ from sbert_plugins.modules import (
     dropout_off,
     follow_mode,
     freeze_mask_template,
+    probe_information,
     refuse_wrappers,
     require_dropout,
     rows_of_other_ranks,
@@ -68,7 +68,7 @@ class DenoSentLoss(nn.Module):
     Returns from ``forward``: a dict with the scalars ``contrastive`` and ``denoising``, weights applied, to be summed; a
     weight of 0 leaves a term out. ``diagnostics`` then holds ``token_accuracy`` (share of the sentence's tokens that the
     decoder ranks first; without layers, among as many best as there are), ``information`` (nats a token that the second term
-    rises with another sentence's vector: near 0 the decoder does not read it; with layers on every 50th batch) and
+    rises with another sentence's vector: near 0 the decoder does not read it; with layers on one batch in fifty) and
     ``balance_factor``, ``balance_share``, ``balance_cosine`` (of the two gradients at the vectors).
 
     Args:
@@ -210,7 +210,6 @@ class DenoSentLoss(nn.Module):
             "mlm_head": mlm_head,
             "gather_across_devices": gather_across_devices,
         }
-        self.probe = InformationProbe()
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not (projector or denoising_weight)
         self.to(model.device)  # for loops that do not move the loss themselves
@@ -277,7 +276,7 @@ class DenoSentLoss(nn.Module):
                 self.diagnostics["token_accuracy"] = (logits.argmax(dim=1) == targets).sum() / max(len(targets), 1)
             return functional.token_cross_entropy(logits, targets, weights)
 
-        probed = self.probe(loss_of, memory) if self.model.training else {}
+        probed = probe_information(loss_of, memory, scored=len(targets)) if self.model.training else {}
         loss = loss_of(memory)
         self.diagnostics |= probed
         return loss

@@ -15,7 +15,6 @@ from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.losses.bag_of_words import source_of, weights_of_tokens
 from sbert_plugins.modules import (
     BagOfWordsDecoder,
-    InformationProbe,
     MLMHead,
     PhraseDecoder,
     Terms,
@@ -23,6 +22,7 @@ from sbert_plugins.modules import (
     dropout_off,
     follow_mode,
     mlm_mask,
+    probe_information,
     refuse_wrappers,
     sentence_width,
     unwrap,
@@ -61,7 +61,7 @@ class PaSeRLoss(nn.Module):
     be summed. A batch with nothing to score gives 0.0. ``diagnostics`` then holds ``scored_share`` (share of rows whose
     phrase is scored), ``token_accuracy`` (share of phrase tokens that the decoder ranks first; without layers, among as many
     best as the phrase has) and ``information`` (nats a token that the loss rises with another row's memory: near 0 the decoder
-    does not read it; with layers on every 50th batch).
+    does not read it; with layers on one batch in fifty).
 
     Args:
         model: Any encoder that sentence-transformers loads, with a mask token.
@@ -194,7 +194,6 @@ class PaSeRLoss(nn.Module):
             "project_masked": project_masked,
             "drop_truncated": drop_truncated,
         }
-        self.probe = InformationProbe()
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self._has_seen_mask = False
@@ -255,7 +254,7 @@ class PaSeRLoss(nn.Module):
                 self.diagnostics["token_accuracy"] = (logits.argmax(dim=1) == targets).sum() / max(len(targets), 1)
             return functional.token_cross_entropy(logits, targets, weights)
 
-        probed = self.probe(loss_of, memory) if self.model.training else {}
+        probed = probe_information(loss_of, memory, scored=len(targets)) if self.model.training else {}
         loss = loss_of(memory)
         self.diagnostics |= probed
         return loss

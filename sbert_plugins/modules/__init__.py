@@ -8,7 +8,7 @@ from .distributed import is_compiled, rows_of_all_ranks, rows_of_other_ranks, un
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
 from .embedding_queue import EmbeddingQueue
-from .information import InformationProbe
+from .information import probe_information
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .mlm_head import MLMHead
 from .momentum_encoder import MomentumEncoder
@@ -30,7 +30,6 @@ __all__ = [
     "DenoisingDecoder",
     "EmbeddingQueue",
     "GradientTap",
-    "InformationProbe",
     "MLMHead",
     "MomentumEncoder",
     "PhraseDecoder",
@@ -57,6 +56,7 @@ __all__ = [
     "mlm_mask",
     "nested_span_masks",
     "passes_tapped",
+    "probe_information",
     "random_subset",
     "refuse_wrappers",
     "require_dropout",
