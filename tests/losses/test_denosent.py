@@ -261,7 +261,7 @@ class TestTable3:
 
 class TestOverfit:
     def test_the_vector_helps_the_decoder(self, tiny_encoder):
-        """Noise of 92 %: with the sentence's own vector three times as many tokens come back as with another's."""
+        """Noise of 90 %: with the sentence's own vector three times as many tokens come back as with another's."""
         no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         model = apply_mask_template(tiny_encoder(hidden_size=64, intermediate_size=128, **no_dropout))
         torch.manual_seed(0)
@@ -269,12 +269,15 @@ class TestOverfit:
             if parameter.ndim > 1:
                 torch.nn.init.normal_(parameter, std=0.05)
         small = {"decoder_layers": 1, "decoder_feedforward": 128, "decoder_dropout": 0.0}
-        loss = build(model, contrastive_weight=0, noise_dropout=0.92, **small)
+        loss = build(model, contrastive_weight=0, noise_dropout=0.9, **small)
+        for parameter in (*loss.decoder.parameters(), *loss.projector.parameters()):
+            if parameter.ndim > 1:  # at this width the official start, .02, would take hundreds of updates more
+                torch.nn.init.xavier_uniform_(parameter)
         optimizer = torch.optim.AdamW(loss.parameters(), lr=5e-3)
         sentences = project_text()[:32]
         columns = batch(model, sentences, sentences)
         model.train()
-        for _ in range(200):
+        for _ in range(70):
             optimizer.zero_grad()
             loss(columns)["denoising"].backward()
             optimizer.step()
@@ -283,7 +286,7 @@ class TestOverfit:
             loss([columns[0], *batch(model, vectors)])
             shares.append(loss.diagnostics["token_accuracy"].item())
         assert shares[0] > 0.1
-        assert shares[0] > 3 * shares[1]  # .29 and .07
+        assert shares[0] > 3 * shares[1]
 
 
 class TestHostileInput:
