@@ -95,10 +95,8 @@ class BagOfWordsLoss(nn.Module):
         self.frequencies = frequencies
         self.mlm_head = mlm_head
         self.tokens = TokenRoles(model.tokenizer)
-        self.head = MLMHead(model, checkpoint=mlm_head)
+        self.head = MLMHead(model, checkpoint=mlm_head, is_needed=False)
         self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
-        if not self.head.is_pretrained:
-            self.head.freeze()
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False

@@ -23,10 +23,10 @@ from sbert_plugins.modules import (
     added_around,
     bound_gradients,
     check_negatives,
+    decoding_loss,
     dropout_off,
     follow_mode,
     freeze_mask_template,
-    probe_information,
     refuse_wrappers,
     require_dropout,
     rows_of_other_ranks,
@@ -172,7 +172,7 @@ class DenoSentLoss(nn.Module):
         if denoising_weight:
             self.tokens = TokenRoles(model.tokenizer)
             self.overhead = sum(map(len, added_around(model.tokenizer)))
-            self.head = MLMHead(model, checkpoint=mlm_head)
+            self.head = MLMHead(model, checkpoint=mlm_head, is_needed=decoder_layers > 0)
             self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
             width = model.transformers_model.config.hidden_size
             if decoder_layers:
@@ -191,8 +191,6 @@ class DenoSentLoss(nn.Module):
                 )
             else:
                 self.decoder = BagOfWordsDecoder(self.head, size)
-                if not self.head.is_pretrained:
-                    self.head.freeze()
         self._config = {
             "temperature": temperature,
             "decoder_layers": decoder_layers,
@@ -232,17 +230,19 @@ class DenoSentLoss(nn.Module):
         restored, remembered = (anchor, other) if self.restored == "anchor" else (other, anchor)
         terms = Terms()
         self.diagnostics = {}
-        main, further = GradientTap(unwrap(self.model).device), GradientTap(unwrap(self.model).device)
+        main, further = GradientTap(), GradientTap()
         if self.contrastive_weight:
             # Copies, because the model writes its outputs into the dict that it is given.
             views = embed_columns(self.model, [dict(anchor), dict(other)], separate_first=False)
             vectors = views[1] if self.restored == "anchor" else views[0]
-            anchors, positives = (self._project(main(view)) for view in views)
+            main.watch(*views)
+            anchors, positives = (self._project(view) for view in views)
             terms["contrastive"] = self.contrastive_weight * self._contrast(anchors, positives)
         else:
             vectors = self.model(dict(remembered))["sentence_embedding"]
         if self.denoising_weight:
-            terms["denoising"] = self.denoising_weight * self._denoise(restored, self._project(further(vectors)))
+            vectors = vectors if self.balance is None else further(vectors)
+            terms["denoising"] = self.denoising_weight * self._denoise(restored, self._project(vectors))
         if self.balance is not None:
             taps = (terms["contrastive"], main), {"denoising": (terms["denoising"], further)}
             self.diagnostics |= bound_gradients(*taps, balance=self.balance)
@@ -266,19 +266,14 @@ class DenoSentLoss(nn.Module):
         order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
         ids, content = ids.gather(1, order), content.gather(1, order)
         embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
-        targets = ids[content]
-        weights = None if self.weights is None else self.weights[targets]
-
-        def loss_of(memory: Tensor) -> Tensor:
-            hidden = self.decoder(embedded, memory, content)
-            logits = self.head(hidden[content])  # the vocabulary is met at scored positions only
-            with torch.no_grad():
-                self.diagnostics["token_accuracy"] = (logits.argmax(dim=1) == targets).sum() / max(len(targets), 1)
-            return functional.token_cross_entropy(logits, targets, weights)
-
-        probed = probe_information(loss_of, memory, scored=len(targets)) if self.model.training else {}
-        loss = loss_of(memory)
-        self.diagnostics |= probed
+        loss, self.diagnostics = decoding_loss(
+            lambda memory: self.decoder(embedded, memory, content)[content],
+            self.head,
+            memory,
+            ids[content],
+            self.weights,
+            training=self.model.training,
+        )
         return loss
 
     @torch.no_grad()

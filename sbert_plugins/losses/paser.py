@@ -19,10 +19,10 @@ from sbert_plugins.modules import (
     PhraseDecoder,
     Terms,
     TokenRoles,
+    decoding_loss,
     dropout_off,
     follow_mode,
     mlm_mask,
-    probe_information,
     refuse_wrappers,
     sentence_width,
     unwrap,
@@ -154,7 +154,7 @@ class PaSeRLoss(nn.Module):
         self.mlm_probability = mlm_probability
         self.signed = signed
         self.max_seq_length = model.max_seq_length if drop_truncated else None
-        self.head = MLMHead(model, checkpoint=mlm_head)
+        self.head = MLMHead(model, checkpoint=mlm_head, is_needed=bool(decoder_layers or mlm_weight))
         width, size = model.transformers_model.config.hidden_size, sentence_width(model)
         if decoder_layers:
             self.decoder = PhraseDecoder(
@@ -170,8 +170,6 @@ class PaSeRLoss(nn.Module):
             )
         else:
             self.decoder = BagOfWordsDecoder(self.head, size, start=_START)
-            if not (self.head.is_pretrained or mlm_weight):
-                self.head.freeze()
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
         ordinary = (~self.tokens.special).nonzero().squeeze(1)
@@ -243,20 +241,15 @@ class PaSeRLoss(nn.Module):
         inputs, targets, scored = self._shift(phrase)
         usable = usable & (scored.sum(dim=1) > 1)  # more than the end
         scored = scored & usable.unsqueeze(1)
-        targets = targets[scored]
-        weights = None if self.weights is None else self.weights[targets]
-        self.diagnostics = {"scored_share": usable.float().mean()}
-
-        def loss_of(memory: Tensor) -> Tensor:
-            hidden = self.decoder(self._word_embeddings(inputs), memory)
-            logits = self.head(hidden[scored])  # the vocabulary is met at scored positions only
-            with torch.no_grad():
-                self.diagnostics["token_accuracy"] = (logits.argmax(dim=1) == targets).sum() / max(len(targets), 1)
-            return functional.token_cross_entropy(logits, targets, weights)
-
-        probed = probe_information(loss_of, memory, scored=len(targets)) if self.model.training else {}
-        loss = loss_of(memory)
-        self.diagnostics |= probed
+        loss, found = decoding_loss(
+            lambda memory: self.decoder(self._word_embeddings(inputs), memory)[scored],
+            self.head,
+            memory,
+            targets[scored],
+            self.weights,
+            training=self.model.training,
+        )
+        self.diagnostics = {"scored_share": usable.float().mean(), **found}
         return loss
 
     def _shift(self, phrase: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

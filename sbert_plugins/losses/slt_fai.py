@@ -199,7 +199,7 @@ class SLTFAILoss(nn.Module):
         warming_up = self._is_warming_up()
         terms = dict.fromkeys(self._weights(), torch.zeros((), device=original.vectors.device))
         if not warming_up:
-            taps = {name: GradientTap(original.vectors.device) for name in terms}
+            taps = {name: GradientTap() for name in terms}
             terms = self._objectives(anchor, original, taps)
             if self.balance is not None:
                 self._bound(sum(base.values()), original, terms, taps)
@@ -230,7 +230,7 @@ class SLTFAILoss(nn.Module):
         """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
         for name, output in (("adversarial", original.tokens), ("filtering", original.vectors)):
             if name in terms:
-                main = GradientTap(output.device)
+                main = GradientTap()
                 main.watch(output)
                 term = getattr(self, f"{name}_weight") * terms[name]
                 found = bound_gradients((base, main), {name: (term, taps[name])}, balance=self.balance)

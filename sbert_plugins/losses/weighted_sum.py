@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import GradientTap, Terms, bound_gradients, is_compiled, passes_tapped, shared_passes, unwrap
+from sbert_plugins.modules import GradientTap, Terms, bound_gradients, is_compiled, passes_tapped, shared_passes
 
 
 class WeightedSumLoss(nn.Module):
@@ -115,7 +115,7 @@ class WeightedSumLoss(nn.Module):
         with tapped as read_through, self._shared() as begin_loss:
             for name, loss in self.losses.items():
                 begin_loss()
-                taps[name] = GradientTap(unwrap(self.model).device)
+                taps[name] = GradientTap()
                 read_through(taps[name])
                 terms[name] = self._terms_of(name, loss, features, labels)
         if is_balanced:

@@ -8,7 +8,7 @@ from .distributed import is_compiled, rows_of_all_ranks, rows_of_other_ranks, un
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
 from .embedding_queue import EmbeddingQueue
-from .information import probe_information
+from .information import decoding_loss, probe_information
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .mlm_head import MLMHead
 from .momentum_encoder import MomentumEncoder
@@ -45,6 +45,7 @@ __all__ = [
     "apply_mask_template",
     "bound_gradients",
     "check_negatives",
+    "decoding_loss",
     "dropout_off",
     "ema_update",
     "encoder_tokens_kept",

@@ -19,38 +19,34 @@ from .passes import ENCODER_TOKENS
 
 class _Scaled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: Tensor) -> Tensor:
-        ctx.factor = factor  # not saved as a value: it is set between forward and backward
+    def forward(ctx: Any, x: Tensor, tap: GradientTap) -> Tensor:
+        ctx.tap = tap  # its factor is set between forward and backward
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor.to(gradient.dtype), None
+        factor = ctx.tap.factor
+        return gradient if factor is None else gradient * factor.to(gradient.dtype), None
 
 
 class GradientTap:
-    """What an objective reads of the encoder's outputs: the same values, a gradient that is scaled by a factor set later.
+    """What an objective reads of the encoder's outputs: the same values, a gradient that is scaled by a factor set later."""
 
-    Args:
-        device: Of the outputs.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.factor = torch.ones((), device=device)
+    def __init__(self) -> None:
+        self.factor: Tensor | None = None  # 1
         self.tensors: list[tuple[Tensor, Tensor]] = []  # an output, and what the objective reads in its place
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return ``x``, seen through this tap."""
         if not (torch.is_grad_enabled() and x.requires_grad):
             return x
-        seen = _Scaled.apply(x, self.factor)
+        seen = _Scaled.apply(x, self)
         self.tensors.append((x, seen))
         return seen
 
-    def watch(self, x: Tensor) -> None:
-        """Measure gradients at ``x``, which the objective has read as it is: they are not scaled."""
-        if torch.is_grad_enabled() and x.requires_grad:
-            self.tensors.append((x, x))
+    def watch(self, *outputs: Tensor) -> None:
+        """Measure gradients at outputs that the objective reads as they are: they are not scaled."""
+        self.tensors += [(x, x) for x in outputs if torch.is_grad_enabled() and x.requires_grad]
 
 
 @contextmanager
@@ -106,7 +102,7 @@ def bound_gradients(
     sums = [_squared_norm(leading)]
     for gradients in found.values():
         sums += [_squared_norm(gradients or {}), _product(leading, gradients or {})]
-    sums = torch.stack([torch.as_tensor(value, device=main[1].factor.device, dtype=torch.float32) for value in sums])
+    sums = torch.stack([torch.as_tensor(value, device=main[1].tensors[0][0].device, dtype=torch.float32) for value in sums])
     if get_world_size() > 1:
         dist.all_reduce(sums)
     own, *pairs = sums
@@ -114,7 +110,7 @@ def bound_gradients(
     for place, (name, (_, tap)) in enumerate(others.items()):
         squared, product = pairs[2 * place], pairs[2 * place + 1]
         factor = functional.balance_factor(own.sqrt(), squared.sqrt(), balance=balance)
-        tap.factor.copy_(factor)
+        tap.factor = factor
         prefix = f"{name}_" if len(others) > 1 else ""
         bounded = factor * squared.sqrt()
         tiny = torch.finfo(sums.dtype).tiny

@@ -1,4 +1,4 @@
-"""Does a decoder read the vector that it is given, or does it know the answer without?"""
+"""The loss of a decoder with layers, and whether it reads the vector that it is given or knows the answer without."""
 
 from __future__ import annotations
 
@@ -7,7 +7,46 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sbert_plugins import functional
+
+from .mlm_head import MLMHead
+
 EVERY = 50
+
+
+def decoding_loss(
+    decode: Callable[[Tensor], Tensor],
+    head: MLMHead,
+    memory: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    *,
+    training: bool,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute :func:`functional.token_cross_entropy` of a decoder at its scored places, as ``BagOfWordsDecoder.loss`` does.
+
+    Args:
+        decode: From a memory to (N, D) at the scored places: the vocabulary is met there only.
+        head: The encoder's.
+        memory: (B, ...), one row a text.
+        targets: (N,), ids.
+        weights: (V,), of each token of the vocabulary, or None for 1.
+        training: Whether to probe what the decoder reads.
+
+    Returns:
+        The loss, and diagnostics: ``token_accuracy``, and on one batch in fifty ``information``.
+    """
+    weighed = None if weights is None else weights[targets]
+
+    def loss_of(memory: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head(decode(memory))
+        return functional.token_cross_entropy(logits, targets, weighed), logits
+
+    probed = probe_information(lambda memory: loss_of(memory)[0], memory, scored=len(targets)) if training else {}
+    loss, logits = loss_of(memory)
+    with torch.no_grad():
+        hits = (logits.argmax(dim=1) == targets).sum()
+    return loss, {"token_accuracy": hits / max(len(targets), 1), **probed}
 
 
 @torch.no_grad()

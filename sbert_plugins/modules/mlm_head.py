@@ -29,6 +29,8 @@ class MLMHead(nn.Module):
         model: The encoder that is trained. Its word embeddings are the output weights.
         checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from.
             ``"fresh"`` takes new random weights.
+        is_needed: Whether a fresh head is trained. Without, its own weights are frozen, since nothing reads them:
+            :class:`BagOfWordsDecoder` then scores words by their embeddings.
 
     Where the checkpoint holds no head (a saved sentence-transformers model, for instance) the head is fresh and a warning
     says so.
@@ -38,7 +40,13 @@ class MLMHead(nn.Module):
         OSError: If ``checkpoint`` is given and cannot be loaded.
     """
 
-    def __init__(self, model: SentenceTransformer, *, checkpoint: str | None = None) -> None:
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        checkpoint: str | None = None,
+        is_needed: bool = True,
+    ) -> None:
         super().__init__()
         encoder = getattr(model, "transformers_model", None)
         if not isinstance(encoder, PreTrainedModel):
@@ -46,7 +54,7 @@ class MLMHead(nn.Module):
                 f"a head needs a transformers encoder, got {type(encoder).__name__}: "
                 "use a model that begins with a Transformer module."
             )
-        full, self.is_pretrained = _load_full_model(encoder, checkpoint)
+        full, self.is_pretrained = _load_full_model(encoder, checkpoint, is_needed)
         setattr(full, full.base_model_prefix, encoder)
         full.tie_weights()
         embeddings = encoder.get_input_embeddings().weight
@@ -54,11 +62,9 @@ class MLMHead(nn.Module):
             full.get_output_embeddings().weight = embeddings  # a configuration with tie_word_embeddings off
         setattr(full, full.base_model_prefix, _PassThrough())
         self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)
-
-    def freeze(self) -> None:
-        """Train nothing of the head itself, which nothing reads; its output matrix is the encoder's."""
-        for parameter in self.full.parameters():
-            parameter.requires_grad_(parameter.requires_grad and parameter is self.table)
+        if not (self.is_pretrained or is_needed):
+            for parameter in self.full.parameters():  # but for the output matrix, which is the encoder's
+                parameter.requires_grad_(parameter.requires_grad and parameter is self.table)
 
     @property
     def table(self) -> Tensor:
@@ -84,7 +90,7 @@ class _PassThrough(nn.Module):
         return BaseModelOutput(last_hidden_state=inputs_embeds)
 
 
-def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[PreTrainedModel, bool]:
+def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed: bool) -> tuple[PreTrainedModel, bool]:
     name = checkpoint or encoder.config._name_or_path
     reason = f"{name or 'the encoder'} holds none"
     if checkpoint != "fresh" and name:
@@ -108,8 +114,11 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[
         )
     if checkpoint != "fresh":
         logger.warning(
-            "The masked-language-model head starts from random weights, tied to the word embeddings: %s. "
+            "There is no pretrained masked-language-model head, so %s: %s. "
             "Name a checkpoint that has one (mlm_head='bert-base-uncased', for instance) to start from pretrained weights.",
+            "it starts from random weights, tied to the word embeddings"
+            if is_needed
+            else "words are scored by their own embeddings",
             reason,
         )
     return AutoModelForMaskedLM.from_config(encoder.config), False

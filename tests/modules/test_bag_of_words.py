@@ -72,8 +72,7 @@ class TestHead:
 
     def test_frozen_it_leaves_the_table_to_the_encoder(self, tiny_encoder):
         model = tiny_encoder()
-        head = MLMHead(model, checkpoint="fresh")
-        head.freeze()
+        head = MLMHead(model, checkpoint="fresh", is_needed=False)
         assert [name for name, p in head.named_parameters() if p.requires_grad] != []
         assert {id(p) for p in head.parameters() if p.requires_grad} == {id(head.table)}
         assert model.transformers_model.get_input_embeddings().weight.requires_grad

@@ -3,11 +3,9 @@ import torch
 
 from sbert_plugins.modules import GradientTap, bound_gradients
 
-DEVICE = torch.device("cpu")
-
 
 def taps(*names):
-    return {name: GradientTap(DEVICE) for name in names}
+    return {name: GradientTap() for name in names}
 
 
 def test_the_gradient_that_arrives_is_bounded():

@@ -61,6 +61,10 @@ class TestFreshHead:
         assert "starts from random weights, tied to the word embeddings" in caplog.text
         assert "holds none" in caplog.text
 
+    def test_a_head_that_nobody_needs_is_left_out(self, tiny_encoder, caplog):
+        MLMHead(tiny_encoder(), is_needed=False)
+        assert "so words are scored by their own embeddings" in caplog.text
+
     def test_asked_for(self, tiny_encoder, caplog):
         assert not MLMHead(tiny_encoder(), checkpoint="fresh").is_pretrained
         assert caplog.text == ""
