@@ -77,6 +77,13 @@ class Method(NamedTuple):
 
 
 def anchors(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
+    return sentences.select_columns("anchor")
+
+
+def crops(sentences: Dataset, model: SentenceTransformer, seed: int) -> Dataset:
+    """Each sentence with its neighbour, where the text has paragraphs."""
+    if "positive" not in sentences.column_names:
+        raise SystemExit("Crops come from documents: take --text paragraphs.")
     return sentences
 
 
@@ -191,6 +198,9 @@ METHODS = {
     "consert + words": Method(with_words(losses.ConSERTLoss), anchors),
     "consert + pt-bert": Method(in_equal_parts(consert=losses.ConSERTLoss, pt_bert=losses.PTBERTLoss), anchors),
     "consert with dropout": Method(consert_with_dropout, anchors),
+    "simcse on crops": Method(simcse, crops),
+    "arccse on crops": Method(losses.ArcCSELoss, crops),
+    "consert on crops": Method(losses.ConSERTLoss, crops),
     # The brackets say what supervises; the report gives these a table of their own.
     "simcse (paraphrases)": Method(simcse, paraphrases),
     "denosent (paraphrases)": Method(losses.DenoSentLoss, paraphrases),
@@ -211,7 +221,9 @@ def main() -> None:
         "--encoder", default="minilm-mlm", help="minilm-mlm, minilm-4-layers, all-minilm, or a path or Hub name"
     )
     parser.add_argument(
-        "--text", default="short", help="short, wiki, sts (transductive), quora, cranfield, or a file or Hub dataset"
+        "--text",
+        default="short",
+        help="short, wiki, paragraphs, sts (transductive), quora, cranfield, or a file or Hub dataset",
     )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--sentences", type=int, default=20_000)
@@ -400,6 +412,8 @@ def text(options: argparse.Namespace, seed: int) -> Dataset:
         sentences = data.read_sentences(folder / "corpus" / "wiki_sentences_1m.parquet", limit=options.sentences)["anchor"][:]
     elif options.text == "short":
         sentences = short_sentences(folder, options.sentences)
+    elif options.text == "paragraphs":
+        return neighbours(folder, options.sentences).shuffle(seed=seed)
     elif options.text == "sts":
         sentences = sorted(test_sentences())
     elif options.text in COLLECTIONS:
@@ -409,6 +423,12 @@ def text(options: argparse.Namespace, seed: int) -> Dataset:
         sentences = data.read_sentences(options.text, limit=options.sentences)["anchor"][:]
     random.Random(seed).shuffle(sentences)
     return Dataset.from_dict({"anchor": sentences})
+
+
+def neighbours(folder: Path, limit: int) -> Dataset:
+    """A sentence and its neighbour from each of as many Wikipedia paragraphs; methods of one column train on the first."""
+    documents = data.read_documents(folder / "corpus" / "wiki_paragraphs.parquet", column="text")["document"][:]
+    return data.crop_pairs(random.Random(0).sample(documents, 2 * limit), seed=0).take(limit)
 
 
 def test_sentences() -> set[str]:
