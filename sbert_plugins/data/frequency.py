@@ -63,7 +63,7 @@ class TokenFrequencies:
     @classmethod
     def of_no_corpus(cls, tokenizer: Any) -> TokenFrequencies:
         """Make counts that say nothing, for a loss whose labels are loaded afterwards with its state."""
-        counts = np.arange(1, len(tokenizer) + 1)
+        counts = np.arange(1, _vocabulary_size(tokenizer) + 1)
         return cls(counts, vocabulary=vocabulary_hash(tokenizer), special_ids=tokenizer.all_special_ids, source="no corpus")
 
     @classmethod
@@ -82,7 +82,7 @@ class TokenFrequencies:
             TypeError: If a sentence is not text.
             ValueError: If there is no token in them.
         """
-        counts = np.zeros(len(tokenizer), dtype=np.int64)
+        counts = np.zeros(_vocabulary_size(tokenizer), dtype=np.int64)
         for batch in _batches(sentences):
             ids = tokenizer(
                 batch, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False
@@ -132,7 +132,7 @@ class TokenFrequencies:
 
     def fits(self, tokenizer: Any) -> bool:
         """Return whether the counts are those of this tokenizer's vocabulary."""
-        return len(tokenizer) == len(self.counts) and vocabulary_hash(tokenizer) == self.vocabulary
+        return _vocabulary_size(tokenizer) == len(self.counts) and vocabulary_hash(tokenizer) == self.vocabulary
 
     def probabilities(self) -> np.ndarray:
         """Return (V,) float64, the share of running text that each token is; special tokens have 0."""
@@ -175,8 +175,13 @@ class TokenFrequencies:
 
 def vocabulary_hash(tokenizer: Any) -> str:
     """Return the SHA-256 of a tokenizer's tokens in the order of their ids, one a line."""
-    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(list(range(_vocabulary_size(tokenizer))))]
     return hashlib.sha256("\n".join(tokens).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _vocabulary_size(tokenizer: Any) -> int:
+    """Return the highest id and one: a vocabulary may leave ids out."""
+    return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
 
 
 def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:

@@ -20,6 +20,8 @@ from sbert_plugins.modules import (
     nested_span_masks,
     refuse_wrappers,
     require_dropout,
+    require_one_encoder,
+    require_trained,
     rows_of_other_ranks,
     sentence_width,
     unwrap,
@@ -135,6 +137,7 @@ class ArcCSELoss(nn.Module):
         self.gather_across_devices = gather_across_devices
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         if triplet_weight:
+            require_one_encoder(model, "ArcCSELoss with triplet_weight above 0")
             self.tokens = TokenRoles(model.tokenizer)
             self.mask_token_id = model.tokenizer.mask_token_id
             if self.mask_token_id is None:
@@ -158,6 +161,7 @@ class ArcCSELoss(nn.Module):
             require_dropout(unwrap(self.model), "ArcCSELoss with one column")
         if self.model.training:
             warn_unless_kept(self)
+            require_trained(self)
         refuse_wrappers(self, bypasses_ddp=bool(self.triplet_weight))
         # Copies, because the model writes its outputs into the dict that it is given.
         views = embed_columns(self.model, [dict(columns[0]), dict(columns[-1])], separate_first=False)

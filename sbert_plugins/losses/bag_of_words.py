@@ -17,7 +17,10 @@ from sbert_plugins.modules import (
     Terms,
     TokenRoles,
     follow_mode,
+    follow_table,
     refuse_wrappers,
+    require_one_encoder,
+    require_trained,
     sentence_width,
     warn_unless_kept,
 )
@@ -90,6 +93,7 @@ class BagOfWordsLoss(nn.Module):
         mlm_head: str | None = None,
     ) -> None:
         super().__init__()
+        require_one_encoder(model, "BagOfWordsLoss")
         self.model = model
         self.token_weights = token_weights
         self.frequencies = frequencies
@@ -112,8 +116,10 @@ class BagOfWordsLoss(nn.Module):
             )
         refuse_wrappers(self)
         follow_mode(self)
+        follow_table(self.head, self.model)
         if self.model.training:
             warn_unless_kept(self)
+            require_trained(self)
         features = columns[0]
         vectors = self.model(dict(features))["sentence_embedding"]
         content = self.tokens.content(features)

@@ -19,6 +19,8 @@ from sbert_plugins.modules import (
     dropout_off,
     refuse_wrappers,
     require_dropout,
+    require_one_encoder,
+    require_trained,
     unwrap,
     viewed,
 )
@@ -100,6 +102,7 @@ class ConSERTLoss(nn.Module):
                 raise ValueError(f"{name} must be in (0, 1), got {rate}. To leave it out, leave it out of the views.")
         if "dropout" in (*first_view, *second_view):
             require_dropout(model, "ConSERTLoss with a view of dropout")
+        require_one_encoder(model, "ConSERTLoss")
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)
         self.views = (tuple(first_view), tuple(second_view))
@@ -116,6 +119,8 @@ class ConSERTLoss(nn.Module):
                 "drop the others with dataset.select_columns(['anchor'])."
             )
         refuse_wrappers(self)
+        if self.model.training:
+            require_trained(self)
         if len(columns) == 1 and not any(self.views):
             raise ValueError(
                 "one of first_view and second_view must change the sentence where there is one column, got none: both would "

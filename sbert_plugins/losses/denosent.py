@@ -26,9 +26,12 @@ from sbert_plugins.modules import (
     decoding_loss,
     dropout_off,
     follow_mode,
+    follow_table,
     freeze_mask_template,
     refuse_wrappers,
     require_dropout,
+    require_one_encoder,
+    require_trained,
     rows_of_other_ranks,
     sentence_width,
     unwrap,
@@ -170,6 +173,7 @@ class DenoSentLoss(nn.Module):
         self.balance = balance if contrastive_weight and denoising_weight else None
         self.projector = _linear(size) if projector else nn.Identity()
         if denoising_weight:
+            require_one_encoder(model, "DenoSentLoss with denoising_weight above 0")
             self.tokens = TokenRoles(model.tokenizer)
             self.overhead = sum(map(len, added_around(model.tokenizer)))
             self.head = MLMHead(model, checkpoint=mlm_head, is_needed=decoder_layers > 0)
@@ -224,8 +228,11 @@ class DenoSentLoss(nn.Module):
             require_dropout(unwrap(self.model), "DenoSentLoss with one column")
         refuse_wrappers(self)
         follow_mode(self)
+        if self.denoising_weight:
+            follow_table(self.head, self.model)
         if self.model.training:
             warn_unless_kept(self)
+            require_trained(self)
         anchor, other = columns[0], columns[-1]
         restored, remembered = (anchor, other) if self.restored == "anchor" else (other, anchor)
         terms = Terms()

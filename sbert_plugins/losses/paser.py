@@ -22,8 +22,11 @@ from sbert_plugins.modules import (
     decoding_loss,
     dropout_off,
     follow_mode,
+    follow_table,
     mlm_mask,
     refuse_wrappers,
+    require_one_encoder,
+    require_trained,
     sentence_width,
     unwrap,
     warn_unless_kept,
@@ -142,6 +145,7 @@ class PaSeRLoss(nn.Module):
             raise ValueError(f"mlm_weight must be at least 0, got {mlm_weight}. 0 leaves the masked language model out.")
         if not 0 < mlm_probability < 1:
             raise ValueError(f"mlm_probability must be in (0, 1), got {mlm_probability}. The paper's 0.15 is BERT's.")
+        require_one_encoder(model, "PaSeRLoss")
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)
         self.tokenizer = model.tokenizer
@@ -209,8 +213,10 @@ class PaSeRLoss(nn.Module):
         self._check(masked, phrase)
         refuse_wrappers(self, bypasses_ddp=True)
         follow_mode(self)
+        follow_table(self.head, self.model)
         if self.model.training:
             warn_unless_kept(self)
+            require_trained(self)
         batches = [dict(anchor), dict(masked)]  # copies: the model writes into the dict that it is given
         if self.mlm_weight:
             corrupted, chosen = mlm_mask(

@@ -21,6 +21,7 @@ from sbert_plugins.modules import (
     encoder_tokens_kept,
     refuse_wrappers,
     require_dropout,
+    require_trained,
     rows_of_all_ranks,
     sentence_width,
     unwrap,
@@ -158,6 +159,8 @@ class PTBERTLoss(nn.Module):
         training = self.model.training
         if training:
             warn_unless_kept(self)
+            require_trained(self)
+            self.momentum_encoder.check(self.model, self.mapping)  # now, for the copy would be asked for tokens it has not
             after_optimizer_step(self, PTBERTLoss._update_momentum)
         # A copy, because the model writes its outputs into the dict that it is given.
         with encoder_tokens_kept(self.model), encoder_tokens_kept(self.momentum_encoder.copies[0]):

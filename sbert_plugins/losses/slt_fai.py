@@ -29,6 +29,9 @@ from sbert_plugins.modules import (
     encoder_tokens_kept,
     is_compiled,
     random_subset,
+    refuse_bypass,
+    require_one_encoder,
+    require_trained,
     sentence_width,
     unwrap,
     viewed,
@@ -139,6 +142,7 @@ class SLTFAILoss(nn.Module):
         if balance is not None:
             functional.check_balance(balance)
         _check_values(adversarial_weight, filtering_weight, masking_ratio, warmup_steps)
+        require_one_encoder(model, "SLTFAILoss")
         frequencies.check_tokenizer(model.tokenizer)
         self.model = model
         self.loss = loss
@@ -161,7 +165,7 @@ class SLTFAILoss(nn.Module):
                     "incomplete sentences are masked, but this model's tokenizer has no mask token (mask_token is None). "
                     "Use an encoder pretrained with masks, or pass filtering_weight=0."
                 )
-        low = torch.zeros(len(model.tokenizer), dtype=torch.uint8)  # not bool: gloo cannot send that to other ranks
+        low = torch.zeros(len(frequencies.counts), dtype=torch.uint8)  # not bool: gloo cannot send that to other ranks
         low[torch.as_tensor(frequencies.low_frequency_ids(low_frequency_share, low_frequency_by))] = 1
         self.register_buffer("low_frequency", low)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
@@ -191,6 +195,8 @@ class SLTFAILoss(nn.Module):
             raise ValueError("SLTFAILoss reads the first text column, got none.")
         if self.model.training:
             warn_unless_kept(self)
+            require_trained(self)
+            refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)
         anchor = columns[0]
         value, original = self._base(columns, labels)
@@ -212,8 +218,8 @@ class SLTFAILoss(nn.Module):
 
     def _objectives(self, anchor: dict[str, Tensor], original: _Pass, taps: dict[str, GradientTap]) -> dict[str, Tensor]:
         """Compute both objectives, reading the encoder's outputs through their taps."""
-        labels_of_tokens = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
         content = self.tokens.content(anchor)
+        labels_of_tokens = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
         rows, length = labels_of_tokens.shape
         terms = {}
         if self.adversarial_weight:
@@ -293,7 +299,8 @@ class SLTFAILoss(nn.Module):
             if self._place is None:
                 raise ValueError(
                     f"the base loss must embed the first column through its model, which {type(self.loss).__name__} did not "
-                    f"in {len(passes)} passes: its columns may be in another order, or it embeds texts of its own."
+                    f"in {len(passes)} passes: its columns may be in another order, or it embeds texts of its own, or this "
+                    "column by a copy of the model."
                 )
         output, view, dropout = passes[self._place]
         tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])
@@ -371,8 +378,8 @@ def _count_update(loss: SLTFAILoss) -> None:
 
 
 def _check_base(loss: nn.Module, model: SentenceTransformer) -> None:
-    if not isinstance(loss, nn.Module) or getattr(loss, "model", None) is not model:
-        raise ValueError(f"loss must be a loss around the same model, got {type(loss).__name__}.")
+    if not isinstance(loss, nn.Module) or all(part is not model for part in loss.modules()):
+        raise ValueError(f"loss must be a loss around the same model, got {type(loss).__name__} without it.")
     if cached := [type(part).__name__ for part in loss.modules() if isinstance(part, CachedLossMixin)]:
         raise ValueError(
             f"loss must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and again "

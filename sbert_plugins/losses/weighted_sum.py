@@ -11,7 +11,16 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import GradientTap, Terms, bound_gradients, is_compiled, passes_tapped, shared_passes
+from sbert_plugins.modules import (
+    GradientTap,
+    Terms,
+    bound_gradients,
+    is_compiled,
+    passes_tapped,
+    refuse_bypass,
+    require_trained,
+    shared_passes,
+)
 
 
 class WeightedSumLoss(nn.Module):
@@ -93,8 +102,11 @@ class WeightedSumLoss(nn.Module):
             if not isinstance(entry, Sequence) or len(entry) not in (2, 3):
                 raise ValueError(f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), got {entry!r}.")
             loss, weight, columns = (*entry, None)[:3]
-            if not isinstance(loss, nn.Module) or getattr(loss, "model", None) is not model:
-                raise ValueError(f"losses[{name!r}] must be a loss around the same model, got {type(loss).__name__}.")
+            # Wherever a loss keeps it: the host's have it as model, model2, encoder, or sentence_embedder.
+            if not isinstance(loss, nn.Module) or all(part is not model for part in loss.modules()):
+                raise ValueError(
+                    f"losses[{name!r}] must be a loss around the same model, got {type(loss).__name__} without it."
+                )
             if not 0 < weight < math.inf:
                 raise ValueError(
                     f"the weight of losses[{name!r}] must be a number above 0, got {weight}: leave a loss out at 0."
@@ -108,6 +120,9 @@ class WeightedSumLoss(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Compute the weighted terms of all losses on one batch."""
         features = list(sentence_features)
+        if self.model.training:
+            require_trained(self)
+            refuse_bypass(self, *self.losses.values())
         terms: dict[str, dict[str, Tensor]] = {}
         taps: dict[str, GradientTap] = {}
         is_balanced = self.balance is not None and len(self.losses) > 1

@@ -4,7 +4,7 @@ from .bag_of_words import BagOfWordsDecoder
 from .balance import GradientTap, bound_gradients, passes_tapped
 from .denoising_decoder import DenoisingDecoder
 from .discriminators import CompletenessDiscriminator, TokenFrequencyDiscriminator
-from .distributed import is_compiled, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
+from .distributed import is_compiled, refuse_bypass, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
 from .ema import after_optimizer_step, ema_update
 from .embedding_queue import EmbeddingQueue
@@ -17,7 +17,8 @@ from .passes import ENCODER_TOKENS, encoder_tokens_kept, sentence_width, shared_
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
-from .state import follow_mode, warn_unless_kept
+from .routes import require_one_encoder
+from .state import follow_mode, follow_table, require_trained, warn_unless_kept
 from .terms import Terms, refuse_wrappers
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
 from .views import VIEW_PARTS, View, active_view, viewed
@@ -50,6 +51,7 @@ __all__ = [
     "ema_update",
     "encoder_tokens_kept",
     "follow_mode",
+    "follow_table",
     "freeze_mask_template",
     "has_mask_template",
     "is_compiled",
@@ -59,8 +61,11 @@ __all__ = [
     "passes_tapped",
     "probe_information",
     "random_subset",
+    "refuse_bypass",
     "refuse_wrappers",
     "require_dropout",
+    "require_one_encoder",
+    "require_trained",
     "rows_of_all_ranks",
     "rows_of_other_ranks",
     "sentence_width",

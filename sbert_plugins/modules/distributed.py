@@ -60,6 +60,24 @@ def without_ddp(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
+def refuse_bypass(loss: nn.Module, *members: nn.Module) -> None:
+    """Refuse, in several processes, losses inside ``loss`` that all call the encoder beside DistributedDataParallel.
+
+    The trainer puts the wrapper in the place of each attribute ``model``. Some losses of the host keep the encoder under
+    another name; beside one that does not, the gradients of both are averaged.
+
+    Raises:
+        ValueError: If no member calls the wrapper: each process would train an encoder of its own.
+    """
+    is_wrapped = without_ddp(loss.model) is not loss.model
+    if is_wrapped and not any(part is loss.model for member in members for part in member.modules()):
+        names = ", ".join(dict.fromkeys(type(member).__name__ for member in members))
+        raise ValueError(
+            f"gradients are averaged over processes where a loss calls its encoder as self.model, which {names} inside "
+            f"{type(loss).__name__} does not: train in one process, or add a loss that does to the sum."
+        )
+
+
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the SentenceTransformer inside DistributedDataParallel and torch.compile, for its parts; never to call it."""
     model = getattr(model, "module", model)

@@ -54,12 +54,11 @@ class MomentumEncoder(nn.Module):
             output = module(output)
         return output
 
-    @torch.no_grad()
-    def update(self, *modules: nn.Module) -> None:
-        """Move the copies towards the modules, which may be wrapped (DistributedDataParallel, torch.compile) by now.
+    def check(self, *modules: nn.Module) -> list[nn.Parameter]:
+        """Return the modules' parameters, which may be wrapped (DistributedDataParallel, torch.compile) by now.
 
         Raises:
-            ValueError: If the modules have got other parameters since they were copied: adapters, new tokens.
+            ValueError: If they are others than those that were copied: adapters, new tokens.
         """
         values = [parameter for module in modules for parameter in module.parameters()]
         if [value.shape for value in values] != [copied.shape for copied in self.copies.parameters()]:
@@ -67,6 +66,16 @@ class MomentumEncoder(nn.Module):
                 "the encoder must keep the parameters that it had when the loss copied it, got others (adapters such as LoRA, "
                 "or new tokens, that were added later): build the loss after them."
             )
+        return values
+
+    @torch.no_grad()
+    def update(self, *modules: nn.Module) -> None:
+        """Move the copies towards the modules.
+
+        Raises:
+            ValueError: As :meth:`check`.
+        """
+        values = self.check(*modules)
         if self.updates is not None:
             self.updates += 1
         else:

@@ -31,9 +31,13 @@ class TokenRoles(nn.Module):
                 f"the model's tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
                 "use a model that begins with a Transformer module."
             )
-        tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-        special = torch.zeros(len(tokens), dtype=torch.bool)
+        self._tokenizer, self._length = tokenizer, len(tokenizer)
+        # A vocabulary may leave ids out. No text has them, and a masked language model may not draw them: they are special.
+        size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
+        found = tokenizer.convert_ids_to_tokens(list(range(size)))
+        special = torch.tensor([token is None for token in found])
         special[tokenizer.all_special_ids] = True
+        tokens = [token or "" for token in found]
         marker = max(("##", "Ġ", "▁"), key=lambda mark: sum(token.startswith(mark) for token in tokens))
         marked = torch.tensor([token.startswith(marker) for token in tokens])
         wordpiece = marker == "##" or not marked.any()
@@ -52,8 +56,13 @@ class TokenRoles(nn.Module):
         """Return (B, L) bool: the sentence's own tokens, not special, padding, prompt or template tokens.
 
         Raises:
-            ValueError: If the batch is flattened for attention without padding.
+            ValueError: If the batch is flattened for attention without padding, or the tokenizer has got other tokens.
         """
+        if len(self._tokenizer) != self._length:
+            raise ValueError(
+                f"the tokenizer must have the {self._length:,} tokens that it had when the loss was built, got "
+                f"{len(self._tokenizer):,}: add tokens to it, and resize the encoder's embeddings, before the loss is built."
+            )
         if "attention_mask" not in features:
             raise ValueError(
                 "this loss needs padded batches with an attention_mask, got flattened ones: set model[0].unpad_inputs = False."

@@ -9,6 +9,9 @@ from methods import METHODS
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
+    ContrastiveTensionLoss,
+    ContrastiveTensionLossInBatchNegatives,
+    DenoisingAutoEncoderLoss,
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import WordWeights
@@ -53,6 +56,8 @@ BASES = {
     "consert with dropout": lambda model: losses.ConSERTLoss(model, first_view=("token_cutoff", "dropout")),
     "arccse": losses.ArcCSELoss,
     "arccse on pairs": losses.ArcCSELoss,
+    "tsdae on pairs": DenoisingAutoEncoderLoss,
+    "contrastive tension": ContrastiveTensionLossInBatchNegatives,
     "consert on pairs": lambda model: losses.ConSERTLoss(model, first_view=("feature_cutoff", "token_cutoff")),
 }
 
@@ -467,6 +472,12 @@ class TestBadInput:
             ValueError, match=r"must be of the encoder's vocabulary \(1,\d+ tokens\), got .* \(30,522 tokens\)"
         ):
             losses.SLTFAILoss(encoder, simcse(encoder), frequencies=data.TokenFrequencies.bookcorpus())
+
+    def test_a_base_that_reads_the_sentences_by_a_copy(self, encoder):
+        """Contrastive tension embeds its first column with ``model1``."""
+        columns = [encoder.preprocess(texts) for texts in (SENTENCES, SENTENCES[::-1])]
+        with pytest.raises(ValueError, match="must embed the first column .* or this column by a copy of the model"):
+            build(encoder, ContrastiveTensionLoss(encoder))(columns, torch.zeros(8))
 
     def test_another_model(self, encoder, tiny_encoder):
         with pytest.raises(ValueError, match="loss must be a loss around the same model, got WeightedSumLoss"):

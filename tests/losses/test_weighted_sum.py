@@ -2,10 +2,17 @@ import math
 
 import pytest
 import torch
+from datasets import Dataset
 from encoders import SENTENCES
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import (
+    BatchAllTripletLoss,
+    ContrastiveTensionLoss,
+    DenoisingAutoEncoderLoss,
+    MultipleNegativesRankingLoss,
+)
 
-from sbert_plugins import data, losses
+from sbert_plugins import data, losses, training
 from sbert_plugins.training import load_loss_state, save_loss_state
 
 
@@ -251,3 +258,120 @@ class TestBalance:
 
     def test_card(self, tiny_encoder):
         assert self.sum_of(tiny_encoder(), 0.5).get_config_dict()["balance"] == 0.5
+
+
+class TestWhereverALossKeepsTheModel:
+    """As ``encoder`` (TSDAE), as ``model2`` beside a copy (contrastive tension), as ``sentence_embedder`` (triplets)."""
+
+    @staticmethod
+    def rows():
+        texts = SENTENCES * 2
+        return {
+            "anchor": texts,
+            "noisy": [" ".join(text.split()[::2]) for text in texts],
+            "other": texts[:8] + texts[8:][::-1],
+            "label": [1.0] * 8 + [0.0] * 8,
+        }
+
+    def train(self, model, loss, columns, tmp_path, *, trainer=SentenceTransformerTrainer, steps=3, **keywords):
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=str(tmp_path / type(loss).__name__),
+            max_steps=steps,
+            per_device_train_batch_size=8,
+            learning_rate=1e-3,
+            logging_steps=1,
+            save_strategy="steps" if steps == 3 else "no",
+            save_steps=2,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        dataset = Dataset.from_dict({name: self.rows()[name] for name in columns})
+        run = trainer(model=model, args=arguments, train_dataset=dataset, loss=loss)
+        run.train(**keywords)
+        return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+
+    @pytest.mark.parametrize("balance", [None, 0.5])
+    def test_tsdae_and_consert_train_one_encoder(self, encoder, tmp_path, balance):
+        tsdae, consert = DenoisingAutoEncoderLoss(encoder), losses.ConSERTLoss(encoder)
+        mix = losses.WeightedSumLoss(encoder, {"tsdae": (tsdae, 1, [1, 0]), "consert": (consert, 1, [0])}, balance=balance)
+        before = {name: parameter.detach().clone() for name, parameter in mix.named_parameters()}
+        assert len(self.train(encoder, mix, ["anchor", "noisy"], tmp_path)) == 3
+        assert tsdae.encoder is consert.model is encoder
+        moved = {name for name, parameter in mix.named_parameters() if not torch.equal(parameter, before[name])}
+        assert any(name.startswith("model.") for name in moved)
+        assert any("crossattention" in name for name in moved)  # the decoder's own
+
+    @pytest.mark.parametrize("kind", [ContrastiveTensionLoss, DenoisingAutoEncoderLoss, BatchAllTripletLoss])
+    def test_alone_it_trains_as_without_a_sum(self, kind, tiny_encoder, tmp_path):
+        columns = {
+            ContrastiveTensionLoss: ["anchor", "other", "label"],
+            DenoisingAutoEncoderLoss: ["noisy", "anchor"],
+            BatchAllTripletLoss: ["anchor", "label"],
+        }[kind]
+        found = []
+        for is_summed in (False, True):
+            model = tiny_encoder()
+            torch.manual_seed(1)
+            loss = kind(model)
+            loss = losses.WeightedSumLoss(model, {"one": (loss, 1)}) if is_summed else loss
+            found.append((self.train(model, loss, columns, tmp_path), [*model.parameters()]))
+        assert found[0][0] == found[1][0]
+        assert all(map(torch.equal, found[0][1], found[1][1]))
+
+    def test_contrastive_tension_trains_its_copy_beside_the_encoder(self, encoder, tmp_path):
+        """Views and shared passes are the encoder's: what the copy gives is its own."""
+        tension, consert = ContrastiveTensionLoss(encoder), losses.ConSERTLoss(encoder)
+        mix = losses.WeightedSumLoss(encoder, {"ct": (tension, 1), "consert": (consert, 1, [0])})
+        columns = [encoder.preprocess(self.rows()[name]) for name in ("anchor", "other")]
+        labels = torch.tensor(self.rows()["label"])
+        torch.nn.init.zeros_(tension.model1.transformers_model.get_input_embeddings().weight)
+        encoder.eval()
+        assert mix(columns, labels)["ct"] == tension([dict(column) for column in columns], labels)
+        before = [parameter.detach().clone() for parameter in mix.parameters()]
+        self.train(encoder, mix, ["anchor", "other", "label"], tmp_path)
+        assert tension.model2 is encoder is not tension.model1
+        changed = {id(p) for p, old in zip(mix.parameters(), before, strict=True) if not torch.equal(p, old)}
+        for model in (tension.model1, tension.model2):
+            assert any(id(parameter) in changed for parameter in model.parameters())
+
+    def test_the_copy_survives_an_interruption(self, tiny_encoder, tmp_path):
+        found = []
+        for folder, resume in (("whole", False), ("whole", tmp_path / "whole" / "WeightedSumLoss" / "checkpoint-2")):
+            model = tiny_encoder()
+            torch.manual_seed(1)
+            tension, consert = ContrastiveTensionLoss(model), losses.ConSERTLoss(model)
+            if resume:
+                torch.nn.init.zeros_(tension.model1.transformers_model.get_input_embeddings().weight)
+            mix = losses.WeightedSumLoss(model, {"ct": (tension, 1), "consert": (consert, 1, [0])})
+            keywords = {"trainer": training.SentenceTransformerTrainer, "resume_from_checkpoint": resume and str(resume)}
+            self.train(model, mix, ["anchor", "other", "label"], tmp_path / folder, **keywords)
+            found.append([*mix.parameters()])
+        assert all(map(torch.equal, *found))
+
+    def test_one_that_has_only_a_copy_is_refused(self, encoder):
+        tension = ContrastiveTensionLoss(encoder)
+        with pytest.raises(ValueError, match="must be a loss around the same model, got ContrastiveTensionLoss without it"):
+            losses.WeightedSumLoss(tension.model1.__class__(modules=list(tension.model1)), {"ct": (tension, 1)})
+
+    def test_several_processes_need_one_that_calls_the_wrapper(self, encoder):
+        class Wrapped(torch.nn.parallel.DistributedDataParallel):
+            def __init__(self, module):
+                torch.nn.Module.__init__(self)
+                self.module = module
+
+            def forward(self, *arguments):
+                return self.module(*arguments)
+
+        tsdae, consert = DenoisingAutoEncoderLoss(encoder), losses.ConSERTLoss(encoder)
+        columns = [encoder.preprocess(self.rows()[name]) for name in ("noisy", "anchor")]
+        alone = losses.WeightedSumLoss(encoder, {"tsdae": (tsdae, 1)})
+        alone.model = Wrapped(encoder)  # as the trainer does
+        encoder.train()
+        alone.model.train()
+        with pytest.raises(ValueError, match="which DenoisingAutoEncoderLoss inside WeightedSumLoss does not: train in one"):
+            alone(columns)
+        both = losses.WeightedSumLoss(encoder, {"tsdae": (tsdae, 1), "consert": (consert, 1, [1])})
+        both.model = consert.model = Wrapped(encoder)
+        both.model.train()
+        assert set(both(columns)) == {"tsdae", "consert/nt_xent"}
