@@ -67,6 +67,7 @@ def filled(text: str) -> str:
         "quality grids": quality_grids,
         "screens": screens,
         "hard length": hard_length,
+        "encoders": encoders,
         "topics": topics,
         "sts check": sts_check,
         "mteb check": mteb_check,
@@ -74,6 +75,7 @@ def filled(text: str) -> str:
         "speed": speed,
         "shared": shared,
         "kills": kills,
+        "hostile": hostile,
     }
     for name, render in tables.items():
         pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
@@ -396,6 +398,33 @@ def _score(cell: dict, key: str) -> float:
     return cell["dev"] if key == "dev" else cell["scores"][key]
 
 
+def encoders() -> str:
+    """Every loss on every family of encoders: trained and loaded again the same, or refused, and why."""
+    record = _load("encoders.json")
+    notes: dict[str, int] = {}
+    signs: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for cell in record["cells"]:
+        sign = {"trained": "✓", "obscure": "✗"}.get(cell["outcome"])
+        if sign is None:
+            reason = cell["message"].replace(cell["encoder"], "this encoder")
+            sign = f"[{notes.setdefault(reason, len(notes) + 1)}]"
+        elif cell.get("reload_difference"):
+            sign = f"{cell['reload_difference']:.0e}"
+        signs[cell["family"], cell["loss"]].append(sign)
+    names = list(dict.fromkeys(loss for _, loss in signs))
+    rows = [
+        [family, *(" ".join(dict.fromkeys(signs[family, name])) for name in names)]
+        for family in dict.fromkeys(family for family, _ in signs)
+    ]
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in record["counts"].items())
+    return (
+        f"{len(record['cells'])} cells, {counts}; transformers {record['versions']['transformers']}, "
+        f"commit {_commit(record)}.\n\n"
+        + _table(["", *names], rows)
+        + "".join(f"\n[{number}] {reason}\n" for reason, number in notes.items())
+    )
+
+
 def topics() -> str:
     """How well encoders before any training, and vectors that need none, tell topics apart."""
     names = {"agnews": "news", "biomedical": "biomedical titles"}
@@ -508,6 +537,16 @@ def kills() -> str:
         "inside the write of a checkpoint, always resumed from a whole one and ended "
         f"{record['difference_to_an_uninterrupted_run']} away from an uninterrupted one.\n"
     )
+
+
+def hostile() -> str:
+    """How attacks ended, by area."""
+    record = _load("hostile.json")
+    ends = ("cases", "right", "refused", "obscure", "silent")
+    areas = record["areas"]
+    rows = [[area, *(str(counts[end]) for end in ends)] for area, counts in areas.items()]
+    rows.append(["all", *(str(sum(counts[end] for counts in areas.values())) for end in ends)])
+    return _table(["area", *ends], rows) + f"\ncommit {_commit(record)}, {record['seconds']} s on {record['hardware']}.\n"
 
 
 def _load(name: str) -> dict:

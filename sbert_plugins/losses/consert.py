@@ -21,6 +21,7 @@ from sbert_plugins.modules import (
     require_dropout,
     require_one_encoder,
     require_trained,
+    require_views,
     unwrap,
     viewed,
 )
@@ -60,8 +61,9 @@ class ConSERTLoss(nn.Module):
         temperature: :math:`\tau`, above 0.
 
     Raises:
-        ValueError: On a value out of range, dropout asked of a model without, a number of columns other than one or two, one
-            column and two views that change nothing, and a model compiled by torch.compile.
+        ValueError: On a value out of range, dropout asked of a model without, an encoder whose embeddings cannot be changed
+            from outside (XLNet), a number of columns other than one or two, one column and two views that change nothing, and
+            a model compiled by torch.compile.
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
@@ -103,6 +105,8 @@ class ConSERTLoss(nn.Module):
         if "dropout" in (*first_view, *second_view):
             require_dropout(model, "ConSERTLoss with a view of dropout")
         require_one_encoder(model, "ConSERTLoss")
+        if {*first_view, *second_view} - {"dropout"}:
+            require_views(model, "ConSERTLoss")
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)
         self.views = (tuple(first_view), tuple(second_view))

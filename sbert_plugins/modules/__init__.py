@@ -21,7 +21,7 @@ from .routes import require_one_encoder
 from .state import follow_mode, follow_table, require_trained, warn_unless_kept
 from .terms import Terms, refuse_wrappers
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
-from .views import VIEW_PARTS, View, active_view, viewed
+from .views import VIEW_PARTS, View, active_view, require_views, viewed
 
 __all__ = [
     "ENCODER_TOKENS",
@@ -66,6 +66,7 @@ __all__ = [
     "require_dropout",
     "require_one_encoder",
     "require_trained",
+    "require_views",
     "rows_of_all_ranks",
     "rows_of_other_ranks",
     "sentence_width",

@@ -23,10 +23,11 @@ class MLMHead(nn.Module):
     sentence-transformers loads encoders without their head. Here the architecture's own ``ForMaskedLM`` class is loaded,
     its encoder replaced by the trained one to tie the output weights to the trained word embeddings, and then by a stub that
     passes the token embeddings through: one mechanism for BERT, RoBERTa, XLM-R, MPNet, DistilBERT, ELECTRA, DeBERTa-v2,
-    ModernBERT and every class built like them.
+    ModernBERT and every class built like them. Output weights that were pretrained apart from the word embeddings (EuroBERT),
+    or are of another width (RemBERT), stay the head's own.
 
     Args:
-        model: The encoder that is trained. Its word embeddings are the output weights.
+        model: The encoder that is trained. Its word embeddings are the output weights where the two are tied.
         checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from.
             ``"fresh"`` takes new random weights.
         is_needed: Whether a fresh head is trained. Without, its own weights are frozen, since nothing reads them:
@@ -57,37 +58,58 @@ class MLMHead(nn.Module):
         full, self.is_pretrained = _load_full_model(encoder, checkpoint, is_needed)
         setattr(full, full.base_model_prefix, encoder)
         full.tie_weights()
-        embeddings = encoder.get_input_embeddings().weight
-        if full.get_output_embeddings().weight is not embeddings:
-            full.get_output_embeddings().weight = embeddings  # a configuration with tie_word_embeddings off
+        embeddings, output = encoder.get_input_embeddings().weight, full.get_output_embeddings()
+        is_left_out = not (self.is_pretrained or is_needed)
+        if is_left_out or not (self.is_pretrained or output.weight.shape != embeddings.shape):
+            output.weight = embeddings  # tie_word_embeddings may be off
         setattr(full, full.base_model_prefix, _PassThrough())
         self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)
-        if not (self.is_pretrained or is_needed):
+        # What says nothing stays 0: transformers sets it so when it loads a Funnel, and its vectors hold some of the padding.
+        pad = getattr(encoder.get_input_embeddings(), "padding_idx", None)
+        self._pad = pad if output.weight is embeddings and pad is not None and not embeddings[pad].any() else None
+        if is_left_out:
             for parameter in self.full.parameters():  # but for the output matrix, which is the encoder's
                 parameter.requires_grad_(parameter.requires_grad and parameter is self.table)
 
     @property
     def table(self) -> Tensor:
-        """The output matrix (V, E), which is the encoder's word embeddings."""
+        """The output matrix (V, E): the encoder's word embeddings, or the head's own where they were not pretrained as one."""
         return self.full.get_output_embeddings().weight
 
     def forward(self, token_embeddings: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Map (N, D) token embeddings to (N, V) logits, or to those of the (C,) ids that are candidates."""
-        output = self.full.get_output_embeddings()
-        inputs = {"inputs_embeds": token_embeddings.to(output.weight.dtype).unsqueeze(0)}
+        size = len(self.table)
+        inputs = {"inputs_embeds": token_embeddings.to(self.table.dtype).unsqueeze(0)}
         if candidates is None:
-            return self.full(**inputs).logits.squeeze(0)
-        # The same head with fewer rows in its output matrix: names differ from family to family, tensors do not.
-        rows = {id(tensor): tensor[candidates] for tensor in output.parameters()}
-        fewer = {name: rows[id(tensor)] for name, tensor in self.full.named_parameters() if id(tensor) in rows}
+            logits = self.full(**inputs).logits.squeeze(0)
+            if self._pad is not None:
+                logits[:, self._pad] = logits[:, self._pad].detach()
+            return logits
+        # The same head with a smaller vocabulary: names differ from family to family, and MobileBERT has its matrix in two.
+        fewer = {
+            name: tensor.index_select(tensor.shape.index(size), candidates)
+            for name, tensor in self.full.named_parameters()
+            if size in tensor.shape
+        }
         return functional_call(self.full, fewer, kwargs=inputs).logits.squeeze(0)
 
 
 class _PassThrough(nn.Module):
     """Stands where the encoder stood."""
 
+    def get_input_embeddings(self) -> None:
+        """Answer classes that show their output layer only beside an input layer (EuroBERT)."""
+
     def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=inputs_embeds)
+        return _Passed(last_hidden_state=inputs_embeds)
+
+
+class _Passed(BaseModelOutput):
+    """Token embeddings, and None for all else that an encoder of this family may give (Longformer's global attentions)."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed: bool) -> tuple[PreTrainedModel, bool]:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from .distributed import is_compiled, unwrap
+from .dropout import dropout_off
 from .tokens import random_subset
 
 VIEW_PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
@@ -28,6 +30,7 @@ class View:
     def __init__(
         self, parts: Sequence[str], content: Tensor, *, feature_cutoff_rate: float = 0.2, token_cutoff_rate: float = 0.15
     ) -> None:
+        self.length = content.shape[1]
         self.order = _shuffled_order(content) if "token_shuffling" in parts else None
         self.cut_tokens = random_subset(content, token_cutoff_rate) if "token_cutoff" in parts else None
         self._feature_cutoff_rate = feature_cutoff_rate if "feature_cutoff" in parts else None
@@ -66,18 +69,22 @@ def viewed(model: nn.Module, *views: View) -> Iterator[None]:
             "shuffling that make a view. Train without torch_compile."
         )
     encoder = unwrap(model).transformers_model
-    words = encoder.get_input_embeddings()
-    inputs = getattr(encoder, "embeddings", words)
 
     def applying(change: Callable[[View, Tensor], Tensor]) -> Callable[..., Tensor]:
         def hook(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
-            blocks = output.chunk(len(views))
-            return torch.cat([change(view, block) for view, block in zip(views, blocks, strict=True)])
+            blocks = zip(views, output.chunk(len(views)), strict=True)
+            # Behind a view's own tokens there may be more padding: Longformer fills its attention's window.
+            changed = [
+                torch.cat([change(view, rows[:, : view.length]), rows[:, view.length :]], dim=1) for view, rows in blocks
+            ]
+            return torch.cat(changed)
 
         return hook
 
     before = _active.get(encoder)
-    handles = [words.register_forward_hook(applying(View.words)), inputs.register_forward_hook(applying(View.inputs))]
+    words, inputs = _embedding_modules(encoder)
+    handles = [module.register_forward_hook(applying(View.words)) for module in words]
+    handles += [module.register_forward_hook(applying(View.inputs)) for module in inputs]
     _active[encoder] = views
     try:
         yield
@@ -87,6 +94,32 @@ def viewed(model: nn.Module, *views: View) -> Iterator[None]:
         _active.pop(encoder) if before is None else _active.__setitem__(encoder, before)
 
 
+def require_views(model: SentenceTransformer, needed_by: str) -> None:
+    """Raise ``ValueError`` for an encoder whose embeddings a :class:`View` would miss or mistake, seen in a pass."""
+    encoder = model.transformers_model
+    ids = model.tokenizer("a few words", return_tensors="pt")["input_ids"].to(model.device)
+    words, inputs = _embedding_modules(encoder)
+    shapes: list[tuple[int, ...]] = []
+    hooks = [
+        module.register_forward_hook(lambda module, arguments, output: shapes.append(tuple(output.shape)))
+        for module in (*words, *inputs)
+    ]
+    try:
+        with torch.no_grad(), dropout_off(encoder):
+            encoder(input_ids=ids)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    rows, length = ids.shape
+    # Once the words, once what enters the first layer; there may be padding behind the tokens.
+    if len(shapes) != 2 or any(len(shape) != 3 or shape[0] != rows or shape[1] < length for shape in shapes):
+        raise ValueError(
+            f"{needed_by} changes embeddings, which must come once a pass as (sentences, tokens, width), got "
+            f"{' and '.join(map(str, dict.fromkeys(shapes))) or 'none'} from {type(encoder).__name__} for {rows} sentence of "
+            f'{length} tokens: use an encoder of another family, or first_view=second_view=("dropout",).'
+        )
+
+
 def active_view(model: nn.Module) -> View | None:
     """Return the view that is applied now, in a pass of several the one of its first rows."""
     encoder = getattr(unwrap(model), "transformers_model", None)
@@ -94,6 +127,14 @@ def active_view(model: nn.Module) -> View | None:
 
 
 _active: weakref.WeakKeyDictionary[nn.Module, tuple[View, ...]] = weakref.WeakKeyDictionary()
+
+
+def _embedding_modules(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Return the modules that look up words, of which one runs in a pass, and those that give the first layer's input."""
+    table = encoder.get_input_embeddings()
+    # T5 has its table twice, and reads the one that it does not name.
+    words = [module for module in encoder.modules() if type(module) is type(table) and module.weight is table.weight]
+    return words, [encoder.embeddings] if hasattr(encoder, "embeddings") else words
 
 
 def _shuffled_order(content: Tensor) -> Tensor:
