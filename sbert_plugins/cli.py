@@ -6,7 +6,9 @@ import argparse
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,10 +60,12 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_train(commands: argparse._SubParsersAction) -> None:
     train = commands.add_parser(
         "train",
+        formatter_class=_HelpFormatter,
         help="train an encoder on sentences with a method's recipe",
         description="Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain "
         "sentence-transformers), loss/ (what the loss owns), checkpoints/ and results.json. Where --data-dir is set, STS-B "
         "dev selects the checkpoint.",
+        epilog=_glossary(),
     )
     train.add_argument("method", choices=list(recipes.RECIPES), metavar="METHOD", help=", ".join(recipes.RECIPES))
     train.add_argument(
@@ -127,6 +131,25 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
     )
     train.set_defaults(run=_train)
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Keeps the lines of a text that has several."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" not in text:
+            return super()._fill_text(text, width, indent)
+        return "".join(indent + line + "\n" for line in text.splitlines())
+
+
+def _glossary() -> str:
+    """Return the meaning of each logged key, wrapped to the terminal."""
+    first = max(map(len, recipes.LOGGED)) + 4
+    width = max(shutil.get_terminal_size().columns - 2, first + 20)
+    lines = ["logged (in a sum as NAME/key, in an evaluation as eval_key):"]
+    for key, meaning in recipes.LOGGED.items():
+        lines += textwrap.wrap(meaning, width, initial_indent=f"  {key}".ljust(first), subsequent_indent=" " * first)
+    return "\n".join(lines)
 
 
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:

@@ -6,6 +6,8 @@ from methods import METHODS
 from sentence_transformers import InputExample, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
 
+from sbert_plugins import recipes
+
 
 @pytest.fixture(params=METHODS)
 def method(request, tiny_encoder):
@@ -54,6 +56,8 @@ def test_trainer(method, tmp_path):
         assert terms <= set(entry)
         assert entry["loss"] == pytest.approx(sum(entry[term] for term in terms), abs=2e-4)
     assert {f"eval_{term}" for term in terms} <= set().union(*trainer.state.log_history)
+    for key in {*logs[0], *terms, *getattr(loss, "diagnostics", {})} - {"step", "simcse", "base/simcse"}:  # a test's own name
+        assert recipes.meaning(key), key
 
 
 def test_legacy_fit(method, tmp_path):

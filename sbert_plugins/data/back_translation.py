@@ -55,8 +55,8 @@ def back_translate(
         OSError: If a model is neither a path nor within reach on the Hub.
 
     Example:
-        >>> pairs = back_translate(["The old harbour master counts the boats."])
-        >>> pairs.to_parquet("pairs.parquet")
+        >>> pairs = back_translate(["The old harbour master counts the boats."])  # doctest: +SKIP
+        >>> pairs.to_parquet("pairs.parquet")  # doctest: +SKIP
     """
     for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value < 1:

@@ -28,9 +28,9 @@ class SynonymReplacer:
         FileNotFoundError: If NLTK finds no WordNet.
 
     Example:
-        >>> replace = SynonymReplacer()  # doctest: +SKIP
-        >>> replace("The car stops near a big house.", random.Random(0))  # doctest: +SKIP
-        'The automobile halt near a large house.'
+        >>> replace = SynonymReplacer()
+        >>> replace("The car stops near a big house.", random.Random(0))  # any sense of a word, its base form
+        'The gondola lay off near a big menage.'
     """
 
     def __init__(self, ratio: float = 0.5, *, stop_words: Iterable[str] = ENGLISH_STOP_WORDS) -> None:

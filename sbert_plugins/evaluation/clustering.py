@@ -112,8 +112,10 @@ class ClusteringEvaluator(EmbeddingEvaluator):
 
     Example:
         >>> from sbert_plugins import evaluation
-        >>> evaluator = evaluation.ClusteringEvaluator(titles, topics, name="titles")  # doctest: +SKIP
-        >>> evaluator(model)["titles_v_measure"]  # doctest: +SKIP
+        >>> titles = ["Rates rise again", "Shares fall in Asia", "Late goal wins the cup", "Striker out for a month"]
+        >>> topics = ["money", "money", "sport", "sport"]
+        >>> evaluator = evaluation.ClusteringEvaluator(titles, topics, name="titles", neighbours=1)
+        >>> v_measure = evaluator(model)["titles_v_measure"]
     """
 
     csv_file = "clustering_results.csv"

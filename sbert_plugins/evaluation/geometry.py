@@ -46,9 +46,9 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
 
     Example:
         >>> from sbert_plugins import evaluation
-        >>> evaluator = evaluation.AlignmentUniformityEvaluator(split="dev")  # doctest: +SKIP
-        >>> evaluator(model)  # doctest: +SKIP
-        {'stsb_dev_alignment': 0.2359..., 'stsb_dev_uniformity': -3.848...}
+        >>> evaluator = evaluation.AlignmentUniformityEvaluator(split="dev")
+        >>> evaluator(model)
+        {'stsb_dev_alignment': ..., 'stsb_dev_uniformity': -...}
     """
 
     csv_file = "geometry.csv"

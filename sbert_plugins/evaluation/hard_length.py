@@ -52,8 +52,8 @@ class HardLengthEvaluator(EmbeddingEvaluator):
 
     Example:
         >>> from sbert_plugins import evaluation
-        >>> evaluator = evaluation.HardLengthEvaluator(positive=">=4", negative="<=1")  # doctest: +SKIP
-        >>> evaluator.num_pairs, evaluator.num_positives  # doctest: +SKIP
+        >>> evaluator = evaluation.HardLengthEvaluator(positive=">=4", negative="<=1")
+        >>> evaluator.num_pairs, evaluator.num_positives
         (1563, 207)
     """
 

@@ -71,8 +71,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         >>> from sentence_transformers import SentenceTransformer
         >>> from sbert_plugins import evaluation
         >>> evaluator = evaluation.STSSuiteEvaluator()
-        >>> evaluator(SentenceTransformer("all-MiniLM-L6-v2"))["avg7"]  # doctest: +SKIP
-        78.87...
+        >>> average = evaluator(SentenceTransformer("bert-base-uncased"))["avg7"]
     """
 
     csv_file = "sts_suite_results.csv"

@@ -15,6 +15,7 @@ from sbert_plugins.recipes.encoders import (
     offline_sentences_path,
     pooling_of,
 )
+from sbert_plugins.recipes.glossary import LOGGED, meaning
 from sbert_plugins.recipes.keywords import read_keywords
 from sbert_plugins.recipes.methods import RECIPES
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
@@ -41,6 +42,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "DEFAULT_TEXT",
     "DENOSENT",
+    "LOGGED",
     "PASER",
     "PASER_SUPERVISED",
     "PT_BERT",
@@ -54,6 +56,7 @@ __all__ = [
     "graded_pairs",
     "has_pooling",
     "load_loss",
+    "meaning",
     "offline_encoder",
     "offline_sentences_path",
     "paser_rows",

@@ -35,7 +35,7 @@ class AugmentingCollator(SentenceTransformerDataCollator):
         ...     words = row["anchor"].split()
         ...     rng.shuffle(words)
         ...     return {"anchor": row["anchor"], "shuffled": " ".join(words)}
-        >>> collator = AugmentingCollator(model.preprocess, augment=shuffle_words)  # doctest: +SKIP
+        >>> collator = AugmentingCollator(model.preprocess, augment=shuffle_words)
     """
 
     augment: Callable[[dict[str, Any], random.Random], dict[str, Any]] = field(kw_only=True)

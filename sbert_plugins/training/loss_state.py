@@ -218,10 +218,12 @@ class LossStateCallback(TrainerCallback):
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
+        >>> from sbert_plugins import losses
         >>> from sbert_plugins.training import LossStateCallback
+        >>> loss = losses.PTBERTLoss(model)
         >>> trainer = SentenceTransformerTrainer(
-        ...     model=model, args=args, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
-        ... )  # doctest: +SKIP
+        ...     model=model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
+        ... )
     """
 
     def __init__(

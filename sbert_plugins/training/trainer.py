@@ -81,8 +81,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         >>> model = SentenceTransformer("bert-base-uncased")
         >>> trainer = training.SentenceTransformerTrainer(
         ...     model=model, args=arguments, train_dataset=dataset, loss=losses.ArcCSELoss(model)
-        ... )  # doctest: +SKIP
-        >>> trainer.train(resume_from_checkpoint=True)  # doctest: +SKIP
+        ... )
+        >>> trainer.train()  # where it was killed, later: trainer.train(resume_from_checkpoint=True)
     """
 
     def __init__(self, *args: Any, sam_rho: float | None = None, **kwargs: Any) -> None:

@@ -1,0 +1,71 @@
+"""The examples of the docstrings run, with a tiny encoder of the same vocabulary in the place of those from the Hub."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+import sentence_transformers
+from datasets import Dataset
+from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+
+import sbert_plugins
+from sbert_plugins import losses, recipes
+
+FINDER = doctest.DocTestFinder()
+MODULES = [module.name for module in pkgutil.walk_packages(sbert_plugins.__path__, "sbert_plugins.")]
+EXAMPLES = {
+    test.name: test
+    for name in MODULES
+    if not name.endswith("__main__")
+    for test in FINDER.find(importlib.import_module(name))
+    if test.examples
+}
+SentenceTransformer = sentence_transformers.SentenceTransformer
+
+
+class Checker(doctest.OutputChecker):
+    """Compares what an example shows; one that shows nothing may print what it likes."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return not want or super().check_output(want, got, optionflags)
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory):
+    """Build a small BERT with the vocabulary of bert-base-uncased and a masked-language-model head, the same every time."""
+    folder = tmp_path_factory.mktemp("bert")
+    tokenizer = AutoTokenizer.from_pretrained(recipes.offline_encoder(num_layers=1).tokenizer.name_or_path)
+    tokenizer.save_pretrained(folder)
+    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
+
+    def build(name: str) -> SentenceTransformer:
+        transformer = Transformer(str(folder))
+        return SentenceTransformer(modules=[transformer, Pooling(24, "mean")], device="cpu")
+
+    return build
+
+
+def test_each_loss_has_an_example():
+    classes = {value for value in vars(losses).values() if isinstance(value, type)}
+    assert {f"{loss.__module__}.{loss.__name__}" for loss in classes} <= set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name, encoder, tmp_path, monkeypatch, wordnet, data_dir):
+    """Models, a dataset and arguments that an example takes for given are there."""
+    test = EXAMPLES[name]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", encoder)
+    model = encoder("bert-base-uncased")
+    dataset = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+    arguments = SentenceTransformerTrainingArguments(output_dir="out", max_steps=1, use_cpu=True, report_to="none")
+    given = {"SentenceTransformer": encoder, "model": model, "dataset": dataset, "arguments": arguments}
+    test = doctest.DocTest(test.examples, {**test.globs, **given}, test.name, test.filename, test.lineno, test.docstring)
+    report: list[str] = []
+    runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
+    runner.run(test, out=report.append)
+    assert not runner.failures, "".join(report)
