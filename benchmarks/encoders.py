@@ -82,7 +82,7 @@ FAMILIES = {
     "ernie": ("wordpiece", _SIZE),
     "megatron-bert": ("wordpiece", _SIZE),
     "roformer": ("wordpiece", {**_SIZE, "embedding_size": 32}),
-    "nystromformer": ("unigram", {**_SIZE, "num_landmarks": 8, "segment_means_seq_len": 64}),
+    "nystromformer": ("unigram", _SIZE),
     "xmod": ("unigram", {**_SIZE, "default_language": "en_XX"}),
     "xlm": ("bpe", _XLM),
     "flaubert": ("bpe", _XLM),
