@@ -542,6 +542,18 @@ def check_balance(balance: float) -> None:
         raise ValueError(f"balance must be a number above 0, got {balance}. None leaves the gradients as they are.")
 
 
+def check_weight(name: str, weight: float, leaves_out: str) -> None:
+    """Refuse a weight of a term that is not a finite number of at least 0; ``leaves_out`` is what 0 does."""
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"{name} must be at least 0, got {weight}. 0 leaves {leaves_out} out.")
+
+
+def check_finite(name: str, value: float) -> None:
+    """Refuse a factor or margin that is not a finite number."""
+    if not -math.inf < value < math.inf:
+        raise ValueError(f"{name} must be a finite number, got {value}.")
+
+
 def _check_rows(**tensors: Tensor) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1 or len(next(iter(shapes.values()))) != 2:

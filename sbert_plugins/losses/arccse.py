@@ -119,8 +119,8 @@ class ArcCSELoss(nn.Module):
         super().__init__()
         functional.check_margin_degrees(margin_degrees)
         functional.check_temperature(temperature)
-        if triplet_weight < 0:
-            raise ValueError(f"triplet_weight must be at least 0, got {triplet_weight}. 0 leaves the triplet term out.")
+        functional.check_weight("triplet_weight", triplet_weight, "the triplet term")
+        functional.check_finite("triplet_margin", triplet_margin)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(
                 "mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -151,7 +152,8 @@ class DenoSentLoss(nn.Module):
     ) -> None:
         super().__init__()
         functional.check_temperature(temperature)
-        if min(contrastive_weight, denoising_weight) < 0 or contrastive_weight == denoising_weight == 0:
+        weights = (contrastive_weight, denoising_weight)
+        if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
             raise ValueError(
                 "contrastive_weight and denoising_weight must be at least 0, and one above, "
                 f"got {contrastive_weight} and {denoising_weight}. 0 leaves a term out."

@@ -141,8 +141,9 @@ class PaSeRLoss(nn.Module):
         super().__init__()
         if decoder_layers < 0:
             raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses 6.")
-        if mlm_weight < 0:
-            raise ValueError(f"mlm_weight must be at least 0, got {mlm_weight}. 0 leaves the masked language model out.")
+        functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
+        functional.check_finite("difference_scale", difference_scale)
+        functional.check_finite("product_scale", product_scale)
         if not 0 < mlm_probability < 1:
             raise ValueError(f"mlm_probability must be in (0, 1), got {mlm_probability}. The paper's 0.15 is BERT's.")
         require_one_encoder(model, "PaSeRLoss")

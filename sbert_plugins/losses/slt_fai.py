@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -389,13 +390,12 @@ def _check_base(loss: nn.Module, model: SentenceTransformer) -> None:
 
 def _check_values(adversarial_weight: float, filtering_weight: float, masking_ratio: float, warmup_steps: float) -> None:
     for name, weight in (("adversarial_weight", adversarial_weight), ("filtering_weight", filtering_weight)):
-        if weight < 0:
-            raise ValueError(f"{name} must be at least 0, got {weight}. 0 leaves the objective out.")
+        functional.check_weight(name, weight, "the objective")
     if not adversarial_weight and not filtering_weight:
         raise ValueError("adversarial_weight and filtering_weight are both 0, which is the base loss: train with that.")
     if not 0 < masking_ratio <= 1:
         raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}. The paper's is 0.2.")
-    if warmup_steps < 0 or (warmup_steps >= 1 and warmup_steps != int(warmup_steps)):
+    if not 0 <= warmup_steps < math.inf or (warmup_steps >= 1 and warmup_steps != int(warmup_steps)):
         raise ValueError(
             f"warmup_steps must be a number of updates or a share of the training in [0, 1), got {warmup_steps}. "
             "0 leaves the warm-up out."

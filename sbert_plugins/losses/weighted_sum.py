@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -107,9 +108,9 @@ class WeightedSumLoss(nn.Module):
                 raise ValueError(
                     f"losses[{name!r}] must be a loss around the same model, got {type(loss).__name__} without it."
                 )
-            if not 0 < weight < math.inf:
+            if not isinstance(weight, Real) or not 0 < weight < math.inf:
                 raise ValueError(
-                    f"the weight of losses[{name!r}] must be a number above 0, got {weight}: leave a loss out at 0."
+                    f"the weight of losses[{name!r}] must be a number above 0, got {weight!r}: leave a loss out at 0."
                 )
             if columns is not None and (not columns or not all(type(i) is int and i >= 0 for i in columns)):
                 raise ValueError(f"the columns of losses[{name!r}] must be indices from 0, got {columns!r}.")

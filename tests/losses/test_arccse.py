@@ -227,6 +227,8 @@ class TestBadInput:
             ({"margin_degrees": 180}, r"margin_degrees must be in \[0, 180\), got 180"),
             ({"margin_degrees": -10}, r"margin_degrees must be in \[0, 180\), got -10"),
             ({"triplet_weight": -0.1}, "triplet_weight must be at least 0, got -0.1"),
+            ({"triplet_weight": math.inf}, "triplet_weight must be at least 0, got inf"),
+            ({"triplet_margin": math.nan}, "triplet_margin must be a finite number, got nan"),
             ({"near_mask_ratio": 0.5}, "got 0.5 and 0.4"),
             ({"far_mask_ratio": 1.0}, "got 0.2 and 1.0"),
         ],

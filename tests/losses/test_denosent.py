@@ -329,6 +329,7 @@ class TestHostileInput:
         ("keywords", "message"),
         [
             ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
+            ({"denoising_weight": math.nan}, "must be at least 0, and one above, got 1.0 and nan"),
             ({"contrastive_weight": -1.0}, "must be at least 0, and one above, got -1.0 and 1.0"),
             ({"contrastive_weight": 0, "denoising_weight": 0}, "must be at least 0, and one above, got 0 and 0"),
             ({"reconstruct": "positive"}, "reconstruct must be 'anchor' or 'paraphrase', got 'positive'"),

@@ -379,6 +379,9 @@ class TestBadInput:
         ("keywords", "message"),
         [
             ({"mlm_weight": -1}, "mlm_weight must be at least 0, got -1"),
+            ({"mlm_weight": math.nan}, "mlm_weight must be at least 0, got nan"),
+            ({"difference_scale": math.inf}, "difference_scale must be a finite number, got inf"),
+            ({"product_scale": math.nan}, "product_scale must be a finite number, got nan"),
             ({"mlm_probability": 0}, r"mlm_probability must be in \(0, 1\), got 0"),
             ({"decoder_layers": -1}, "decoder_layers must be at least 0, got -1"),
             ({"decoder_heads": 5}, "decoder_heads must divide the encoder's width 32, got 5"),

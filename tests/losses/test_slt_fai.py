@@ -1,4 +1,5 @@
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -452,6 +453,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
+            ({"adversarial_weight": math.nan}, "adversarial_weight must be at least 0, got nan"),
+            ({"warmup_steps": math.inf}, "warmup_steps must be a number of updates or a share .* got inf"),
             ({"adversarial_weight": -1}, "adversarial_weight must be at least 0, got -1"),
             ({"filtering_weight": -0.1}, "filtering_weight must be at least 0, got -0.1"),
             ({"masking_ratio": 0}, r"masking_ratio must be in \(0, 1\], got 0"),

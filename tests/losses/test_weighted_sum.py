@@ -180,7 +180,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="must be a word without dot or slash"):
             losses.WeightedSumLoss(encoder, {name: (losses.ArcCSELoss(encoder), 1.0)})
 
-    @pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan])
+    @pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan, "1"])
     def test_weights(self, encoder, weight):
         with pytest.raises(ValueError, match=r"the weight of losses\['a'\] must be a number above 0"):
             losses.WeightedSumLoss(encoder, {"a": (losses.ArcCSELoss(encoder), weight)})
