@@ -565,8 +565,14 @@ CHECKPOINTS = "damaged checkpoints"
 
 
 @cache
+def _kept() -> tempfile.TemporaryDirectory:
+    """Make a folder that is gone when the process ends."""
+    return tempfile.TemporaryDirectory()
+
+
+@cache
 def _trained() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="hostile"))
+    folder = Path(_kept().name)
     transformers.set_seed(0)
     trainer(losses.PTBERTLoss(encoder(), num_pseudo_tokens=4, queue_size=8), folder, save_total_limit=2).train()
     return folder / "out"
