@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from sbert_plugins.recipes.keywords import read_value
 if TYPE_CHECKING:
     from datasets import Dataset
 
+_TYPES = {"int": int, "int | None": int, "float": float, "float | None": float, "str": str}  # of a setting, by its annotation
 _DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 
 
@@ -106,12 +108,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     )
     _add_data(train)
     settings = train.add_argument_group("settings (default: the paper's)")
-    settings.add_argument("--epochs", type=float)
-    settings.add_argument("--max-steps", type=int, help="stop after this many updates")
-    settings.add_argument("--batch-size", type=int)
-    settings.add_argument("--gradient-accumulation-steps", type=int)
-    settings.add_argument("--learning-rate", type=float)
-    settings.add_argument("--loss-learning-rate", type=float, help="of what the loss owns: heads, decoders")
+    for field in fields(recipes.Settings):
+        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[field.type]}
+        settings.add_argument("--" + field.name.replace("_", "-"), **{"default": None, **kind, **field.metadata})
     settings.add_argument(
         "--loss",
         nargs="+",
@@ -120,12 +119,6 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         metavar="KEY=VALUE",
         help="keywords of the loss: signed=true margin_degrees=5; a wrong one lists those that there are",
     )
-    settings.add_argument(
-        "--max-seq-length", type=int, help="tokens a sentence in training; the saved model has the encoder's own limit"
-    )
-    settings.add_argument("--eval-steps", type=int)
-    settings.add_argument("--sam-rho", type=float, help="radius of Sharpness-Aware Minimization, 0 for none")
-    settings.add_argument("--pooling", choices=["cls", "mean", "mask"], help="for a plain transformer; mask: in a template")
     settings.add_argument("--seed", type=int, default=42)
     settings.add_argument(
         "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
@@ -232,7 +225,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 def _methods(options: argparse.Namespace) -> None:
     rows = [("method", "paper", "loss", "columns", "what it does")]
-    rows += [(r.method, f"{r.name}, {r.paper}", r.loss, r.columns, r.equation) for r in recipes.RECIPES.values()]
+    rows += [(r.method, f"{r.name}, {r.paper}", r.loss, r.columns_text, r.equation) for r in recipes.RECIPES.values()]
     _print_table(rows)
     print()
     for recipe in recipes.RECIPES.values():
@@ -242,7 +235,7 @@ def _methods(options: argparse.Namespace) -> None:
 def _train(options: argparse.Namespace) -> None:
     recipe = recipes.RECIPES[options.method]
     _check_positives(options, recipe)
-    if options.backbone and recipe is not recipes.SLT_FAI:
+    if options.backbone and "backbone" not in recipes.known_keywords(options.method):
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
     recipes.check_output(options.output, resume=options.resume)
     _set_up_host(options)
@@ -253,16 +246,7 @@ def _train(options: argparse.Namespace) -> None:
     keywords |= {"backbone": options.backbone} if options.backbone else {}
     settings = recipes.with_changes(
         recipes.settings_of(options.method, keywords, offline=is_demo),
-        epochs=options.epochs,
-        max_steps=options.max_steps,
-        batch_size=options.batch_size,
-        gradient_accumulation_steps=options.gradient_accumulation_steps,
-        learning_rate=options.learning_rate,
-        loss_learning_rate=options.loss_learning_rate,
-        max_seq_length=options.max_seq_length,
-        eval_steps=options.eval_steps,
-        pooling=options.pooling,
-        sam_rho=options.sam_rho,
+        **{field.name: getattr(options, field.name) for field in fields(recipes.Settings)},
     )
     text, sentences, columns = _read(options, recipe)
     results = recipes.train(
@@ -311,11 +295,11 @@ def _score_text(score: float | None) -> str:
 
 def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:
     """Refuse flags about positives that the method has no use for."""
-    if options.paraphrases and "paraphrase" not in recipe.columns:
-        raise ValueError(f"--paraphrases is for denosent, got it with {recipe.method}, which reads {recipe.columns}.")
-    if options.positives and not recipe.pairs:
-        with_pairs = ", ".join(recipe.method for recipe in recipes.RECIPES.values() if recipe.pairs)
-        raise ValueError(f"--positives is for {with_pairs}, got it with {recipe.method}, which reads {recipe.columns}.")
+    if options.paraphrases and recipe.second_column != "paraphrase":
+        raise ValueError(f"--paraphrases is for denosent, got it with {recipe.method}, which reads {recipe.columns_text}.")
+    if options.positives and not recipe.second_column:
+        with_pairs = ", ".join(recipe.method for recipe in recipes.RECIPES.values() if recipe.second_column)
+        raise ValueError(f"--positives is for {with_pairs}, got it with {recipe.method}, which reads {recipe.columns_text}.")
     if options.positives and options.paraphrases:
         raise ValueError("--paraphrases are the positives: leave out --positives.")
     if options.crops_by and options.positives != "crops":
@@ -341,7 +325,7 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe) -> tuple[str | Pa
     if options.positives == "crops":
         made = {"by": options.crops_by or "sentences", "seed": options.seed}
         return text, data.crop_pairs(data.read_documents(text, **given), **made), {"positives": "crops", **made}
-    return text, data.read_sentences(text, **given), {"positives": "dropout"} if recipe.pairs else {}
+    return text, data.read_sentences(text, **given), {"positives": "dropout"} if recipe.second_column else {}
 
 
 def _evaluate(options: argparse.Namespace) -> None:

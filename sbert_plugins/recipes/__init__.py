@@ -6,6 +6,7 @@ print its tables at once.
 
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
+from sbert_plugins.recipes.building import build_loss, settings_of
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.encoders import (
     build_encoder,
@@ -16,20 +17,12 @@ from sbert_plugins.recipes.encoders import (
     pooling_of,
 )
 from sbert_plugins.recipes.glossary import LOGGED, meaning
-from sbert_plugins.recipes.keywords import read_keywords
+from sbert_plugins.recipes.keywords import known_keywords, read_keywords
 from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.output import check_output, load_loss, read_results, reconstructions
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
 from sbert_plugins.recipes.pt_bert import PT_BERT
-from sbert_plugins.recipes.run import (
-    build_loss,
-    check_output,
-    load_loss,
-    read_results,
-    reconstructions,
-    score,
-    settings_of,
-    train,
-)
+from sbert_plugins.recipes.run import score, train
 from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
 from sbert_plugins.recipes.slt_fai import SLT_FAI, slt_fai_loss, slt_fai_settings
 
@@ -55,6 +48,7 @@ __all__ = [
     "check_output",
     "graded_pairs",
     "has_pooling",
+    "known_keywords",
     "load_loss",
     "meaning",
     "offline_encoder",

@@ -24,13 +24,23 @@ class Settings:
     batch_size: int
     gradient_accumulation_steps: int
     epochs: float
-    pooling: str  # cls, mean, or mask: the vector of the mask in a template, which any model is given before it is trained
-    max_seq_length: int | None  # None: the encoder's own
+    # The vector of the mask is that of a template, which any model is given before it is trained.
+    pooling: str = field(
+        metadata={"choices": ["cls", "mean", "mask"], "help": "for a plain transformer; mask: in a template"},
+    )
+    # None: the encoder's own.
+    max_seq_length: int | None = field(
+        metadata={"help": "tokens a sentence in training; the saved model has the encoder's own limit"}
+    )
     eval_steps: int
-    max_steps: int = -1  # -1: by epochs
-    group_by_length: bool = False  # batches of sentences of similar length
-    sam_rho: float | None = None  # radius of Sharpness-Aware Minimization: two passes an update
-    loss_learning_rate: float | None = None  # of what the loss owns; None: the encoder's
+    max_steps: int = field(default=-1, metadata={"help": "stop after this many updates"})  # -1: by epochs
+    group_by_length: bool = field(default=False, metadata={"help": "batches of sentences of similar length"})
+    sam_rho: float | None = field(
+        default=None, metadata={"help": "radius of Sharpness-Aware Minimization, 0 for none: two passes an update"}
+    )
+    loss_learning_rate: float | None = field(  # None: the encoder's
+        default=None, metadata={"help": "of what the loss owns: heads, decoders"}
+    )
 
     def __post_init__(self) -> None:
         """Refuse what would train nothing, or end in NaN, after everything is loaded."""
@@ -61,21 +71,34 @@ class Recipe:
     paper: str
     url: str
     loss: str
-    columns: str
+    columns: tuple[str, ...]
     equation: str
     settings: Settings
     offline: Settings
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[[Dataset, SentenceTransformer, int], tuple[Dataset, dict[str, Any]]] | None = None
     reads: str = "sentences"  # or "triplets": anchor, positive, negative
-    pairs: bool = False  # whether the loss takes a second column as well, a positive of each sentence
+    second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
+    # Chooses the settings by keywords of the loss, and whether for the demo; None: they are the same for all.
+    choose_settings: Callable[[dict[str, Any], bool], Settings] | None = None
     # Finds keywords of the loss; the last argument is those that are given, which replace what is found.
     keywords: Callable[[Dataset, SentenceTransformer, Settings, dict[str, Any]], dict[str, Any]] | None = None
     # Keywords of the loss with which it is the paper's, where the loss's defaults are what trains better.
     paper_keywords: dict[str, Any] = field(default_factory=dict)
     reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
+
+    @property
+    def columns_text(self) -> str:
+        """What the loss reads, for people: ``anchor [, positive]``."""
+        return ", ".join(self.columns) + (f" [, {self.second_column}]" if self.second_column else "")
+
+    def settings_for(self, loss_keywords: dict[str, Any], *, offline: bool = False) -> Settings:
+        """Return the paper's settings, or those of the demo, for a loss with these keywords."""
+        if self.choose_settings is not None:
+            return self.choose_settings(loss_keywords, offline)
+        return self.offline if offline else self.settings
 
 
 def with_changes(settings: Settings, **changes: Any) -> Settings:

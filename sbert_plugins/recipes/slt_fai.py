@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.recipes.arccse import ARCCSE
+from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
+from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.frequencies import frequencies_of
+from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.settings import Recipe, Settings
 
 if TYPE_CHECKING:
@@ -36,31 +41,22 @@ _WARMUP = {"consert": 0.5}
 _LONGEST_WARMUP = 0.5  # share of the training, where that has less than an epoch or so
 
 
+# Other methods that are trained on plain sentences.
+_OTHERS = {recipe.method: recipe for recipe in (ARCCSE, DENOSENT, PT_BERT, BAG_OF_WORDS)}
+BACKBONES = (*_SETTINGS, *_OTHERS)
+
+
 def slt_fai_settings(backbone: str = "simcse", *, offline: bool = False) -> Settings:
     """Return the settings for a backbone: the paper's two, or any other method's own; those of the demo if ``offline``.
 
     Raises:
         ValueError: For a backbone that is neither, or that does not read sentences alone.
     """
-    from sbert_plugins.recipes.methods import RECIPES
-
     if backbone in _SETTINGS:
         return SLT_FAI.offline if offline else _SETTINGS[backbone]
-    if backbone not in backbones():
-        raise ValueError(f"backbone must be one of {', '.join(backbones())}, got {backbone!r}.")
-    return RECIPES[backbone].offline if offline else RECIPES[backbone].settings
-
-
-def backbones() -> list[str]:
-    """Name what SLT-FAI can be trained round from plain sentences."""
-    from sbert_plugins.recipes.methods import RECIPES
-
-    others = [
-        name
-        for name, recipe in RECIPES.items()
-        if recipe.reads == "sentences" and recipe.prepare is None and recipe is not SLT_FAI
-    ]
-    return [*_SETTINGS, *others]
+    if backbone not in BACKBONES:
+        raise ValueError(f"backbone must be one of {', '.join(BACKBONES)}, got {backbone!r}.")
+    return _OTHERS[backbone].offline if offline else _OTHERS[backbone].settings
 
 
 def slt_fai_loss(
@@ -76,7 +72,7 @@ def slt_fai_loss(
 
     Args:
         model: The encoder.
-        backbone: ``"simcse"``, ``"consert"`` or another of :func:`backbones`.
+        backbone: ``"simcse"``, ``"consert"`` or another of :data:`BACKBONES`.
         frequencies: :class:`data.TokenFrequencies`, or the path of saved ones; by default those of BookCorpus. ``"saved"``
             where a state is loaded afterwards, which holds the labels.
         temperature: Of the backbone; by default its own.
@@ -86,8 +82,6 @@ def slt_fai_loss(
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     from sbert_plugins import data, losses
-    from sbert_plugins.recipes.methods import RECIPES
-    from sbert_plugins.recipes.run import build_loss
 
     slt_fai_settings(backbone)
     if frequencies is None:
@@ -104,8 +98,11 @@ def slt_fai_loss(
     elif backbone == "consert":
         base = losses.ConSERTLoss(model, **given)
     else:
-        weighs = {"frequencies": frequencies} if RECIPES[backbone].keywords is frequencies_of else {}
-        base = build_loss(backbone, model, **given, **weighs)
+        build = getattr(losses, _OTHERS[backbone].loss)
+        known = signature(build).parameters
+        if not set(given) <= set(known):
+            raise ValueError(f"temperature is no keyword of {backbone}'s loss, got {temperature}: leave it out.")
+        base = build(model, **given, **({"frequencies": frequencies} if "frequencies" in known else {}))
     return losses.SLTFAILoss(model, base, frequencies=frequencies, **keywords)
 
 
@@ -130,8 +127,8 @@ SLT_FAI = Recipe(
     paper="Wang et al., 2023",
     url="https://arxiv.org/abs/2305.08655",
     loss="SLTFAILoss",
-    columns="anchor [, positive]",
-    pairs=True,
+    columns=("anchor",),
+    second_column="positive",
     equation="round any loss: token embeddings without frequency, vectors that miss rare words (eq. 2-6)",
     settings=_SIMCSE,
     # The first four layers of MiniLM and 1,281 short sentences.
@@ -145,6 +142,7 @@ SLT_FAI = Recipe(
         eval_steps=10,
     ),
     build=slt_fai_loss,
+    choose_settings=lambda given, offline: slt_fai_settings(given.get("backbone", "simcse"), offline=offline),
     paper_keywords={"balance": None},
     keywords=slt_fai_keywords,
     reload={"frequencies": "saved"},

@@ -1,0 +1,163 @@
+"""The directory of a training: what may be begun or resumed in it, what identifies the training, and what is read from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins.recipes.building import build_loss
+from sbert_plugins.recipes.card import encoder_name
+from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.settings import Settings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+RUN_FILE = "run.json"
+
+
+def check_output(output: str | Path, *, resume: bool = False) -> Path:
+    """Refuse an output directory that holds anything, or with ``resume`` one that holds no interrupted training.
+
+    Raises:
+        FileExistsError: If there is something at ``output`` already, or with ``resume`` a finished training.
+        FileNotFoundError: If there is no training to resume.
+    """
+    output = Path(output)
+    if resume:
+        if (output / "results.json").exists():
+            raise FileExistsError(f"{output} holds a finished training, with results.json: there is nothing to resume.")
+        if not any(output.glob("checkpoints/checkpoint-*/checkpoint_complete.json")):
+            raise FileNotFoundError(
+                f"{output} holds no checkpoint to resume (the first is written after eval_steps updates): "
+                "delete the directory and train again without resume."
+            )
+    elif output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FileExistsError(f"output must be a new or an empty directory, got {output}, which exists: name another one.")
+    return output
+
+
+def read_results(path: str | Path) -> dict[str, Any]:
+    """Read the ``results.json`` or ``run.json`` of a training.
+
+    Raises:
+        ValueError: If the file is not what :func:`train` has written.
+    """
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:  # neither JSON nor UTF-8
+        raise ValueError(f"{path} must be the json that a training wrote, and cannot be read as json ({error}).") from error
+    kinds = {"method": str, "settings": dict, "loss_keywords": dict, "seed": int, "sentences": int}
+    if Path(path).name != RUN_FILE:
+        kinds |= {"before": dict, "after": dict, "steps": int, "log": list}
+    wrong = [key for key, kind in kinds.items() if not isinstance(values, dict) or not isinstance(values.get(key), kind)]
+    if not wrong and values["method"] not in RECIPES:
+        wrong = ["method"]
+    if not wrong and set(values["settings"]) != {field.name for field in fields(Settings)}:
+        wrong = ["settings"]
+    if wrong:
+        raise ValueError(f"{path} must be the json that a training wrote, got something else under {', '.join(wrong)}.")
+    return values
+
+
+def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
+    """Rebuild the loss of a finished training around its model: ``load_loss(output, SentenceTransformer(output / "model"))``.
+
+    Raises:
+        ValueError: If ``output`` is not a directory that :func:`train` has written, or the model is another one.
+    """
+    from sbert_plugins.training import load_loss_state
+
+    output = Path(output)
+    if not (output / "results.json").is_file() or not (output / "loss").is_dir():
+        raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
+    results = read_results(output / "results.json")
+    loss = build_loss(results["method"], model, **(results["loss_keywords"] | RECIPES[results["method"]].reload))
+    load_loss_state(loss, model, output / "loss")
+    return loss
+
+
+def reconstructions(
+    output: str | Path, model: SentenceTransformer, sentences: Dataset, *, limit: int = 10
+) -> list[dict[str, str]]:
+    """Let the decoder of a finished PaSeR training write the best phrase of each sentence, as in the paper's Table 7.
+
+    Args:
+        output: What :func:`train` has written.
+        model: ``output / "model"``, loaded.
+        sentences: A dataset with the column ``anchor``.
+        limit: Rows, at most.
+
+    Returns:
+        Rows with ``masked``, ``phrase`` (what is hidden) and ``written`` (what the decoder puts in its place).
+
+    Raises:
+        ValueError: If ``output`` is no such directory, or its method writes no phrases.
+    """
+    from sbert_plugins import data
+
+    loss = load_loss(output, model)
+    loss = loss.losses["paser"] if hasattr(loss, "losses") else loss
+    if not hasattr(loss, "reconstruct"):
+        raise ValueError(f"{output} must be a training of paser or paser-supervised, got {type(loss).__name__}.")
+    anchors = sentences.select_columns(["anchor"])
+    rows = data.paser_columns(anchors, mask_token=model.tokenizer.mask_token, top_k=1, synonyms=None)[:limit]
+    written = loss.reconstruct(rows["anchor"], rows["masked"])
+    columns = zip(rows["masked"], rows["phrase"], written, strict=True)
+    return [dict(zip(("masked", "phrase", "written"), row, strict=True)) for row in columns]
+
+
+def text_mark(sentences: Dataset, name: str | None) -> dict[str, Any]:
+    """Return the name of a text and a hash of its sentences, by which a training that is resumed knows it."""
+    digest = hashlib.sha256()
+    place = 0
+    for batch in sentences.iter(batch_size=1000):
+        for row, texts in enumerate(zip(*batch.values(), strict=True), start=place):
+            if None in texts:
+                raise ValueError(f"sentences must hold no None, got one in row {row}: leave such rows out.")
+            digest.update("\0".join(map(str, texts)).encode("utf-8", "surrogatepass") + b"\n")
+        place += len(next(iter(batch.values())))
+    return {"name": name and (Path(name).name if Path(name).exists() else name), "sha256": digest.hexdigest()[:16]}
+
+
+def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
+    """Return the name of an encoder and a hash of its weights, by which a training that is resumed knows it."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        if "pooler." not in name:  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
+            digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return {"name": encoder_name(model), "sha256": digest.hexdigest()[:16]}
+
+
+def check_same_run(output: Path, run: dict[str, Any]) -> None:
+    """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
+    run = json.loads(json.dumps(run))  # as it will be read
+    before = {"columns": {}} | read_results(output / RUN_FILE)
+    flat, flat_before = ({**values, **values["settings"]} for values in (run, before))
+    # Of text and encoder the hash decides: either may have been moved, or renamed.
+    changed = [key for key, value in flat.items() if key != "settings" and _mark(flat_before.get(key)) != _mark(value)]
+    if changed:
+        listed = ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
+        raise ValueError(f"{output} was begun with {listed}: resume with the same, or begin in another directory.")
+
+
+def _mark(value: Any) -> Any:
+    return value.get("sha256", value) if isinstance(value, dict) else value
+
+
+def _shown(value: Any) -> str:
+    has_mark = isinstance(value, dict) and "sha256" in value
+    return f"{value['name']} [{value['sha256']}]" if has_mark else str(value)
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write a json file that holds no NaN."""
+    from sbert_plugins.training import json_text
+
+    path.write_text(json_text(values), encoding="utf-8")
