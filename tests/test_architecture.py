@@ -21,22 +21,67 @@ ARROWS = {
 ARROWS["recipes"] = ARROWS["cli"] = {*ARROWS, "recipes"}
 
 
-def imported_rooms(source: str, package: tuple[str, ...]) -> set[str]:
-    """Names of the rooms that a module's source imports; ``package`` is the module's own package path."""
+def imports(source: str, package: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Dotted names that a module's source imports, also inside functions; not those for a type checker alone.
+
+    ``package`` is the module's own package path.
+    """
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    nodes = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.orelse
+            continue
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names |= {tuple(alias.name.split(".")) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            base += [node.module] if node.module else []
-            names |= {".".join([*base, alias.name]) for alias in node.names}
-    parts = [name.split(".") for name in names]
-    return {name[1] for name in parts if name[0] == "sbert_plugins" and len(name) > 1 and name[1] in ARROWS}
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            base += tuple(node.module.split(".")) if node.module else ()
+            names |= {(*base, alias.name) for alias in node.names}
+        nodes += ast.iter_child_nodes(node)
+    return names
 
 
 def forbidden(source: str, room: str, package: tuple[str, ...]) -> set[str]:
-    return imported_rooms(source, package) - ARROWS[room] - {room}
+    found = {name[1] for name in imports(source, package) if name[0] == "sbert_plugins" and name[1] in ARROWS}
+    return found - ARROWS[room] - {room}
+
+
+def circle(sources: dict[tuple[str, ...], str]) -> list[tuple[str, ...]]:
+    """A circle of imports between modules, first and last alike; empty if there is none.
+
+    A module that imports a name from a package that is not a module itself imports the package's ``__init__``; what that
+    imports for others does not count as the module's own, for a package is loaded with any of its modules.
+    """
+    arrows = {
+        name: {
+            target
+            for path in imports(source, name if is_package(name, sources) else name[:-1])
+            for target in (path, path[:-1])
+            if target in sources and target != name[: len(target)]
+        }
+        for name, source in sources.items()
+        if not is_package(name, sources)
+    }
+    finished: set[tuple[str, ...]] = set()
+
+    def visit(name: tuple[str, ...], way: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name in finished or name not in arrows:
+            return []
+        for target in sorted(arrows[name]):
+            if found := visit(target, [*way, name]):
+                return found
+        finished.add(name)
+        return []
+
+    return next(filter(None, (visit(name, []) for name in sorted(arrows))), [])
+
+
+def is_package(name: tuple[str, ...], sources: dict[tuple[str, ...], str]) -> bool:
+    return any(other[:-1] == name for other in sources)
 
 
 def _modules():
@@ -74,12 +119,24 @@ def test_every_room_is_drawn():
     assert rooms - {"__init__"} <= set(ARROWS)
 
 
-def test_tests_mirror_the_package():
-    """A module has its test file at the same place under the same name."""
-    tests = Path(__file__).parent
-    missing = [
-        str(path.relative_to(ROOT))
-        for path in ROOT.rglob("*.py")
-        if path.name != "__init__.py" and not (tests / path.relative_to(ROOT).with_name(f"test_{path.name}")).exists()
-    ]
-    assert missing == []
+def test_no_imports_run_in_a_circle():
+    sources = {}
+    for path in ROOT.rglob("*.py"):
+        parts = ("sbert_plugins", *path.relative_to(ROOT).with_suffix("").parts)
+        sources[parts[:-1] if parts[-1] == "__init__" else parts] = path.read_text(encoding="utf-8")
+    assert circle(sources) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_circle"),
+    [
+        ("from .b import y", "from .a import x", True),
+        ("from p.b import y", "def f():\n    import p.a", True),
+        ("from p import b", "from p import a", True),
+        ("from .b import y", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import x", False),
+        ("from .b import y", "from . import c", False),
+    ],
+)
+def test_a_circle_is_caught(first, second, is_circle):
+    sources = {("p",): "from .a import x", ("p", "a"): first, ("p", "b"): second, ("p", "c"): ""}
+    assert bool(circle(sources)) == is_circle
