@@ -16,9 +16,11 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from sbert_plugins import recipes
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
+PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md", ROOT / "docs" / "logs.md")
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "avg7")
 TEXTS = {
     "short": "short sentences (inference, questions, captions)",
@@ -75,6 +77,7 @@ def filled(text: str) -> str:
         "speed": speed,
         "shared": shared,
         "kills": kills,
+        "logs": logs,
         "hostile": hostile,
     }
     for name, render in tables.items():
@@ -85,6 +88,10 @@ def filled(text: str) -> str:
             table = ""
         text = pattern.sub(lambda match, table=table: match[1] + table + match[2], text)
     return text
+
+
+def logs() -> str:
+    return _table(["key", "what it is"], [[f"`{key}`", meaning] for key, meaning in recipes.LOGGED.items()])
 
 
 def demo() -> str:
