@@ -62,11 +62,13 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_train(commands: argparse._SubParsersAction) -> None:
     train = commands.add_parser(
         "train",
-        formatter_class=_HelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         help="train an encoder on sentences with a method's recipe",
-        description="Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain "
-        "sentence-transformers), loss/ (what the loss owns), checkpoints/ and results.json. Where --data-dir is set, STS-B "
-        "dev selects the checkpoint.",
+        description=textwrap.fill(
+            "Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain sentence-transformers), loss/ "
+            "(what the loss owns), checkpoints/ and results.json. Where --data-dir is set, STS-B dev selects the checkpoint.",
+            _width(),
+        ),
         epilog=_glossary(),
     )
     train.add_argument("method", choices=list(recipes.RECIPES), metavar="METHOD", help=", ".join(recipes.RECIPES))
@@ -126,19 +128,14 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     train.set_defaults(run=_train)
 
 
-class _HelpFormatter(argparse.HelpFormatter):
-    """Keeps the lines of a text that has several."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" not in text:
-            return super()._fill_text(text, width, indent)
-        return "".join(indent + line + "\n" for line in text.splitlines())
+def _width() -> int:
+    return shutil.get_terminal_size().columns - 2  # argparse's own
 
 
 def _glossary() -> str:
     """Return the meaning of each logged key, wrapped to the terminal."""
     first = max(map(len, recipes.LOGGED)) + 4
-    width = max(shutil.get_terminal_size().columns - 2, first + 20)
+    width = max(_width(), first + 20)
     lines = ["logged (in a sum as NAME/key, in an evaluation as eval_key):"]
     for key, meaning in recipes.LOGGED.items():
         lines += textwrap.wrap(meaning, width, initial_indent=f"  {key}".ljust(first), subsequent_indent=" " * first)

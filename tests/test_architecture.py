@@ -11,12 +11,13 @@ ROOT = Path(sbert_plugins.__file__).parent
 
 # room -> the rooms it may import
 ARROWS = {
+    "host": set(),
     "functional": set(),
-    "modules": {"functional"},
+    "modules": {"functional", "host"},
     "losses": {"functional", "modules", "data"},
-    "evaluation": {"functional"},
-    "training": set(),
-    "data": set(),
+    "evaluation": {"functional", "host"},
+    "training": {"host"},
+    "data": {"host"},
 }
 ARROWS["recipes"] = ARROWS["cli"] = {*ARROWS, "recipes"}
 

@@ -11,7 +11,7 @@ from typing import Any
 from datasets import Dataset, config
 from datasets.fingerprint import Hasher
 
-from sbert_plugins import __version__
+from sbert_plugins import __version__, host
 
 from .noise import delete_words, swap_words
 from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
@@ -181,7 +181,7 @@ def _augment(
 
 def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> str:
     """Name a file for rows made from a dataset in memory, which ``datasets`` alone would keep in memory."""
-    name = Hasher.hash([sentences._fingerprint, sorted(arguments.items())])
+    name = Hasher.hash([host.fingerprint(sentences), sorted(arguments.items())])
     folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
     folder.mkdir(parents=True, exist_ok=True)
     return str(folder / f"paser-{name}.arrow")

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from sbert_plugins import host
+
 # Vowel signs and accents that follow their letter are part of the word; Python's \w leaves them out.
 _MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M"))
 _INNER = r"[-'’‐‑]|(?<=\d)[.,](?=\d)"  # signs that join the parts of a word or number
@@ -149,7 +151,7 @@ class Rake:
             raise ValueError(f"max_words must be at least 1, got {max_words}.")
         self.stop_words = frozenset(word.lower().replace("’", "'") for word in stop_words)
         self.max_words = max_words
-        self._scorer = _scorer()
+        self._scorer = host.rake_scorer()
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:
         """Return (start, end, score) of every candidate phrase in the order of the sentence."""
@@ -225,25 +227,6 @@ _NAMED: dict[str, Any] = {"rake": Rake, "chunks": Chunks}
 
 def _rake(stop_words: tuple[str, ...], max_words: int) -> Rake:
     return Rake(stop_words, max_words=max_words)
-
-
-def _scorer() -> Any:
-    """Build rake-nltk's scorer over phrases that are cut already."""
-    import rake_nltk
-
-    class Scorer(rake_nltk.Rake):
-        def _generate_phrases(self, sentences: list[list[str]]) -> list[list[str]]:
-            return sentences
-
-        def _build_word_co_occurance_graph(self, phrase_list: list[list[str]]) -> None:
-            # The sums over the graph without the graph, whose size is the square of a phrase's length.
-            self.degree: dict[str, int] = {}
-            for phrase in phrase_list:
-                for word in phrase:
-                    self.degree[word] = self.degree.get(word, 0) + len(phrase)
-
-    # With stop words and tokenizers passed in rake-nltk asks NLTK for no data.
-    return Scorer(stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list)
 
 
 def _chunk_tools() -> tuple[Any, Any]:

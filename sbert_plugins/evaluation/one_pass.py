@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,8 @@ from sentence_transformers.base.evaluation import BaseEvaluator, SequentialEvalu
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from torch import Tensor
+
+from sbert_plugins import host
 
 from .embeddings import check_finite
 
@@ -99,17 +100,16 @@ class EncodeOnce:
             how = {"prompt_name": prompt_name, "task": task}
             together.setdefault(self._key(prompt_name, None, None, task), (how, {}))[1].update(dict.fromkeys(inputs))
 
-        recorder = SimpleNamespace(prompts=self.model.prompts, encode=note)
         for method, sentences in columns:
             if method == "encode":
                 note(sentences)
             else:
-                getattr(SentenceTransformer, method)(recorder, sentences)
+                host.asked_of_encode(method, self.model, note, sentences)
         for how, sentences in together.values():
             self.encode(list(sentences), **how, **keywords, convert_to_tensor=True)
 
     def _key(self, prompt_name: str | None, prompt: str | None, truncate_dim: int | None, task: str | None) -> tuple:
-        prompt = self.model._resolve_prompt(prompt, prompt_name) or ""
+        prompt = host.resolve_prompt(self.model, prompt, prompt_name)
         return prompt, truncate_dim or self.model.truncate_dim, task if self._by_task else None
 
 

@@ -10,6 +10,8 @@ from sentence_transformers.util import all_gather, all_gather_with_grad, get_ran
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from sbert_plugins import host
+
 
 def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
     """Gather the rows of all other processes, with gradients; None in a single process.
@@ -81,9 +83,10 @@ def refuse_bypass(loss: nn.Module, *members: nn.Module) -> None:
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the SentenceTransformer inside DistributedDataParallel and torch.compile, for its parts; never to call it."""
     model = getattr(model, "module", model)
-    return getattr(model, "_orig_mod", model)
+    inside = host.inside_compiled(model)
+    return model if inside is None else inside
 
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile has wrapped the model: hooks that are set later then do nothing, and nobody says so."""
-    return hasattr(getattr(model, "module", model), "_orig_mod")
+    return host.inside_compiled(getattr(model, "module", model)) is not None

@@ -7,13 +7,15 @@ from contextlib import contextmanager
 
 from torch import nn
 
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
 
 def max_dropout(model: nn.Module) -> float:
     """Return the largest dropout probability that ``model`` applies in training; 0.0 if it has none.
 
     Some attention layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
     """
-    rates = [module.p for module in model.modules() if isinstance(module, nn.modules.dropout._DropoutNd)]
+    rates = [module.p for module in model.modules() if isinstance(module, _DROPOUTS)]
     rates += [rate for module in model.modules() if isinstance(rate := getattr(module, "attention_dropout", None), float)]
     return max(rates, default=0.0)
 

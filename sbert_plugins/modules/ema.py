@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from sbert_plugins import host
+
 
 @torch.no_grad()
 def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: float, *, dither: Tensor | None = None) -> None:
@@ -26,7 +28,7 @@ def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: f
     averages = list(averages)
     exact = averages if dither is None else [average.float() for average in averages]
     values = [value.detach().to(average.dtype) for average, value in zip(exact, values, strict=True)]
-    torch._foreach_lerp_(exact, values, 1 - momentum)
+    host.lerp_all(exact, values, 1 - momentum)
     if dither is not None:
         for average, wide in zip(averages, exact, strict=True):
             average.copy_(_dithered(wide, dither))

@@ -10,6 +10,8 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from sbert_plugins import host
+
 from .tokens import added_around
 
 _SENTENCE, _MASK = "[X]", "[MASK]"
@@ -65,7 +67,7 @@ def apply_mask_template(model: SentenceTransformer, template: str = "[X] means [
                 "the model's Pooling joins several vectors, and a mask is one: load the model with one pooling mode."
             )
         transformer.processor = _with_template(tokenizer, left + before, after + right)
-        transformer._prompt_length_mapping.clear()
+        host.forget_prompt_lengths(transformer)
         transformer.unpad_inputs = False  # WordWeights reads the attention mask
         _lengthen(transformer, len(before + after))
         size = max(len(tokenizer), transformer.model.config.vocab_size)
@@ -73,9 +75,8 @@ def apply_mask_template(model: SentenceTransformer, template: str = "[X] means [
         words[tokenizer.mask_token_id] = tokenizer.mask_token
         weights = WordWeights(words, {tokenizer.mask_token: 1.0}, unknown_word_weight=0.0).to(model.device)
         parts = [transformer, weights, Pooling(transformer.get_embedding_dimension(), "mean"), *list(model)[2:]]
-        model._modules.clear()
-        for place, part in enumerate(parts):
-            model.add_module(str(place), part)
+        del model[:]
+        model.extend(parts)
     freeze_mask_template(model)
     return model
 

@@ -14,6 +14,8 @@ from torch.func import functional_call
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from sbert_plugins import host
+
 logger = logging.getLogger(__name__)
 
 
@@ -113,7 +115,7 @@ class _Passed(BaseModelOutput):
 
 
 def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed: bool) -> tuple[PreTrainedModel, bool]:
-    name = checkpoint or encoder.config._name_or_path
+    name = checkpoint or encoder.config.name_or_path
     reason = f"{name or 'the encoder'} holds none"
     if checkpoint != "fresh" and name:
         try:
@@ -129,7 +131,7 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed
             tied = set(full.all_tied_weights_keys) if hasattr(full, "all_tied_weights_keys") else set()
             if not set(missing) - tied and _fits(full, encoder):
                 return full, True
-    if type(encoder.config) not in AutoModelForMaskedLM._model_mapping:
+    if not host.has_masked_language_model(encoder.config):
         raise ValueError(
             f"transformers has no masked-language-model head for {type(encoder).__name__}: "
             "use an encoder of a family that was pretrained with masks (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT, ...)."

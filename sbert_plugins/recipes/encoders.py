@@ -131,7 +131,7 @@ def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, dev
     bert = transformer.model
     del bert.encoder.layer[num_layers:]
     bert.config.num_hidden_layers = num_layers
-    bert.config._name_or_path = "sentence-transformers/all-MiniLM-L6-v2"  # what the card names, not a path of this machine
+    bert.config.name_or_path = "sentence-transformers/all-MiniLM-L6-v2"  # what the card names, not a path of this machine
     model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device=device)
     model.max_seq_length = max_seq_length
     model.model_card_data.base_model = "sentence-transformers/all-MiniLM-L6-v2"

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sbert_plugins import host
+
 from .loss_state import named_losses, own_state
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class SharpnessAwareStep:
         with torch.no_grad():
             gradients = [parameter.grad for parameter in parameters]
             norm = torch.linalg.vector_norm(torch.stack([gradient.float().norm() for gradient in gradients]))
-            torch._foreach_add_(parameters, torch._foreach_mul(gradients, self.rho / (norm + 1e-12)))
+            host.add_all(parameters, gradients, self.rho / (norm + 1e-12))
         for parameter in parameters:
             parameter.grad = None
         batches, self._batches = self._batches, []
@@ -93,12 +95,12 @@ class SharpnessAwareStep:
         finally:
             self.is_replaying = False
             with torch.no_grad():
-                torch._foreach_copy_(parameters, saved)
+                host.copy_all(parameters, saved)
 
     def _versions(self) -> dict[str, tuple[int, int]]:
         """Identity and number of in-place changes of each buffer that a loss owns."""
         return {
-            f"{type(member).__name__}.{name}": (id(tensor), tensor._version)
+            f"{type(member).__name__}.{name}": (id(tensor), host.count_changes(tensor))
             for member in named_losses(self.trainer.loss).values()
             for name, tensor in own_state(member, self.trainer.model).items()
             if not isinstance(tensor, nn.Parameter)

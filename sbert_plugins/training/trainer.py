@@ -12,11 +12,12 @@ from typing import Any
 import sentence_transformers
 import torch
 import torch.distributed as dist
-import transformers
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import TrainOutput
+
+from sbert_plugins import host
 
 from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
 from .collator import AugmentingCollator, EpochCallback
@@ -39,10 +40,8 @@ from .sam import SharpnessAwareStep
 
 logger = logging.getLogger(__name__)
 
-# Overridden below. A host without one of them calls none, and what it is for would not happen, without a word.
-HOST_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_save_rng_state", "_checkpoint_push_skip_names")
 
-
+@host.connect_trainer
 class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTrainer):
     """A drop-in ``SentenceTransformerTrainer`` under which what the loss owns is trained like the encoder.
 
@@ -86,7 +85,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     """
 
     def __init__(self, *args: Any, sam_rho: float | None = None, **kwargs: Any) -> None:
-        _check_host()
+        host.require_trainer()
         super().__init__(*args, **kwargs)
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
@@ -187,16 +186,16 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if _internal_call and self.args.should_save:
             save_loss_state(self.loss, self.model, output_dir)
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Add the list of files; the host calls this after weights and optimizer are written."""
-        super()._save_rng_state(output_dir)
+    def finish_checkpoint(self, folder: str) -> None:
+        """Add the list of files to a checkpoint, when weights and optimizer are written."""
         self.accelerator.wait_for_everyone()  # each rank has written its random state
         if self.args.should_save:
-            mark_complete(output_dir, self.state.global_step)
-        self._finite.checkpoint = output_dir
+            mark_complete(folder, self.state.global_step)
+        self._finite.checkpoint = folder
 
-    def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
-        return super()._checkpoint_push_skip_names(checkpoint_folder) | {WEIGHTS_FILE, INDEX_FILE, COMPLETE_FILE}
+    def files_kept_here(self) -> set[str]:
+        """Name what is of no use to those who load the model from the Hub."""
+        return {WEIGHTS_FILE, INDEX_FILE, COMPLETE_FILE}
 
     # --- Several processes -------------------------------------------------------------------------------------------------
 
@@ -304,16 +303,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     # --- Gradients and logs ------------------------------------------------------------------------------------------------
 
-    def _joint(self, model: nn.Module) -> nn.ModuleList:
+    def clipped(self, model: nn.Module) -> nn.ModuleList:
+        """Return encoder and loss, whose gradients are clipped jointly."""
         return nn.ModuleList([model, *named_losses(self.loss).values()])
 
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        return super()._clip_grad_norm(self._joint(model))
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        grad_norm = super()._get_grad_norm(self._joint(model), grad_norm)
-        self._finite.see_norm(grad_norm)
-        return grad_norm
+    def see_norm(self, norm: Tensor | float) -> None:
+        """Have a look at the norm of an update's gradient."""
+        self._finite.see_norm(norm)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log, with the mean of each diagnostic since the last time (of this process, where there are several)."""
@@ -343,15 +339,6 @@ class _LengthCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         tell_training_steps(self.trainer.loss, state.max_steps)
-
-
-def _check_host() -> None:
-    if missing := [name for name in HOST_METHODS if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)]:
-        raise ImportError(
-            f"SentenceTransformerTrainer needs transformers>=5.3 and sentence-transformers>=6.2,<7, got "
-            f"{transformers.__version__} and {sentence_transformers.__version__}, whose trainer has no {', '.join(missing)}: "
-            'the loss\'s weights would not be clipped, or not saved. Run pip install "transformers>=5.3".'
-        )
 
 
 def _flat(evaluator: Any) -> Iterator[Any]:

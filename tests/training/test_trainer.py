@@ -1,4 +1,3 @@
-import inspect
 import json
 import shutil
 import warnings
@@ -18,7 +17,6 @@ from torch import nn
 from sbert_plugins import losses, training
 from sbert_plugins.evaluation import OnePassEvaluator
 from sbert_plugins.training.checkpoints import COMPLETE_FILE, STATE_FILE, mark_complete, why_incomplete
-from sbert_plugins.training.trainer import HOST_METHODS
 
 
 @pytest.fixture
@@ -460,41 +458,12 @@ class TestRefusals:
             trainer.train()
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("_save_rng_state", ["self", "output_dir"]),
-        ("_checkpoint_push_skip_names", ["self", "checkpoint_folder"]),
-        ("_clip_grad_norm", ["self", "model"]),
-        ("_get_grad_norm", ["self", "model", "grad_norm"]),
-    ],
-)
-def test_private_methods_of_the_host_are_where_they_were(name, parameters):
-    """They are overridden; all else that the trainer uses is public."""
-    host = sentence_transformers.SentenceTransformerTrainer
-    hint = (
-        f"sentence-transformers {sentence_transformers.__version__} with transformers {transformers.__version__} moved or "
-        f"changed the trainer's {name}({', '.join(parameters)}): see training/trainer.py, which overrides it."
-    )
-    assert hasattr(host, name), hint
-    assert list(inspect.signature(getattr(host, name)).parameters) == parameters, hint
-    assert name in vars(training.SentenceTransformerTrainer), f"{name} is no longer overridden: take it off this list."
-
-
 @pytest.mark.parametrize("name", ["_clip_grad_norm", "_get_grad_norm"])
 def test_a_host_without_them_is_refused(model, tmp_path, monkeypatch, name):
     """As transformers 5.0 to 5.2: nobody would call the override, and the loss would train unclipped."""
     monkeypatch.delattr(transformers.Trainer, name)
     with pytest.raises(ImportError, match=rf"needs transformers>=5.3 .* whose trainer has no {name}: .* pip install"):
         trainer_of(model, losses.ArcCSELoss(model), tmp_path)
-
-
-def test_no_other_private_method_is_overridden():
-    host = sentence_transformers.SentenceTransformerTrainer
-    ours = {name for name, value in vars(training.SentenceTransformerTrainer).items() if inspect.isfunction(value)}
-    assert {name for name in ours if name.startswith("_") and not name.startswith("__") and hasattr(host, name)} == {
-        "_save_rng_state", "_checkpoint_push_skip_names", "_clip_grad_norm", "_get_grad_norm",
-    } == set(HOST_METHODS)  # fmt: skip
 
 
 def test_simcse_is_that_of_a_loop_written_by_hand(tiny_encoder, tmp_path):

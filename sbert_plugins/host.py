@@ -1,0 +1,166 @@
+"""Every reach into the insides of another library: one function each, no other file names anything private of theirs.
+
+Each says what it reaches for and since when it is there, and fails with the version that is needed where it is gone: nothing
+is left out without a word. Libraries are imported when a function is called, so that this file costs nothing to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from torch import Tensor, nn
+
+_Class = TypeVar("_Class", bound=type)
+
+TRAINER_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_save_rng_state", "_checkpoint_push_skip_names")
+
+
+def _reach(owner: Any, name: str, needs: str) -> Any:
+    if (found := getattr(owner, name, None)) is None:
+        package = needs.partition(">")[0]
+        raise ImportError(
+            f"sbert-plugins needs {needs}, got {package} {version(package)}, where {name} is gone: "
+            f'run pip install "{needs}", or look for a newer sbert-plugins.'
+        )
+    return found
+
+
+def require_trainer() -> None:
+    """Refuse a host whose trainer would never call what :func:`connect_trainer` connects.
+
+    transformers has had ``_clip_grad_norm`` and ``_get_grad_norm`` since 5.3; the other two are sentence-transformers' and
+    transformers' own of every version in range.
+    """
+    import sentence_transformers
+    import transformers
+
+    if missing := [name for name in TRAINER_METHODS if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)]:
+        raise ImportError(
+            f"SentenceTransformerTrainer needs transformers>=5.3 and sentence-transformers>=6.2,<7, got "
+            f"{transformers.__version__} and {sentence_transformers.__version__}, whose trainer has no {', '.join(missing)}: "
+            'the loss\'s weights would not be clipped, or not saved. Run pip install "transformers>=5.3".'
+        )
+
+
+def connect_trainer(trainer: _Class) -> _Class:
+    """Let the host's trainer ask a subclass at four places that it has for itself alone; to decorate the subclass.
+
+    The subclass defines
+
+    - ``clipped(model)``: the module whose gradients are clipped, and whose norm is logged, in the place of the model;
+    - ``see_norm(norm)``: told the norm of each update;
+    - ``finish_checkpoint(folder)``: called when the host has written a checkpoint;
+    - ``files_kept_here()``: names of files that are not pushed to the Hub.
+    """
+
+    def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
+        return super(trainer, self)._clip_grad_norm(self.clipped(model))
+
+    def _get_grad_norm(self: Any, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
+        norm = super(trainer, self)._get_grad_norm(self.clipped(model), grad_norm)
+        self.see_norm(norm)
+        return norm
+
+    def _save_rng_state(self: Any, output_dir: str) -> None:  # what the host writes last
+        super(trainer, self)._save_rng_state(output_dir)
+        self.finish_checkpoint(output_dir)
+
+    def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
+        return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_here()
+
+    for method in (_clip_grad_norm, _get_grad_norm, _save_rng_state, _checkpoint_push_skip_names):
+        setattr(trainer, method.__name__, method)
+    return trainer
+
+
+def resolve_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: str | None) -> str:
+    """Return the prompt that ``encode`` would put before a sentence. sentence-transformers 6.2."""
+    return _reach(model, "_resolve_prompt", "sentence-transformers>=6.2")(prompt, prompt_name) or ""
+
+
+def forget_prompt_lengths(transformer: nn.Module) -> None:
+    """Have a Transformer count its prompts' tokens anew, by another tokenizer. sentence-transformers 6.2."""
+    _reach(transformer, "_prompt_length_mapping", "sentence-transformers>=6.2").clear()
+
+
+def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[..., None], sentences: Sequence[str]) -> None:
+    """Call ``encode_query`` or ``encode_document`` of the host on a stand-in: ``note`` gets what ``encode`` would.
+
+    They read nothing of the model but its prompts. sentence-transformers 6.2.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    stand_in = SimpleNamespace(prompts=model.prompts, encode=note)
+    _reach(SentenceTransformer, method, "sentence-transformers>=6.2")(stand_in, sentences)
+
+
+def has_masked_language_model(config: Any) -> bool:
+    """Whether transformers knows a masked-language-model head for a configuration. transformers 5.3."""
+    from transformers import AutoModelForMaskedLM
+
+    return type(config) in _reach(AutoModelForMaskedLM, "_model_mapping", "transformers>=5.3")
+
+
+def inside_compiled(module: nn.Module) -> nn.Module | None:
+    """Return the module that ``torch.compile`` has wrapped, None if it has not. torch 2.6."""
+    return getattr(module, "_orig_mod", None)
+
+
+def count_changes(tensor: Tensor) -> int:
+    """Return how often a tensor was changed in place, so that none is missed. torch 2.6."""
+    return _reach(tensor, "_version", "torch>=2.6")
+
+
+def lerp_all(tensors: list[Tensor], ends: list[Tensor], weight: float) -> None:
+    """Move each tensor in place towards its end, all in one call. torch 2.6."""
+    import torch
+
+    _reach(torch, "_foreach_lerp_", "torch>=2.6")(tensors, ends, weight)
+
+
+def add_all(tensors: list[Tensor], others: list[Tensor], factor: Tensor) -> None:
+    """Add the others, times a factor, to the tensors in place, all in two calls. torch 2.6."""
+    import torch
+
+    scaled = _reach(torch, "_foreach_mul", "torch>=2.6")(others, factor)
+    _reach(torch, "_foreach_add_", "torch>=2.6")(tensors, scaled)
+
+
+def copy_all(tensors: list[Tensor], others: list[Tensor]) -> None:
+    """Overwrite the tensors with the others, all in one call. torch 2.6."""
+    import torch
+
+    _reach(torch, "_foreach_copy_", "torch>=2.6")(tensors, others)
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Return what datasets knows a dataset by, without reading its rows. datasets 4.0."""
+    return _reach(dataset, "_fingerprint", "datasets>=4.0")
+
+
+def rake_scorer() -> Any:
+    """Build rake-nltk's scorer over phrases that are cut already, lists of words each. rake-nltk 1.0.6."""
+    import rake_nltk
+
+    for name in ("_generate_phrases", "_build_word_co_occurance_graph"):
+        _reach(rake_nltk.Rake, name, "rake-nltk>=1.0.6")
+
+    class Scorer(rake_nltk.Rake):
+        def _generate_phrases(self, sentences: list[list[str]]) -> list[list[str]]:
+            return sentences
+
+        def _build_word_co_occurance_graph(self, phrase_list: list[list[str]]) -> None:
+            # The sums over the graph without the graph, whose size is the square of a phrase's length.
+            self.degree: dict[str, int] = {}
+            for phrase in phrase_list:
+                for word in phrase:
+                    self.degree[word] = self.degree.get(word, 0) + len(phrase)
+
+    # With stop words and tokenizers passed in rake-nltk asks NLTK for no data.
+    return Scorer(stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list)

@@ -1,0 +1,153 @@
+"""Every reach into another library fails with the version that is needed where its target is gone."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+import rake_nltk
+import sentence_transformers
+import torch
+import transformers
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Transformer
+
+import sbert_plugins
+from sbert_plugins import host, training
+
+ROOT = Path(sbert_plugins.__file__).parent
+
+
+class Bare:
+    """Has nothing of what is reached for."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "reach", "needs"),
+    [
+        (SentenceTransformer, "encode_query", lambda: host.asked_of_encode("encode_query", model(), print, []), "sentence-t"),
+        (
+            transformers.AutoModelForMaskedLM,
+            "_model_mapping",
+            lambda: host.has_masked_language_model(None),
+            "transformers>=5.3",
+        ),
+        (torch, "_foreach_lerp_", lambda: host.lerp_all([], [], 0.5), "torch>=2.6"),
+        (torch, "_foreach_mul", lambda: host.add_all([], [], torch.tensor(1.0)), "torch>=2.6"),
+        (torch, "_foreach_add_", lambda: host.add_all([torch.ones(1)], [torch.ones(1)], torch.tensor(1.0)), "torch>=2.6"),
+        (torch, "_foreach_copy_", lambda: host.copy_all([], []), "torch>=2.6"),
+        (rake_nltk.Rake, "_generate_phrases", host.rake_scorer, "rake-nltk>=1.0.6"),
+        (rake_nltk.Rake, "_build_word_co_occurance_graph", host.rake_scorer, "rake-nltk>=1.0.6"),
+        (Bare, None, lambda: host.resolve_prompt(Bare(), None, None), "sentence-transformers>=6.2"),
+        (Bare, None, lambda: host.forget_prompt_lengths(Bare()), "sentence-transformers>=6.2"),
+        (Bare, None, lambda: host.count_changes(Bare()), "torch>=2.6"),
+        (Bare, None, lambda: host.fingerprint(Bare()), "datasets>=4.0"),
+    ],
+)
+def test_what_is_gone_is_named(owner, name, reach, needs, monkeypatch):
+    if name is not None:
+        monkeypatch.delattr(owner, name)
+    with pytest.raises(ImportError, match=f"needs {needs}.* is gone: run pip install"):
+        reach()
+
+
+def model():
+    """Stands for a model without prompts."""
+    bare = Bare()
+    bare.prompts = {}
+    return bare
+
+
+def test_what_is_there_is_reached(tiny_encoder):
+    encoder = tiny_encoder()
+    encoder.prompts = {"query": "q: "}
+    assert host.resolve_prompt(encoder, None, "query") == "q: "
+    encoder[0]._prompt_length_mapping["q: "] = 3
+    host.forget_prompt_lengths(encoder[0])
+    assert encoder[0]._prompt_length_mapping == {}
+    asked = []
+    host.asked_of_encode(
+        "encode_query", encoder, lambda inputs, prompt_name=None, **_: asked.append((inputs, prompt_name)), ["a"]
+    )
+    assert asked == [(["a"], "query")]
+    assert host.has_masked_language_model(encoder[0].model.config)
+    tensor = torch.zeros(2)
+    before = host.count_changes(tensor)
+    host.lerp_all([tensor], [torch.ones(2)], 0.25)
+    assert tensor.tolist() == [0.25, 0.25]
+    host.add_all([tensor], [torch.ones(2)], torch.tensor(2.0))
+    assert tensor.tolist() == [2.25, 2.25]
+    host.copy_all([tensor], [torch.ones(2)])
+    assert tensor.tolist() == [1.0, 1.0]
+    assert host.count_changes(tensor) > before
+    rows = Dataset.from_dict({"a": [1]})
+    assert host.fingerprint(rows) == rows._fingerprint
+    assert host.inside_compiled(encoder) is None
+    assert host.inside_compiled(torch.compile(encoder)) is encoder
+    assert isinstance(encoder[0], Transformer)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_save_rng_state", ["self", "output_dir"]),
+        ("_checkpoint_push_skip_names", ["self", "checkpoint_folder"]),
+        ("_clip_grad_norm", ["self", "model"]),
+        ("_get_grad_norm", ["self", "model", "grad_norm"]),
+    ],
+)
+def test_private_methods_of_the_trainer_are_where_they_were(name, parameters):
+    theirs = sentence_transformers.SentenceTransformerTrainer
+    hint = (
+        f"sentence-transformers {sentence_transformers.__version__} with transformers {transformers.__version__} moved or "
+        f"changed the trainer's {name}({', '.join(parameters)}): see connect_trainer."
+    )
+    assert hasattr(theirs, name), hint
+    assert list(inspect.signature(getattr(theirs, name)).parameters) == parameters, hint
+    assert name in vars(training.SentenceTransformerTrainer), f"{name} is no longer connected: take it off this list."
+
+
+def test_no_other_private_method_of_the_trainer_is_overridden():
+    theirs = sentence_transformers.SentenceTransformerTrainer
+    ours = {name for name, value in vars(training.SentenceTransformerTrainer).items() if inspect.isfunction(value)}
+    overridden = {name for name in ours if name.startswith("_") and not name.startswith("__") and hasattr(theirs, name)}
+    assert overridden == set(host.TRAINER_METHODS)
+
+
+def own_names(trees) -> set[str]:
+    """Names that the package itself gives to a function, a class, an attribute or a variable."""
+    names = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+    return names
+
+
+def private_reach(tree: ast.AST, own: set[str]) -> set[str]:
+    """Private names of others that a file names: attributes, imports, and texts given to getattr and its like."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr", "delattr"):
+            found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    found = {name for name in found if isinstance(name, str) and name.startswith("_") and not name.startswith("__")}
+    return found - own - {"_SubParsersAction"}  # argparse has no public name for the type of add_subparsers()
+
+
+def test_nothing_private_of_others_is_named_elsewhere():
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py") if path.name != "host.py"}
+    own = own_names(trees.values())
+    assert {str(path): reach for path, tree in trees.items() if (reach := private_reach(tree, own))} == {}
+
+
+@pytest.mark.parametrize(
+    "source", ["model._modules.clear()", "from torch import _foreach_add_", "getattr(model, '_orig_mod', None)"]
+)
+def test_a_private_reach_is_caught(source):
+    assert private_reach(ast.parse(source), {"_own"})
