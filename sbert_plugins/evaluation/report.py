@@ -8,7 +8,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -142,7 +142,7 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
         collapsed=_collapsed(reports),
         origins=_origins(reports),
         sections="\n".join(sections),
-        date=datetime.now(timezone.utc).date().isoformat(),
+        date=datetime.now(UTC).date().isoformat(),
         versions=_versions(),
     )
     page.write_text(text, encoding="utf-8")

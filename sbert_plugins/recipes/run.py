@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -221,7 +221,7 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         "loss": loss.get_config_dict(),
         "steps": trainer.state.global_step,
         "seconds": round(seconds, 1),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(model.device),
         "python": platform.python_version(),
         "versions": {"sbert-plugins": __version__, **versions},

@@ -242,9 +242,9 @@ class TestTable3:
     @pytest.mark.parametrize(
         ("keywords", "terms"),
         [
-            ({}, {"contrastive", "denoising"}),
-            ({"denoising_weight": 0}, {"contrastive"}),
-            ({"contrastive_weight": 0}, {"denoising"}),
+            ({}, ["contrastive", "denoising"]),
+            ({"denoising_weight": 0}, ["contrastive"]),
+            ({"contrastive_weight": 0}, ["denoising"]),
         ],
         ids=str,
     )
@@ -252,7 +252,7 @@ class TestTable3:
         model = tiny_encoder().train()
         loss = build(apply_mask_template(model) if pooling == "mask" else model, **keywords)
         values = loss(batch(model, *columns))
-        assert set(values) == terms
+        assert sorted(values) == terms
         sum(values.values()).backward()
         assert all(torch.isfinite(p.grad).all() for p in loss.parameters() if p.grad is not None)
         assert model.transformers_model.get_input_embeddings().weight.grad.abs().sum() > 0
