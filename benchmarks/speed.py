@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from tqdm import trange
 
 from sbert_plugins import functional, losses, recipes
-from sbert_plugins.modules import DenoisingDecoder, dropout_off
+from sbert_plugins.encoder import dropout_off
+from sbert_plugins.modules import DenoisingDecoder
 
 BATCH, LENGTH, LONG = 64, 32, 21
 PHRASE = 5  # tokens of a hidden phrase: what the three best of Wikipedia sentences have, and the two ends

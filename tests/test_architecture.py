@@ -13,10 +13,12 @@ ROOT = Path(sbert_plugins.__file__).parent
 ARROWS = {
     "host": set(),
     "functional": set(),
-    "modules": {"functional", "host"},
-    "losses": {"functional", "modules", "data"},
+    "encoder": {"functional", "host"},
+    "contract": {"encoder", "host"},
+    "modules": {"functional", "encoder", "host"},
+    "losses": {"functional", "encoder", "modules", "contract", "data", "host"},
     "evaluation": {"functional", "host"},
-    "training": {"host"},
+    "training": {"contract", "host"},
     "data": {"host"},
 }
 ARROWS["recipes"] = ARROWS["cli"] = {*ARROWS, "recipes"}

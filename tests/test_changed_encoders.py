@@ -11,7 +11,8 @@ from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Tokenizer
 
-from sbert_plugins import losses, modules
+from sbert_plugins import losses
+from sbert_plugins.encoder import TokenRoles
 
 # A mask template is for an encoder with one.
 BUILDS = {name: entry for name, entry in METHODS.items() if name != "denosent with paraphrases"}
@@ -167,7 +168,7 @@ class TestVocabularyWithAGap:
 
     def test_an_id_that_is_no_token_is_no_content_and_is_never_drawn(self, gapped):
         model, moved = gapped
-        roles = modules.TokenRoles(model.tokenizer)
+        roles = TokenRoles(model.tokenizer)
         assert len(roles.special) == 1501
         assert roles.special[700]
         assert not roles.wordy[700]

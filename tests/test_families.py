@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from sbert_plugins import losses
-from sbert_plugins.modules import MLMHead, TokenRoles, View, viewed
+from sbert_plugins.encoder import TokenRoles, View, viewed
+from sbert_plugins.modules import MLMHead
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

@@ -11,23 +11,20 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import (
-    ProjectionHead,
-    Terms,
+from sbert_plugins.contract import Terms, begin_forward, check_negatives, keep_settings, settings_of
+from sbert_plugins.encoder import (
     TokenRoles,
-    check_negatives,
     dropout_off,
     nested_span_masks,
-    refuse_wrappers,
     require_dropout,
     require_one_encoder,
-    require_trained,
     rows_of_other_ranks,
     sentence_width,
     unwrap,
-    warn_unless_kept,
     without_ddp,
 )
+from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.modules import ProjectionHead
 
 
 class ArcCSELoss(nn.Module):
@@ -117,6 +114,7 @@ class ArcCSELoss(nn.Module):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
+        keep_settings(self, locals())
         functional.check_margin_degrees(margin_degrees)
         functional.check_temperature(temperature)
         functional.check_weight("triplet_weight", triplet_weight, "the triplet term")
@@ -159,10 +157,7 @@ class ArcCSELoss(nn.Module):
             )
         if len(columns) == 1:
             require_dropout(unwrap(self.model), "ArcCSELoss with one column")
-        if self.model.training:
-            warn_unless_kept(self)
-            require_trained(self)
-        refuse_wrappers(self, bypasses_ddp=bool(self.triplet_weight))
+        begin_forward(self, bypasses_ddp=bool(self.triplet_weight))
         # Copies, because the model writes its outputs into the dict that it is given.
         views = embed_columns(self.model, [dict(columns[0]), dict(columns[-1])], separate_first=False)
         anchors, positives = (self.head(view) for view in views)
@@ -201,31 +196,12 @@ class ArcCSELoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        return {
-            "margin_degrees": self.margin_degrees,
-            "temperature": self.temperature,
-            "triplet_weight": self.triplet_weight,
-            "triplet_margin": self.triplet_margin,
-            "near_mask_ratio": self.near_mask_ratio,
-            "far_mask_ratio": self.far_mask_ratio,
-            "min_words": self.min_words,
-            "projection_head": isinstance(self.head, ProjectionHead),
-            "gather_across_devices": self.gather_across_devices,
-        }
+        return settings_of(self)
 
     @property
     def citation(self) -> str:
         """BibTeX entry for the model card."""
-        return """
-@inproceedings{zhang-etal-2022-contrastive,
-    title = "A Contrastive Framework for Learning Sentence Representations from Pairwise and Triple-wise
-             Perspective in Angular Space",
-    author = "Zhang, Yuhao and Zhu, Hongji and Wang, Yongliang and Xu, Nan and Li, Xiaobo and Zhao, Binqiang",
-    booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
-    year = "2022",
-    url = "https://aclanthology.org/2022.acl-long.336",
-}
-"""
+        return CITATIONS["arccse"]
 
 
 def _is_per_row(value: Any, rows: int) -> bool:

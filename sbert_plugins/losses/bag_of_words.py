@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from sbert_plugins import functional
+from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.modules import (
-    BagOfWordsDecoder,
-    MLMHead,
-    Terms,
-    TokenRoles,
-    follow_mode,
-    follow_table,
-    refuse_wrappers,
-    require_one_encoder,
-    require_trained,
-    sentence_width,
-    warn_unless_kept,
-)
+from sbert_plugins.encoder import TokenRoles, require_one_encoder, sentence_width
+from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.decoding import weights_of_tokens
+from sbert_plugins.modules import BagOfWordsDecoder, MLMHead
 
 
 class BagOfWordsLoss(nn.Module):
@@ -93,11 +83,9 @@ class BagOfWordsLoss(nn.Module):
         mlm_head: str | None = None,
     ) -> None:
         super().__init__()
+        keep_settings(self, locals())
         require_one_encoder(model, "BagOfWordsLoss")
         self.model = model
-        self.token_weights = token_weights
-        self.frequencies = frequencies
-        self.mlm_head = mlm_head
         self.tokens = TokenRoles(model.tokenizer)
         self.head = MLMHead(model, checkpoint=mlm_head, is_needed=False)
         self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
@@ -114,12 +102,9 @@ class BagOfWordsLoss(nn.Module):
                 f"BagOfWordsLoss reads one text column (anchor), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
-        refuse_wrappers(self)
+        begin_forward(self)
         follow_mode(self)
-        follow_table(self.head, self.model)
-        if self.model.training:
-            warn_unless_kept(self)
-            require_trained(self)
+        self.head.follow(self.model)
         features = columns[0]
         vectors = self.model(dict(features))["sentence_embedding"]
         content = self.tokens.content(features)
@@ -128,51 +113,9 @@ class BagOfWordsLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        return {
-            "token_weights": self.token_weights,
-            "frequencies": source_of(self.frequencies),
-            "mlm_head": self.mlm_head,
-        }
+        return settings_of(self)
 
     @property
     def citation(self) -> str:
         """BibTeX entry for the model card."""
-        return """
-@inproceedings{mikolov-etal-2013-distributed,
-    title = "Distributed Representations of Words and Phrases and their Compositionality",
-    author = "Mikolov, Tomas and Sutskever, Ilya and Chen, Kai and Corrado, Greg and Dean, Jeffrey",
-    booktitle = "Advances in Neural Information Processing Systems",
-    year = "2013",
-    url = "https://arxiv.org/abs/1310.4546",
-}
-"""
-
-
-def source_of(frequencies: TokenFrequencies | str | None) -> str | None:
-    """Return where counts are from, for the model card."""
-    return frequencies.source if isinstance(frequencies, TokenFrequencies) else frequencies
-
-
-def weights_of_tokens(
-    model: SentenceTransformer, frequencies: TokenFrequencies | str | None, threshold: float | None
-) -> Tensor | None:
-    """Return (V,), :func:`functional.token_weights` of the model's vocabulary, or None where all weigh the same.
-
-    Raises:
-        ValueError: On a threshold out of range, or counts of another vocabulary.
-    """
-    if threshold is None:
-        return None
-    functional.check_threshold(threshold)
-    if frequencies is None:
-        frequencies = TokenFrequencies.bookcorpus()
-        if not frequencies.fits(model.tokenizer):
-            raise ValueError(
-                "token_weights needs to know how often each token occurs, and the counts that ship with the package are for "
-                "the vocabulary of bert-base-uncased, not this encoder's: pass frequencies="
-                "data.TokenFrequencies.from_corpus(sentences, model.tokenizer), or token_weights=None to weigh all alike."
-            )
-    if not isinstance(frequencies, TokenFrequencies):
-        frequencies = TokenFrequencies.load(frequencies)
-    frequencies.check_tokenizer(model.tokenizer)
-    return functional.token_weights(torch.from_numpy(frequencies.probabilities()), threshold=threshold).float()
+        return CITATIONS["bag_of_words"]

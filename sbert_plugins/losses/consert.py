@@ -11,20 +11,19 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import (
+from sbert_plugins.contract import Terms, begin_forward, keep_settings, settings_of
+from sbert_plugins.encoder import (
     VIEW_PARTS,
-    Terms,
     TokenRoles,
     View,
     dropout_off,
-    refuse_wrappers,
     require_dropout,
     require_one_encoder,
-    require_trained,
     require_views,
     unwrap,
     viewed,
 )
+from sbert_plugins.losses.citations import CITATIONS
 
 
 class ConSERTLoss(nn.Module):
@@ -95,6 +94,7 @@ class ConSERTLoss(nn.Module):
         temperature: float = 0.1,
     ) -> None:
         super().__init__()
+        keep_settings(self, locals())
         functional.check_temperature(temperature)
         for name, view in (("first_view", first_view), ("second_view", second_view)):
             if isinstance(view, str) or not set(view) <= set(VIEW_PARTS):
@@ -122,9 +122,7 @@ class ConSERTLoss(nn.Module):
                 f"ConSERTLoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor'])."
             )
-        refuse_wrappers(self)
-        if self.model.training:
-            require_trained(self)
+        begin_forward(self)
         if len(columns) == 1 and not any(self.views):
             raise ValueError(
                 "one of first_view and second_view must change the sentence where there is one column, got none: both would "
@@ -152,18 +150,9 @@ class ConSERTLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        first_view, second_view = self.views
-        return {"first_view": first_view, "second_view": second_view, **self.rates, "temperature": self.temperature}
+        return settings_of(self)
 
     @property
     def citation(self) -> str:
         """BibTeX entry for the model card."""
-        return """
-@inproceedings{yan-etal-2021-consert,
-    title = "{C}on{SERT}: A Contrastive Framework for Self-Supervised Sentence Representation Transfer",
-    author = "Yan, Yuanmeng and Li, Rumei and Wang, Sirui and Zhang, Fuzheng and Wu, Wei and Xu, Weiran",
-    booktitle = "Proceedings of the 59th Annual Meeting of the Association for Computational Linguistics",
-    year = "2021",
-    url = "https://aclanthology.org/2021.acl-long.393",
-}
-"""
+        return CITATIONS["consert"]

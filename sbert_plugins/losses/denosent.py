@@ -12,32 +12,25 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
 from sbert_plugins import functional
+from sbert_plugins.contract import Terms, begin_forward, check_negatives, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.losses.bag_of_words import source_of, weights_of_tokens
-from sbert_plugins.modules import (
-    BagOfWordsDecoder,
-    DenoisingDecoder,
+from sbert_plugins.encoder import (
     GradientTap,
-    MLMHead,
-    Terms,
     TokenRoles,
     added_around,
     bound_gradients,
-    check_negatives,
-    decoding_loss,
     dropout_off,
-    follow_mode,
-    follow_table,
     freeze_mask_template,
-    refuse_wrappers,
     require_dropout,
     require_one_encoder,
-    require_trained,
     rows_of_other_ranks,
     sentence_width,
     unwrap,
-    warn_unless_kept,
 )
+from sbert_plugins.losses.bag_of_words import weights_of_tokens
+from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.decoding import decoding_loss
+from sbert_plugins.modules import BagOfWordsDecoder, DenoisingDecoder, MLMHead
 
 
 class DenoSentLoss(nn.Module):
@@ -151,6 +144,7 @@ class DenoSentLoss(nn.Module):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
+        keep_settings(self, locals())
         functional.check_temperature(temperature)
         weights = (contrastive_weight, denoising_weight)
         if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
@@ -172,7 +166,7 @@ class DenoSentLoss(nn.Module):
         self.restored = reconstruct
         self.gather_across_devices = gather_across_devices
         size = sentence_width(model)
-        self.balance = balance if contrastive_weight and denoising_weight else None
+        self.balance = balance
         self.projector = _linear(size) if projector else nn.Identity()
         if denoising_weight:
             require_one_encoder(model, "DenoSentLoss with denoising_weight above 0")
@@ -197,23 +191,6 @@ class DenoSentLoss(nn.Module):
                 )
             else:
                 self.decoder = BagOfWordsDecoder(self.head, size)
-        self._config = {
-            "temperature": temperature,
-            "decoder_layers": decoder_layers,
-            "token_weights": token_weights,
-            "frequencies": source_of(frequencies),
-            "balance": balance,
-            "noise_dropout": noise_dropout,
-            "decoder_heads": decoder_heads,
-            "decoder_feedforward": decoder_feedforward,
-            "decoder_dropout": decoder_dropout,
-            "contrastive_weight": contrastive_weight,
-            "denoising_weight": denoising_weight,
-            "reconstruct": reconstruct,
-            "projector": projector,
-            "mlm_head": mlm_head,
-            "gather_across_devices": gather_across_devices,
-        }
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not (projector or denoising_weight)
         self.to(model.device)  # for loops that do not move the loss themselves
@@ -228,18 +205,16 @@ class DenoSentLoss(nn.Module):
             )
         if len(columns) == 1 and self.contrastive_weight:
             require_dropout(unwrap(self.model), "DenoSentLoss with one column")
-        refuse_wrappers(self)
+        begin_forward(self)
         follow_mode(self)
         if self.denoising_weight:
-            follow_table(self.head, self.model)
-        if self.model.training:
-            warn_unless_kept(self)
-            require_trained(self)
+            self.head.follow(self.model)
         anchor, other = columns[0], columns[-1]
         restored, remembered = (anchor, other) if self.restored == "anchor" else (other, anchor)
         terms = Terms()
         self.diagnostics = {}
         main, further = GradientTap(), GradientTap()
+        is_balanced = bool(self.balance is not None and self.contrastive_weight and self.denoising_weight)
         if self.contrastive_weight:
             # Copies, because the model writes its outputs into the dict that it is given.
             views = embed_columns(self.model, [dict(anchor), dict(other)], separate_first=False)
@@ -250,9 +225,9 @@ class DenoSentLoss(nn.Module):
         else:
             vectors = self.model(dict(remembered))["sentence_embedding"]
         if self.denoising_weight:
-            vectors = vectors if self.balance is None else further(vectors)
+            vectors = further(vectors) if is_balanced else vectors
             terms["denoising"] = self.denoising_weight * self._denoise(restored, self._project(vectors))
-        if self.balance is not None:
+        if is_balanced:
             taps = (terms["contrastive"], main), {"denoising": (terms["denoising"], further)}
             self.diagnostics |= bound_gradients(*taps, balance=self.balance)
         return terms
@@ -299,20 +274,12 @@ class DenoSentLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        return dict(self._config)
+        return settings_of(self)
 
     @property
     def citation(self) -> str:
         """BibTeX entry for the model card."""
-        return """
-@inproceedings{wang-etal-2024-denosent,
-    title = "{DenoSent}: A Denoising Objective for Self-Supervised Sentence Representation Learning",
-    author = "Wang, Xinghao and He, Junliang and Wang, Pengyu and Zhou, Yunhua and Sun, Tianxiang and Qiu, Xipeng",
-    booktitle = "Proceedings of the AAAI Conference on Artificial Intelligence",
-    year = "2024",
-    url = "https://arxiv.org/abs/2401.13621",
-}
-"""
+        return CITATIONS["denosent"]
 
 
 def _linear(size: int) -> nn.Linear:

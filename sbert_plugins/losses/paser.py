@@ -11,27 +11,13 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from sbert_plugins import functional
+from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.losses.bag_of_words import source_of, weights_of_tokens
-from sbert_plugins.modules import (
-    BagOfWordsDecoder,
-    MLMHead,
-    PhraseDecoder,
-    Terms,
-    TokenRoles,
-    decoding_loss,
-    dropout_off,
-    follow_mode,
-    follow_table,
-    mlm_mask,
-    refuse_wrappers,
-    require_one_encoder,
-    require_trained,
-    sentence_width,
-    unwrap,
-    warn_unless_kept,
-    without_ddp,
-)
+from sbert_plugins.encoder import TokenRoles, dropout_off, mlm_mask, require_one_encoder, sentence_width, unwrap, without_ddp
+from sbert_plugins.losses.bag_of_words import weights_of_tokens
+from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.decoding import decoding_loss
+from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
 
 # What the bag of words reads of [E_s, E_s~, difference, product] at the start: the sentence. The pretrained head reads words
 # in vectors like it, not in a difference of two, which it then learns.
@@ -139,6 +125,7 @@ class PaSeRLoss(nn.Module):
         drop_truncated: bool = False,
     ) -> None:
         super().__init__()
+        keep_settings(self, locals())
         if decoder_layers < 0:
             raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses 6.")
         functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
@@ -179,24 +166,6 @@ class PaSeRLoss(nn.Module):
         self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
         ordinary = (~self.tokens.special).nonzero().squeeze(1)
         self.register_buffer("ordinary_ids", ordinary, persistent=False)
-        self._config = {
-            "decoder_layers": decoder_layers,
-            "token_weights": token_weights,
-            "frequencies": source_of(frequencies),
-            "difference_scale": difference_scale,
-            "product_scale": product_scale,
-            "decoder_heads": decoder_heads,
-            "decoder_feedforward": decoder_feedforward,
-            "decoder_dropout": decoder_dropout,
-            "positions": positions,
-            "mlm_weight": mlm_weight,
-            "mlm_probability": mlm_probability,
-            "mlm_head": mlm_head,
-            "signed": signed,
-            "normalize_memory": normalize_memory,
-            "project_masked": project_masked,
-            "drop_truncated": drop_truncated,
-        }
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self._has_seen_mask = False
@@ -212,12 +181,9 @@ class PaSeRLoss(nn.Module):
             )
         anchor, masked, phrase = columns
         self._check(masked, phrase)
-        refuse_wrappers(self, bypasses_ddp=True)
+        begin_forward(self, bypasses_ddp=True)
         follow_mode(self)
-        follow_table(self.head, self.model)
-        if self.model.training:
-            warn_unless_kept(self)
-            require_trained(self)
+        self.head.follow(self.model)
         batches = [dict(anchor), dict(masked)]  # copies: the model writes into the dict that it is given
         if self.mlm_weight:
             corrupted, chosen = mlm_mask(
@@ -367,20 +333,12 @@ class PaSeRLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        return dict(self._config)
+        return settings_of(self)
 
     @property
     def citation(self) -> str:
         """BibTeX entry for the model card."""
-        return """
-@inproceedings{wu-zhao-2022-sentence,
-    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
-    author = "Wu, Bohong and Zhao, Hai",
-    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
-    year = "2022",
-    url = "https://aclanthology.org/2022.emnlp-main.221",
-}
-"""
+        return CITATIONS["paser"]
 
 
 def _first_id(tokenizer: Any, *names: str) -> int:

@@ -10,23 +10,17 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import (
+from sbert_plugins.contract import Terms, begin_forward, keep_settings, settings_of
+from sbert_plugins.encoder import (
     ENCODER_TOKENS,
-    EmbeddingQueue,
-    MomentumEncoder,
-    ProjectionHead,
-    PseudoTokenAttention,
-    Terms,
-    after_optimizer_step,
     encoder_tokens_kept,
-    refuse_wrappers,
     require_dropout,
-    require_trained,
     rows_of_all_ranks,
     sentence_width,
     unwrap,
-    warn_unless_kept,
 )
+from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
 
 
 class PTBERTLoss(nn.Module):
@@ -118,6 +112,7 @@ class PTBERTLoss(nn.Module):
         momentum_bf16: bool = False,
     ) -> None:
         super().__init__()
+        keep_settings(self, locals())
         functional.check_temperature(temperature)
         self.model = model
         self.temperature = temperature
@@ -127,17 +122,6 @@ class PTBERTLoss(nn.Module):
         self.momentum_encoder = MomentumEncoder(
             model, self.mapping, momentum=momentum, dropout=momentum_dropout, bf16=momentum_bf16
         )
-        self._config = {
-            "num_pseudo_tokens": num_pseudo_tokens,
-            "queue_size": queue_size,
-            "momentum": momentum,
-            "attend_to": attend_to,
-            "temperature": temperature,
-            "enqueue_first": enqueue_first,
-            "projection_head": projection_head,
-            "momentum_dropout": momentum_dropout,
-            "momentum_bf16": momentum_bf16,
-        }
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
@@ -155,11 +139,9 @@ class PTBERTLoss(nn.Module):
             )
         if len(columns) == 1:
             require_dropout(unwrap(self.model), "PTBERTLoss with one column")
-        refuse_wrappers(self)
+        begin_forward(self)
         training = self.model.training
         if training:
-            warn_unless_kept(self)
-            require_trained(self)
             self.momentum_encoder.check(self.model, self.mapping)  # now, for the copy would be asked for tokens it has not
             after_optimizer_step(self, PTBERTLoss._update_momentum)
         # A copy, because the model writes its outputs into the dict that it is given.
@@ -202,20 +184,12 @@ class PTBERTLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        return dict(self._config)
+        return settings_of(self)
 
     @property
     def citation(self) -> str:
         """BibTeX entry for the model card."""
-        return """
-@inproceedings{tan-etal-2022-sentence,
-    title = "A Sentence is Worth 128 Pseudo Tokens: A Semantic-Aware Contrastive Learning Framework for Sentence Embeddings",
-    author = "Tan, Haochen and Shao, Wei and Wu, Han and Yang, Ke and Song, Linqi",
-    booktitle = "Findings of the Association for Computational Linguistics: ACL 2022",
-    year = "2022",
-    url = "https://aclanthology.org/2022.findings-acl.22",
-}
-"""
+        return CITATIONS["pt_bert"]
 
 
 class _Mapping(nn.Module):

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,30 +14,24 @@ from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import (
-    ENCODER_TOKENS,
-    CompletenessDiscriminator,
+from sbert_plugins.contract import Terms, keep_settings, require_trained, settings_of, warn_unless_kept
+from sbert_plugins.encoder import (
+    FirstPass,
     GradientTap,
-    Terms,
-    TokenFrequencyDiscriminator,
+    Pass,
     TokenRoles,
-    View,
-    active_view,
-    after_optimizer_step,
     bound_gradients,
     dropout_off,
-    encoder_tokens_kept,
-    is_compiled,
     random_subset,
     refuse_bypass,
     require_one_encoder,
-    require_trained,
     sentence_width,
     unwrap,
     viewed,
-    warn_unless_kept,
     without_ddp,
 )
+from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +132,7 @@ class SLTFAILoss(nn.Module):
         discriminator_dimension: int | None = None,
     ) -> None:
         super().__init__()
+        keep_settings(self, locals())
         _check_base(loss, model)
         if balance is not None:
             functional.check_balance(balance)
@@ -170,20 +164,8 @@ class SLTFAILoss(nn.Module):
         low[torch.as_tensor(frequencies.low_frequency_ids(low_frequency_share, low_frequency_by))] = 1
         self.register_buffer("low_frequency", low)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
-        self._config = {
-            "frequencies": frequencies.source,
-            "low_frequency_by": low_frequency_by,
-            "low_frequency_share": low_frequency_share,
-            "balance": balance,
-            "adversarial_weight": adversarial_weight,
-            "filtering_weight": filtering_weight,
-            "reversal_strength": reversal_strength,
-            "masking_ratio": masking_ratio,
-            "warmup_steps": warmup_steps,
-            "discriminator_dimension": discriminator_dimension,
-        }
         self._own_diagnostics: dict[str, Tensor] = {}
-        self._place: int | None = None  # of the anchor's pass among those of the base loss
+        self._first_pass = FirstPass()
         self._is_warm = not warmup_steps
         self._has_warned = False
         self.state_is_kept = False
@@ -200,7 +182,7 @@ class SLTFAILoss(nn.Module):
             refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)
         anchor = columns[0]
-        value, original = self._base(columns, labels)
+        value, original = self._first_pass(self.model, self.loss, columns, labels)
         base = Terms({f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value})
         self._own_diagnostics = {}
         warming_up = self._is_warming_up()
@@ -217,7 +199,7 @@ class SLTFAILoss(nn.Module):
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         return {name: weight for name, weight in weights.items() if weight}
 
-    def _objectives(self, anchor: dict[str, Tensor], original: _Pass, taps: dict[str, GradientTap]) -> dict[str, Tensor]:
+    def _objectives(self, anchor: dict[str, Tensor], original: Pass, taps: dict[str, GradientTap]) -> dict[str, Tensor]:
         """Compute both objectives, reading the encoder's outputs through their taps."""
         content = self.tokens.content(anchor)
         labels_of_tokens = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
@@ -233,7 +215,7 @@ class SLTFAILoss(nn.Module):
             terms["filtering"] = self._filtering(anchor, original, content & labels_of_tokens.bool(), taps["filtering"])
         return terms
 
-    def _bound(self, base: Tensor, original: _Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
+    def _bound(self, base: Tensor, original: Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
         """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
         for name, output in (("adversarial", original.tokens), ("filtering", original.vectors)):
             if name in terms:
@@ -255,7 +237,7 @@ class SLTFAILoss(nn.Module):
             }
         return functional.token_class_loss(logits, targets, content)
 
-    def _filtering(self, anchor: dict[str, Tensor], original: _Pass, candidates: Tensor, tap: GradientTap) -> Tensor:
+    def _filtering(self, anchor: dict[str, Tensor], original: Pass, candidates: Tensor, tap: GradientTap) -> Tensor:
         """Eq. 6, with one more pass in the view of the original's."""
         masked = random_subset(candidates, self.masking_ratio, at_least=1)
         usable = masked.any(dim=1)
@@ -273,44 +255,6 @@ class SLTFAILoss(nn.Module):
                 "masked_share": usable.float().mean(),
             }
         return functional.incomplete_sentence_loss(*logits, usable)
-
-    def _base(self, columns: list[dict[str, Tensor]], labels: Tensor | None) -> tuple[Any, _Pass]:
-        """Compute the base loss; return its value and its first pass over the first column."""
-        passes: list[tuple[dict[str, Tensor], View | None, bool]] = []
-
-        def keep(module: nn.Module, arguments: object, output: dict[str, Tensor]) -> None:
-            # A copy: a balanced sum replaces what is in it by what its members read.
-            passes.append((dict(output), active_view(module), unwrap(module).training))
-
-        hook = (self.model if is_compiled(self.model) else unwrap(self.model)).register_forward_hook(keep)
-        try:
-            with encoder_tokens_kept(self.model):
-                value = self.loss([dict(column) for column in columns], labels)
-        finally:
-            hook.remove()
-        ids = columns[0]["input_ids"]
-        same = next((i for i, (output, _, _) in enumerate(passes) if output.get("input_ids") is ids), None)
-        if same is not None:
-            self._place = same
-        elif self._place is None or self._place >= len(passes):
-            # A merged pass holds a copy of the ids. Comparing takes a transfer from the device: once, for such losses make
-            # their passes in one order.
-            found = (i for i, (output, _, _) in enumerate(passes) if _begins_with(output, ids))
-            self._place = next(found, None)
-            if self._place is None:
-                raise ValueError(
-                    f"the base loss must embed the first column through its model, which {type(self.loss).__name__} did not "
-                    f"in {len(passes)} passes: its columns may be in another order, or it embeds texts of its own, or this "
-                    "column by a copy of the model."
-                )
-        output, view, dropout = passes[self._place]
-        tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])
-        if torch.is_grad_enabled() and self.model.training and not tokens.requires_grad:
-            raise ValueError(
-                f"the base loss must embed the first column with gradients, {type(self.loss).__name__} did without "
-                "(it caches gradients, or the encoder is frozen): use the loss without cache."
-            )
-        return value, _Pass(tokens, output["sentence_embedding"], view, dropout)
 
     def _is_warming_up(self) -> bool:
         if self._is_warm:
@@ -340,37 +284,12 @@ class SLTFAILoss(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows, those of the base loss among them."""
         base = self.loss.get_config_dict() if hasattr(self.loss, "get_config_dict") else {}
-        return {"loss": {"class": type(self.loss).__name__, "settings": base}, **self._config}
+        return {"loss": {"class": type(self.loss).__name__, "settings": base}, **settings_of(self)}
 
     @property
     def citation(self) -> str:
         """BibTeX entry for the model card, which adds the base loss's by itself."""
-        return """
-@article{wang-etal-2023-unsupervised,
-    title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning and Incomplete
-             Sentence Filtering",
-    author = "Wang, Bing and Li, Ximing and Yang, Zhiyao and Guan, Yuanyuan and Li, Jiayin and Wang, Shengsheng",
-    journal = "arXiv preprint arXiv:2305.08655",
-    year = "2023",
-    url = "https://arxiv.org/abs/2305.08655",
-}
-"""
-
-
-@dataclass
-class _Pass:
-    """What the encoder pass over the first column gave, in its first rows, and how it saw the sentences."""
-
-    tokens: Tensor  # (R, T, D), R at least B and T at least L: a merged pass holds further columns
-    vectors: Tensor  # (R, S)
-    view: View | None
-    dropout: bool
-
-
-def _begins_with(output: dict[str, Tensor], ids: Tensor) -> bool:
-    rows, length = ids.shape
-    read = output.get("input_ids")
-    return read is not None and read.ndim == 2 and torch.equal(read[:rows, :length], ids)
+        return CITATIONS["slt_fai"]
 
 
 @torch.no_grad()

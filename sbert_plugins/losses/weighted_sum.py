@@ -12,16 +12,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.modules import (
-    GradientTap,
-    Terms,
-    bound_gradients,
-    is_compiled,
-    passes_tapped,
-    refuse_bypass,
-    require_trained,
-    shared_passes,
-)
+from sbert_plugins.contract import Terms, require_trained
+from sbert_plugins.encoder import GradientTap, bound_gradients, is_compiled, passes_tapped, refuse_bypass, shared_passes
 
 
 class WeightedSumLoss(nn.Module):

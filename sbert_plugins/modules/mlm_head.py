@@ -15,6 +15,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from sbert_plugins import host
+from sbert_plugins.encoder import unwrap
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,21 @@ class MLMHead(nn.Module):
     def table(self) -> Tensor:
         """The output matrix (V, E): the encoder's word embeddings, or the head's own where they were not pretrained as one."""
         return self.full.get_output_embeddings().weight
+
+    def follow(self, model: nn.Module) -> None:
+        """Take the encoder's dtype, which ``model.bfloat16()`` changes without the head; to be called in each forward.
+
+        Raises:
+            ValueError: If the encoder has another number of word embeddings by now, to which the head does not fit.
+        """
+        words = unwrap(model).transformers_model.get_input_embeddings().weight
+        size = self.full.get_output_embeddings().out_features
+        if size != len(words):
+            raise ValueError(
+                f"the encoder must keep the {size:,} word embeddings that it had when the loss was built, got {len(words):,}: "
+                "call resize_token_embeddings before the loss is built."
+            )
+        self.to(words.dtype)
 
     def forward(self, token_embeddings: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Map (N, D) token embeddings to (N, V) logits, or to those of the (C,) ids that are candidates."""

@@ -36,7 +36,7 @@ def build_encoder(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    from sbert_plugins.modules import apply_mask_template
+    from sbert_plugins.encoder import apply_mask_template
 
     is_built = has_pooling(name)
     if is_built:
@@ -69,7 +69,7 @@ def pooling_of(model: SentenceTransformer) -> str:
     """Name how a model makes a sentence vector: ``cls``, ``mean``, ...; ``mask`` in a template; ``none`` without pooling."""
     from sentence_transformers.sentence_transformer.modules import Pooling
 
-    from sbert_plugins.modules import has_mask_template
+    from sbert_plugins.encoder import has_mask_template
 
     if has_mask_template(model):
         return "mask"
@@ -96,7 +96,7 @@ def truncated_to(model: SentenceTransformer, max_seq_length: int | None) -> Iter
 
 
 def _template_tokens(model: SentenceTransformer) -> int:
-    from sbert_plugins.modules import has_mask_template
+    from sbert_plugins.encoder import has_mask_template
 
     if not has_mask_template(model):
         return 0

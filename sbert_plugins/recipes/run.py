@@ -166,7 +166,7 @@ def _prepared(
     """Give the model the template that the settings ask for, make the rows, build the loss and score what there is."""
     from transformers import set_seed
 
-    from sbert_plugins.modules import apply_mask_template, freeze_mask_template
+    from sbert_plugins.encoder import apply_mask_template, freeze_mask_template
 
     recipe, given, rows, chosen = run.recipe, run.json["loss_keywords"], sentences, {}
     if run.settings.pooling == "mask":

@@ -12,13 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from test_one_pass import CountingEncoder
 
-from sbert_plugins.evaluation import (
-    TASKS,
-    AlignmentUniformityEvaluator,
-    CosineDensityEvaluator,
-    STSSuiteEvaluator,
-    report,
-)
+from sbert_plugins.evaluation import TASKS, AlignmentUniformityEvaluator, CosineDensityEvaluator, STSSuiteEvaluator, report
 from sbert_plugins.evaluation.plots import Map
 
 LEVELS = ("0 to 1", "1 to 2", "2 to 3", "3 to 4", "4 to 5")

@@ -10,7 +10,8 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.sentence_transformer.modules import Dense
 
 from sbert_plugins import data, functional, losses, recipes
-from sbert_plugins.modules import apply_mask_template, follow_mode
+from sbert_plugins.contract import follow_mode
+from sbert_plugins.encoder import apply_mask_template
 
 # The paper's objective, small.
 SMALL = recipes.DENOSENT.paper_keywords | {"decoder_layers": 2, "decoder_feedforward": 48, "mlm_head": "fresh"}
@@ -469,7 +470,7 @@ def test_a_decoder_with_layers_is_probed_without_a_trace(encoder, monkeypatch):
     """The draws of a training that asks for information each time are those of one that never does."""
     values = []
     for every in (1, 10**9):
-        monkeypatch.setattr("sbert_plugins.modules.information.EVERY", every)
+        monkeypatch.setattr("sbert_plugins.losses.decoding.EVERY", every)
         loss = build(encoder).train()
         torch.manual_seed(1)
         values.append([loss(batch(encoder))["denoising"].item() for _ in range(3)])

@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from sbert_plugins import data, functional, losses, recipes
-from sbert_plugins.modules import active_view, dropout_off
+from sbert_plugins.encoder import active_view, dropout_off
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from recipe_inputs import anchors, quick
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import recipes
-from sbert_plugins.modules import has_mask_template
+from sbert_plugins.encoder import has_mask_template
 
 
 def pairs(count):

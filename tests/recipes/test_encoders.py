@@ -4,7 +4,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import recipes
-from sbert_plugins.modules import apply_mask_template
+from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.recipes import encoders
 
 

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sbert_plugins import losses, training
-from sbert_plugins.modules import rows_of_all_ranks, rows_of_other_ranks
+from sbert_plugins.encoder import rows_of_all_ranks, rows_of_other_ranks
 from sbert_plugins.training.loss_state import own_state
 
 

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
 from sbert_plugins import recipes
-from sbert_plugins.modules import TokenRoles, added_around, apply_mask_template, freeze_mask_template, has_mask_template
+from sbert_plugins.encoder import TokenRoles, added_around, apply_mask_template, freeze_mask_template, has_mask_template
 
 HOSTILE = ["", " ", "a", "What means {mask}? {mask} {sep}", "{cls}", "Émile\u00a0means\u2003😀 [X] means.", "word " * 300]
 

@@ -3,7 +3,7 @@ import torch
 from encoders import ARCHITECTURES, SENTENCES
 from torch import nn
 
-from sbert_plugins.modules import dropout_off, max_dropout, require_dropout
+from sbert_plugins.encoder import dropout_off, max_dropout, require_dropout
 
 NO_DROPOUT = {
     "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},

@@ -1,15 +1,16 @@
-"""The loss of a decoder with layers, and whether it reads the vector that it is given or knows the answer without."""
+"""What losses with a decoder share: weights of tokens, the loss of one with layers, and whether it reads its vector."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from sbert_plugins import functional
-
-from .mlm_head import MLMHead
+from sbert_plugins.data import TokenFrequencies
+from sbert_plugins.modules import MLMHead
 
 EVERY = 50
 
@@ -74,3 +75,28 @@ def probe_information(loss: Callable[[Tensor], Tensor], memory: Tensor, *, score
             values.append(loss(rows))
     right, wrong = values
     return {"information": wrong - right}
+
+
+def weights_of_tokens(
+    model: SentenceTransformer, frequencies: TokenFrequencies | str | None, threshold: float | None
+) -> Tensor | None:
+    """Return (V,), :func:`functional.token_weights` of the model's vocabulary, or None where all weigh the same.
+
+    Raises:
+        ValueError: On a threshold out of range, or counts of another vocabulary.
+    """
+    if threshold is None:
+        return None
+    functional.check_threshold(threshold)
+    if frequencies is None:
+        frequencies = TokenFrequencies.bookcorpus()
+        if not frequencies.fits(model.tokenizer):
+            raise ValueError(
+                "token_weights needs to know how often each token occurs, and the counts that ship with the package are for "
+                "the vocabulary of bert-base-uncased, not this encoder's: pass frequencies="
+                "data.TokenFrequencies.from_corpus(sentences, model.tokenizer), or token_weights=None to weigh all alike."
+            )
+    if not isinstance(frequencies, TokenFrequencies):
+        frequencies = TokenFrequencies.load(frequencies)
+    frequencies.check_tokenizer(model.tokenizer)
+    return functional.token_weights(torch.from_numpy(frequencies.probabilities()), threshold=threshold).float()

@@ -1,13 +1,16 @@
+import inspect
+
 import pytest
 import torch
 from encoders import SENTENCES
+from methods import METHODS
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
 from test_trainer import trainer_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sbert_plugins import functional, losses
-from sbert_plugins.modules import Terms
+from sbert_plugins import data, functional, losses
+from sbert_plugins.contract import Terms, check_negatives, settings_of, warn_unless_kept
 
 BUILD = {
     "arccse": lambda model: losses.ArcCSELoss(model, triplet_margin=0.5, projection_head=False),
@@ -139,3 +142,64 @@ class Wrapper(DistributedDataParallel):
 
     def get_embedding_dimension(self):
         return self.module.get_embedding_dimension()
+
+
+def test_unsaved_state_is_told_once(recwarn):
+    loss = nn.Linear(2, 2)
+    loss.state_is_kept = False
+    with pytest.warns(UserWarning, match=r"callbacks=\[sbert_plugins.training.LossStateCallback\(loss\)\]"):
+        warn_unless_kept(loss)
+    warn_unless_kept(loss)
+    assert len(recwarn) == 0
+
+
+class TestNegatives:
+    @pytest.fixture
+    def loss(self):
+        loss = nn.Module()
+        loss.model = nn.Linear(1, 1)
+        return loss
+
+    def test_a_first_batch_of_one(self, loss):
+        with pytest.raises(ValueError, match="Module takes the other sentences of a batch as negatives, got a batch of 1"):
+            check_negatives(loss, 1)
+
+    def test_the_rest_of_an_epoch(self, loss, caplog):
+        check_negatives(loss, 2)
+        check_negatives(loss, 1)
+        assert "A batch of one sentence has no negatives" in caplog.text
+
+    def test_evaluation(self, loss, caplog):
+        loss.model.eval()
+        check_negatives(loss, 1)
+        assert caplog.text == ""
+
+
+class TestSettings:
+    @pytest.mark.parametrize("name", METHODS)
+    def test_are_the_keywords_of_the_signature(self, name, tiny_encoder):
+        loss = METHODS[name][0](tiny_encoder())
+        if not isinstance(loss, losses.WeightedSumLoss):
+            parameters = inspect.signature(type(loss).__init__).parameters.values()
+            assert list(settings_of(loss)) == [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+    def test_what_was_changed_since_is_shown(self, model):
+        loss = losses.ArcCSELoss(model, temperature=0.03)
+        loss.temperature = 0.5
+        assert loss.get_config_dict()["temperature"] == 0.5
+        assert losses.DenoSentLoss(model, projector=True, token_weights=None).get_config_dict()["projector"] is True
+
+    def test_of_a_subclass_with_a_signature_of_its_own(self, model):
+        class Sharp(losses.ArcCSELoss):
+            def __init__(self, model, **keywords):
+                super().__init__(model, temperature=0.01, **keywords)
+
+        assert (
+            Sharp(model, min_words=9).get_config_dict() | {"temperature": 0.01, "min_words": 9}
+            == Sharp(model, min_words=9).get_config_dict()
+        )
+
+    def test_counts_are_named_by_their_source(self, model):
+        counts = data.TokenFrequencies.from_corpus(SENTENCES, model.tokenizer, source="eight sentences")
+        loss = losses.BagOfWordsLoss(model, frequencies=counts)
+        assert loss.get_config_dict()["frequencies"] == "eight sentences"

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sbert_plugins.modules import GradientTap, bound_gradients
+from sbert_plugins.encoder import GradientTap, bound_gradients
 
 
 def taps(*names):

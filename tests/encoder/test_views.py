@@ -2,7 +2,7 @@ import pytest
 import torch
 from encoders import ARCHITECTURES, SENTENCES
 
-from sbert_plugins.modules import TokenRoles, View, active_view, dropout_off, viewed
+from sbert_plugins.encoder import TokenRoles, View, active_view, dropout_off, viewed
 
 PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling")
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sbert_plugins import recipes
-from sbert_plugins.modules import TokenRoles, mlm_mask, nested_span_masks, random_subset
+from sbert_plugins.encoder import TokenRoles, mlm_mask, nested_span_masks, random_subset
 
 KINDS = ("wordpiece", "bpe", "unigram")
 

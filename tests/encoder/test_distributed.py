@@ -2,7 +2,7 @@
 
 import torch
 
-from sbert_plugins.modules import is_compiled, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
+from sbert_plugins.encoder import is_compiled, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 
 
 def test_a_single_process_has_no_others():

@@ -5,7 +5,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from sbert_plugins.modules import require_one_encoder
+from sbert_plugins.encoder import require_one_encoder
 
 
 def test_routes_of_their_own_encoders_are_refused_by_name(tiny_encoder):

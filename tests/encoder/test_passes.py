@@ -5,7 +5,7 @@ import torch
 from encoders import SENTENCES
 from sentence_transformers.base.losses.merged_forward import embed_columns
 
-from sbert_plugins.modules import (
+from sbert_plugins.encoder import (
     TokenRoles,
     View,
     apply_mask_template,

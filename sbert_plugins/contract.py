@@ -1,0 +1,175 @@
+"""What a loss is to those who train it: what it returns and may be asked, how it begins a forward, what it was built with.
+
+A loss is an ``nn.Module`` with the encoder as ``model`` and ``forward(sentence_features, labels=None)`` that returns a scalar
+or :class:`Terms`. Beyond that a trainer, and a loss round a loss, ask for these attributes where there are any:
+
+- ``get_config_dict()``, ``citation``: for the model card, and for a resumed training, which must have the same settings;
+- ``diagnostics``: detached scalars of the last batch, logged and never summed;
+- ``state_is_kept``: whether somebody saves what the loss owns; set by who does;
+- ``training_steps``: updates of the whole training; set by who knows;
+- ``has_seen_negatives``: the loss's own memory of :func:`check_negatives`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import torch
+from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
+from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
+from torch import Tensor, nn
+
+from sbert_plugins.encoder import unwrap, without_ddp
+
+logger = logging.getLogger(__name__)
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+class Terms(dict[str, Tensor]):
+    """Named terms of a loss, to be summed, that can be added and scaled like their sum: term by term.
+
+    The trainer takes a dict of terms, to log each; sentence-transformers' losses round a loss take a number, which they
+    weight and add (``MatryoshkaLoss``: ``loss = 0.0``, then ``loss += weight * self.loss(...)``). This is both.
+    """
+
+    def __add__(self, other: Terms | Real) -> Terms:
+        """Add the terms of the same name; 0, where a sum begins, changes nothing."""
+        if isinstance(other, Terms):
+            return Terms({name: _sum(self.get(name), other.get(name)) for name in {**self, **other}})
+        return self if isinstance(other, Real) and other == 0 else NotImplemented
+
+    __radd__ = __add__
+
+    def __mul__(self, weight: Real | Tensor) -> Terms:
+        """Scale each term."""
+        return Terms({name: weight * term for name, term in self.items()}) if _is_weight(weight) else NotImplemented
+
+    __rmul__ = __mul__
+
+
+def begin_forward(loss: nn.Module, *, bypasses_ddp: bool = False) -> None:
+    """Do what each loss does first: :func:`refuse_wrappers`, and in training say where nothing is saved or trained."""
+    refuse_wrappers(loss, bypasses_ddp=bypasses_ddp)
+    if loss.model.training:
+        warn_unless_kept(loss)
+        require_trained(loss)
+
+
+def refuse_wrappers(loss: nn.Module, *, bypasses_ddp: bool = False) -> None:
+    """Refuse the host's losses round a loss that would go wrong round this one; to be called in each forward.
+
+    Args:
+        loss: A loss around ``loss.model``.
+        bypasses_ddp: Whether it makes passes beside a DistributedDataParallel wrapper, where ``MatryoshkaLoss`` cuts none.
+
+    Raises:
+        ValueError: Inside ``AdaptiveLayerLoss``, which hands layers from one call to the next in the dicts of the columns: a
+            loss that passes a column twice, or changed, gives the model dicts of its own. Inside ``MatryoshkaLoss`` in
+            several processes, if ``bypasses_ddp``.
+    """
+    name = type(loss).__name__
+    if isinstance(unwrap(loss.model)[0].forward, TransformerDecorator):
+        raise ValueError(
+            f"{name} cannot be trained inside AdaptiveLayerLoss or Matryoshka2dLoss, which read the layers of one pass over "
+            f"each column, and {name} makes passes of its own: train without them, or with MatryoshkaLoss."
+        )
+    if bypasses_ddp and without_ddp(loss.model) is not loss.model and isinstance(loss.model.forward, ForwardDecorator):
+        raise ValueError(
+            f"{name} makes passes that MatryoshkaLoss does not cut in several processes: train it in one process, or leave "
+            "out the term that makes them."
+        )
+
+
+def warn_unless_kept(loss: nn.Module) -> None:
+    """Warn, once a loss, that nobody saves its state; to be called in each training forward.
+
+    ``loss.state_is_kept`` is set by ``training.SentenceTransformerTrainer`` and ``training.LossStateCallback``.
+    """
+    if not getattr(loss, "state_is_kept", True):
+        loss.state_is_kept = True
+        warnings.warn(
+            f"{type(loss).__name__} owns weights that checkpoints of sentence-transformers' trainer do not hold: a resumed "
+            "training would start them anew. Train with sbert_plugins.training.SentenceTransformerTrainer, or add "
+            "callbacks=[sbert_plugins.training.LossStateCallback(loss)]. In a loop of your own, save loss.state_dict() and "
+            "set loss.state_is_kept = True.",
+            stacklevel=3,
+        )
+
+
+def follow_mode(loss: nn.Module) -> None:
+    """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only."""
+    for name, module in loss.named_children():
+        if name != "model" and module.training != loss.model.training:
+            module.train(loss.model.training)
+
+
+def require_trained(loss: nn.Module) -> None:
+    """Say where the encoder is not trained; to be called in each training forward.
+
+    Raises:
+        ValueError: If nothing is: encoder frozen, and no weight of the loss's own.
+    """
+    if not torch.is_grad_enabled() or any(parameter.requires_grad for parameter in loss.model.parameters()):
+        return
+    name = type(loss).__name__
+    if not any(parameter.requires_grad for parameter in loss.parameters()):
+        raise ValueError(
+            f"{name} trains the encoder, got one whose parameters are all frozen: set requires_grad on those that shall "
+            "learn, or add adapters, before training."
+        )
+    warnings.warn(
+        f"the encoder is frozen: {name} trains only what it owns, and sentence vectors stay as they are. Set requires_grad on "
+        "the encoder's parameters that shall learn.",
+        stacklevel=3,
+    )
+
+
+def check_negatives(loss: nn.Module, batch_size: int) -> None:
+    """Refuse a first training batch of one sentence, warn of a later one (the rest of an epoch).
+
+    Args:
+        loss: A contrastive loss around ``loss.model``. It remembers in ``has_seen_negatives`` that a batch had some.
+        batch_size: Sentences that are contrasted, those of other processes among them.
+
+    Raises:
+        ValueError: If the first training batch holds one sentence.
+    """
+    if batch_size > 1:
+        loss.has_seen_negatives = True
+    elif loss.model.training and not getattr(loss, "has_seen_negatives", False):
+        raise ValueError(
+            f"{type(loss).__name__} takes the other sentences of a batch as negatives, got a batch of 1: "
+            "raise per_device_train_batch_size to at least 2."
+        )
+    elif loss.model.training:
+        logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
+
+
+def keep_settings(loss: nn.Module, given: Mapping[str, Any]) -> None:
+    """Keep what a loss is built with, for :func:`settings_of`; called by its ``__init__`` with ``locals()``."""
+    build = given["__class__"].__init__  # not that of a subclass
+    names = [parameter.name for parameter in inspect.signature(build).parameters.values() if parameter.kind is _KEYWORD]
+    loss.settings = {name: given[name] for name in names}
+
+
+def settings_of(loss: nn.Module) -> dict[str, Any]:
+    """Return each keyword of a loss with its value: that of the attribute of the same name, where it was changed since.
+
+    What has a ``source`` (counts of tokens) is named by it.
+    """
+    # A part of the loss may have the name of the keyword that asks for it: a module is not among vars().
+    values = {name: vars(loss).get(name, value) for name, value in loss.settings.items()}
+    return {name: getattr(value, "source", value) for name, value in values.items()}
+
+
+def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return first if second is None else second if first is None else first + second
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, Real) or (isinstance(value, Tensor) and value.ndim == 0)

@@ -1,0 +1,81 @@
+"""The passes that a loss of others makes, seen by hooks: nothing of the loss but its calls of the encoder is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .distributed import is_compiled, unwrap
+from .passes import ENCODER_TOKENS, encoder_tokens_kept
+from .views import View, active_view
+
+
+@dataclass
+class Pass:
+    """What the encoder pass over a column gave, in its first rows, and how it saw the sentences."""
+
+    tokens: Tensor  # (R, T, D), R at least B and T at least L: a merged pass holds further columns
+    vectors: Tensor  # (R, S)
+    view: View | None
+    dropout: bool
+
+
+class FirstPass:
+    """Computes a loss and finds its first pass over the first column; remembers which of its passes that is."""
+
+    def __init__(self) -> None:
+        self.place: int | None = None
+
+    def __call__(
+        self, model: nn.Module, loss: nn.Module, columns: list[dict[str, Tensor]], labels: Tensor | None
+    ) -> tuple[Any, Pass]:
+        """Return the value of ``loss`` and its pass.
+
+        Raises:
+            ValueError: If the loss does not embed the first column through ``model``, or does so without gradients.
+        """
+        passes: list[tuple[dict[str, Tensor], View | None, bool]] = []
+
+        def keep(module: nn.Module, arguments: object, output: dict[str, Tensor]) -> None:
+            # A copy: a balanced sum replaces what is in it by what its members read.
+            passes.append((dict(output), active_view(module), unwrap(module).training))
+
+        hook = (model if is_compiled(model) else unwrap(model)).register_forward_hook(keep)
+        try:
+            with encoder_tokens_kept(model):
+                value = loss([dict(column) for column in columns], labels)
+        finally:
+            hook.remove()
+        self._find([output for output, _, _ in passes], columns[0]["input_ids"], loss)
+        output, view, dropout = passes[self.place]
+        tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])
+        if torch.is_grad_enabled() and model.training and not tokens.requires_grad:
+            raise ValueError(
+                f"the base loss must embed the first column with gradients, {type(loss).__name__} did without "
+                "(it caches gradients, or the encoder is frozen): use the loss without cache."
+            )
+        return value, Pass(tokens, output["sentence_embedding"], view, dropout)
+
+    def _find(self, outputs: list[dict[str, Tensor]], ids: Tensor, loss: nn.Module) -> None:
+        same = next((i for i, output in enumerate(outputs) if output.get("input_ids") is ids), None)
+        if same is not None:
+            self.place = same
+        elif self.place is None or self.place >= len(outputs):
+            # A merged pass holds a copy of the ids. Comparing takes a transfer from the device: once, for such losses make
+            # their passes in one order.
+            self.place = next((i for i, output in enumerate(outputs) if _begins_with(output, ids)), None)
+            if self.place is None:
+                raise ValueError(
+                    f"the base loss must embed the first column through its model, which {type(loss).__name__} did not "
+                    f"in {len(outputs)} passes: its columns may be in another order, or it embeds texts of its own, or this "
+                    "column by a copy of the model."
+                )
+
+
+def _begins_with(output: dict[str, Tensor], ids: Tensor) -> bool:
+    rows, length = ids.shape
+    read = output.get("input_ids")
+    return read is not None and read.ndim == 2 and torch.equal(read[:rows, :length], ids)
