@@ -25,6 +25,7 @@ TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "avg7")
 TEXTS = {
     "short": "short sentences (inference, questions, captions)",
     "wiki": "Wikipedia sentences",
+    "paragraphs": "a sentence of each Wikipedia paragraph; crops: with its neighbour as the positive",
     "sts": "the unlabelled sentences of the seven tasks (transductive)",
     "quora": "the questions of the collection",
     "cranfield": "the sentences of the collection",
