@@ -55,7 +55,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from sbert_plugins import cli, data, evaluation, losses, recipes, training
 from sbert_plugins.evaluation.plots import Map
 from sbert_plugins.evaluation.report import ModelReport
-from sbert_plugins.training import trainer as trainer_module
 from sbert_plugins.training.checkpoints import COMPLETE_FILE
 from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE
 
@@ -1107,7 +1106,7 @@ def _(folder):
 
 @case(TRAINER, "a host without the methods that clip and save", "needs transformers>=5.3", "pip install")
 def _(folder):
-    with mock.patch.object(trainer_module, "HOST_METHODS", ("_clip_everything",)):
+    with mock.patch("sbert_plugins.host.TRAINER_METHODS", ("_clip_everything",)):
         trainer(losses.ArcCSELoss(encoder()), folder)
 
 

@@ -68,11 +68,11 @@ class TestOneNumber:
 
     @pytest.fixture
     def run(self, text, plain, data_dir_with_dev, tmp_path, capsys):
-        rows = [f"x\t{i % 6}\t{line}\t{project_text()[60 + i]}\n" for i, line in enumerate(project_text()[30:54])]
+        rows = [f"x\t{i % 6}\t{line}\t{project_text()[150 + i]}\n" for i, line in enumerate(project_text()[30:110])]
         for name in ("stsb_dev", "stsb_test"):  # the same pairs under both names: two ways to one number
             (data_dir_with_dev / "sts" / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
         output = tmp_path / "run"
-        changes = ["--max-seq-length", "9", "--learning-rate", "1e-3", "--eval-steps", "1", "--max-steps", "3"]
+        changes = ["--max-seq-length", "9", "--learning-rate", "1e-2", "--eval-steps", "1", "--max-steps", "3"]
         arguments = ["train", "arccse", str(text), "--model", plain, "--output", str(output), "--batch-size", "8", *changes]
         assert cli.main([*arguments, "--data-dir", str(data_dir_with_dev)]) == 0
         return output, capsys.readouterr().out
