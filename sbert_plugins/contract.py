@@ -97,7 +97,7 @@ def warn_unless_kept(loss: nn.Module) -> None:
             "training would start them anew. Train with sbert_plugins.training.SentenceTransformerTrainer, or add "
             "callbacks=[sbert_plugins.training.LossStateCallback(loss)]. In a loop of your own, save loss.state_dict() and "
             "set loss.state_is_kept = True.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -125,7 +125,7 @@ def require_trained(loss: nn.Module) -> None:
     warnings.warn(
         f"the encoder is frozen: {name} trains only what it owns, and sentence vectors stay as they are. Set requires_grad on "
         "the encoder's parameters that shall learn.",
-        stacklevel=3,
+        stacklevel=4,
     )
 
 

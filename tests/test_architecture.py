@@ -1,6 +1,7 @@
 """Imports run along the arrows of the house only."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,12 @@ def test_a_reversed_arrow_is_caught(room, source, found):
 def test_every_room_is_drawn():
     rooms = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert rooms - {"__init__"} <= set(ARROWS)
+
+
+@pytest.mark.parametrize("room", sorted(path.parent.name for path in ROOT.glob("*/__init__.py")))
+def test_a_room_has_what_it_offers(room):
+    module = importlib.import_module(f"sbert_plugins.{room}")
+    assert [name for name in getattr(module, "__all__", []) if not hasattr(module, name)] == []
 
 
 def test_no_imports_run_in_a_circle():

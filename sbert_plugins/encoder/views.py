@@ -70,14 +70,16 @@ def viewed(model: nn.Module, *views: View) -> Iterator[None]:
         )
     encoder = unwrap(model).transformers_model
 
+    def tokens(change: Callable[[View, Tensor], Tensor], view: View, rows: Tensor) -> Tensor:
+        if rows.shape[1] == view.length:
+            return change(view, rows)
+        # Behind a view's own tokens there is more padding: Longformer fills its attention's window.
+        return torch.cat([change(view, rows[:, : view.length]), rows[:, view.length :]], dim=1)
+
     def applying(change: Callable[[View, Tensor], Tensor]) -> Callable[..., Tensor]:
         def hook(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
-            blocks = zip(views, output.chunk(len(views)), strict=True)
-            # Behind a view's own tokens there may be more padding: Longformer fills its attention's window.
-            changed = [
-                torch.cat([change(view, rows[:, : view.length]), rows[:, view.length :]], dim=1) for view, rows in blocks
-            ]
-            return torch.cat(changed)
+            blocks = [tokens(change, view, rows) for view, rows in zip(views, output.chunk(len(views)), strict=True)]
+            return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
         return hook
 

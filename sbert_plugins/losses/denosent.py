@@ -27,9 +27,8 @@ from sbert_plugins.encoder import (
     sentence_width,
     unwrap,
 )
-from sbert_plugins.losses.bag_of_words import weights_of_tokens
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import decoding_loss
+from sbert_plugins.losses.decoding import decoding_loss, weights_of_tokens
 from sbert_plugins.modules import BagOfWordsDecoder, DenoisingDecoder, MLMHead
 
 

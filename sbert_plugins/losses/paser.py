@@ -14,9 +14,8 @@ from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import TokenRoles, dropout_off, mlm_mask, require_one_encoder, sentence_width, unwrap, without_ddp
-from sbert_plugins.losses.bag_of_words import weights_of_tokens
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import decoding_loss
+from sbert_plugins.losses.decoding import decoding_loss, weights_of_tokens
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
 
 # What the bag of words reads of [E_s, E_s~, difference, product] at the start: the sentence. The pretrained head reads words

@@ -27,7 +27,6 @@ __all__ = [
     "after_optimizer_step",
     "apply_mask_template",
     "ema_update",
-    "follow_table",
     "freeze_mask_template",
     "has_mask_template",
 ]
