@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -23,6 +26,7 @@ SENTENCES = [
 ]
 
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_VOCABULARY_SIZE = 1500
 
 # name -> (kind of tokenizer, configuration)
 _SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -52,12 +56,34 @@ def project_text() -> list[str]:
     return recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
 
 
+def _counted_pieces(split: pre_tokenizers.PreTokenizer, number: int) -> list[tuple[str, bool, float]]:
+    """Return pieces of the project's words, whether each starts a word, and the log of its share; all letters are among them.
+
+    Counted and sorted here, because the trainers of WordPiece and Unigram iterate over hash maps: each process would get another
+    vocabulary, and a test other numbers.
+    """
+    counts: Counter[tuple[str, bool]] = Counter()
+    for line in project_text():
+        for word, _ in split.pre_tokenize_str(line):
+            word = word.removeprefix("▁")
+            counts[word, True] += 1
+            counts.update((word[-length:], False) for length in (2, 3, 4) if len(word) > length)
+            counts.update((letter, starts) for letter in word for starts in (True, False))
+    ordered = sorted(counts, key=lambda piece: (len(piece[0]) > 1, -counts[piece], piece))[:number]
+    total = sum(counts[piece] for piece in ordered)
+    return [(piece, starts, math.log(counts[piece, starts] / total)) for piece, starts in ordered]
+
+
 def _wordpiece() -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    split = pre_tokenizers.BertPreTokenizer()
+    pieces = [
+        piece if starts else f"##{piece}" for piece, starts, _ in _counted_pieces(split, _VOCABULARY_SIZE - len(_SPECIAL))
+    ]
+    vocabulary = {piece: i for i, piece in enumerate([*_SPECIAL, *pieces])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
+    tokenizer.add_special_tokens(_SPECIAL)
+    tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=_SPECIAL, show_progress=False)
-    tokenizer.train_from_iterator(project_text(), trainer)
     return tokenizer
 
 
@@ -66,7 +92,7 @@ def _bpe() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=1500,
+        vocab_size=_VOCABULARY_SIZE,
         special_tokens=_SPECIAL,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -76,16 +102,20 @@ def _bpe() -> Tokenizer:
 
 
 def _unigram() -> Tokenizer:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    split = pre_tokenizers.Metaspace()
+    pieces = _counted_pieces(split, _VOCABULARY_SIZE - len(_SPECIAL) - 1)
+    scored = [(f"▁{piece}" if starts else piece, score) for piece, starts, score in pieces]
+    specials = [(token, 0.0) for token in _SPECIAL]
+    rare = scored[-1][1] - 1  # the bare mark of a word's start, before a piece that starts none
+    tokenizer = Tokenizer(models.Unigram([*specials, ("▁", rare), *scored], unk_id=_SPECIAL.index("<unk>")))
+    tokenizer.add_special_tokens(_SPECIAL)
+    tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=1500, special_tokens=_SPECIAL, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(project_text(), trainer)
     return tokenizer
 
 
 def build_tokenizers() -> dict[str, PreTrainedTokenizerFast]:
-    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer trained on the project's own sentences."""
+    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's own sentences, in each process the same."""
     built = {}
     for name, build in {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}.items():
         tokenizer = build()
