@@ -1,30 +1,21 @@
-"""What a loss is to those who train it: what it returns and may be asked, how it begins a forward, what it was built with.
-
-A loss is an ``nn.Module`` with the encoder as ``model`` and ``forward(sentence_features, labels=None)`` that returns a scalar
-or :class:`Terms`. Beyond that a trainer, and a loss round a loss, ask for these attributes where there are any:
-
-- ``get_config_dict()``, ``citation``: for the model card, and for a resumed training, which must have the same settings;
-- ``diagnostics``: detached scalars of the last batch, logged and never summed;
-- ``state_is_kept``: whether somebody saves what the loss owns; set by who does;
-- ``training_steps``: updates of the whole training; set by who knows;
-- ``has_seen_negatives``: the loss's own memory of :func:`check_negatives`.
-"""
+"""What a loss is to those who train it: what it returns and may be asked, how it begins a forward, what it was built with."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import unwrap, without_ddp
+from sbert_plugins.encoder import Encoder, unwrap, without_ddp
 
 logger = logging.getLogger(__name__)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -50,6 +41,90 @@ class Terms(dict[str, Tensor]):
         return Terms({name: weight * term for name, term in self.items()}) if _is_weight(weight) else NotImplemented
 
     __rmul__ = __mul__
+
+
+class Loss(Protocol):
+    """A loss of this library, an ``nn.Module`` round ``model``: what trainers, and losses round it, may ask of it.
+
+    Of any other loss they ask the same where it is there.
+    """
+
+    model: nn.Module
+    diagnostics: Mapping[str, Tensor]
+    """Detached scalars of the last batch, logged and never summed."""
+    state_is_kept: bool
+    """Whether somebody saves what the loss owns; set by who does. Losses that own nothing need not have it."""
+    training_steps: int | None
+    """Updates of the whole training; set by who knows. For losses that have it."""
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Mapping[str, Tensor]:
+        """Compute the weighted terms of one batch: ``compute_loss_from_passes`` with an encoder of its own."""
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute the weighted terms, each pass asked of ``encode``: a loss round this one shares, reads or replaces them."""
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings: for the model card, and for a resumed training, which must have the same."""
+
+    @property
+    def citation(self) -> str:
+        """BibTeX entry for the model card."""
+
+
+# Of the host, with what else has their forward: it embeds each column once, the first by itself, and reads the vectors.
+_EMBEDS_EACH_COLUMN = (
+    host_losses.ContrastiveLoss,
+    host_losses.CoSENTLoss,
+    host_losses.CosineSimilarityLoss,
+    host_losses.DistillKLDivLoss,
+    host_losses.GlobalOrthogonalRegularizationLoss,
+    host_losses.MarginMSELoss,
+    host_losses.MultipleNegativesRankingLoss,
+    host_losses.OnlineContrastiveLoss,
+    host_losses.TripletLoss,
+)
+
+
+def asks_for_passes(loss: nn.Module) -> bool:
+    """Whether a loss takes its passes from who calls it, or embeds its columns in a ``forward`` that nobody can look into."""
+    own = _definer(loss, "compute_loss_from_passes")
+    if own is not None:  # a subclass with a forward of its own wants that to be called
+        return issubclass(own, _definer(loss, "forward"))
+    return type(loss).forward in [each.forward for each in _EMBEDS_EACH_COLUMN]
+
+
+def value_of(
+    loss: nn.Module, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+) -> Tensor | Mapping[str, Tensor]:
+    """Compute a loss inside another one, whose encoder answers its passes where it asks for them."""
+    if not asks_for_passes(loss):
+        with encode.seen_from_outside():  # copies: the model writes its outputs into the dicts that it is given
+            return loss([dict(column) for column in columns], labels)
+    if hasattr(loss, "compute_loss_from_passes"):
+        return loss.compute_loss_from_passes(encode, columns, labels)
+    passes = [*encode(columns[:1]), *encode(columns[1:])]
+    return loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
+
+
+def prefixed(name: str, value: Tensor | Mapping[str, Tensor]) -> Terms:
+    """Name the terms of a loss inside another one: ``name/term``, or ``name`` for one that returns a number."""
+    return Terms({f"{name}/{term}": part for term, part in value.items()} if isinstance(value, Mapping) else {name: value})
+
+
+def one_or_two(loss: nn.Module, columns: Sequence[dict[str, Tensor]]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return anchor and positive of a contrastive loss, which are one where there is one column.
+
+    Raises:
+        ValueError: For another number of columns.
+    """
+    if len(columns) not in (1, 2):
+        raise ValueError(
+            f"{type(loss).__name__} reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
+            "drop the others with dataset.select_columns(['anchor'])."
+        )
+    return columns[0], columns[-1]
 
 
 def begin_forward(loss: nn.Module, *, bypasses_ddp: bool = False) -> None:
@@ -97,7 +172,7 @@ def warn_unless_kept(loss: nn.Module) -> None:
             "training would start them anew. Train with sbert_plugins.training.SentenceTransformerTrainer, or add "
             "callbacks=[sbert_plugins.training.LossStateCallback(loss)]. In a loop of your own, save loss.state_dict() and "
             "set loss.state_is_kept = True.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
@@ -125,7 +200,7 @@ def require_trained(loss: nn.Module) -> None:
     warnings.warn(
         f"the encoder is frozen: {name} trains only what it owns, and sentence vectors stay as they are. Set requires_grad on "
         "the encoder's parameters that shall learn.",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -173,3 +248,7 @@ def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 def _is_weight(value: object) -> bool:
     return isinstance(value, Real) or (isinstance(value, Tensor) and value.ndim == 0)
+
+
+def _definer(loss: nn.Module, name: str) -> type | None:
+    return next((each for each in type(loss).__mro__ if name in vars(each)), None)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from sbert_plugins import recipes
+from sbert_plugins.encoder import Pass
 
 LONG = (
     "The old man, who had lived by the sea for forty years, told the visitors that a storm was coming and that nobody "
@@ -59,8 +62,8 @@ def project_text() -> list[str]:
 def _counted_pieces(split: pre_tokenizers.PreTokenizer, number: int) -> list[tuple[str, bool, float]]:
     """Return pieces of the project's words, whether each starts a word, and the log of its share; all letters are among them.
 
-    Counted and sorted here, because the trainers of WordPiece and Unigram iterate over hash maps: each process would get another
-    vocabulary, and a test other numbers.
+    Counted and sorted here, because the trainers of WordPiece and Unigram iterate over hash maps: each process would get
+    another vocabulary, and a test other numbers.
     """
     counts: Counter[tuple[str, bool]] = Counter()
     for line in project_text():
@@ -115,7 +118,7 @@ def _unigram() -> Tokenizer:
 
 
 def build_tokenizers() -> dict[str, PreTrainedTokenizerFast]:
-    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's own sentences, in each process the same."""
+    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's sentences, always the same."""
     built = {}
     for name, build in {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}.items():
         tokenizer = build()
@@ -138,3 +141,9 @@ def build_tokenizers() -> dict[str, PreTrainedTokenizerFast]:
             **{f"{key}_token": token for key, token in names.items()},
         )
     return built
+
+
+def given(*vectors: Tensor, tokens: Tensor | None = None, attended: Tensor | None = None) -> Callable[..., list[Pass]]:
+    """What a loss asks for passes, answering with these vectors: the seam from vectors to a loss's value."""
+    passes = [Pass(each, tokens, attended, slice(None)) for each in vectors]
+    return lambda columns, **how: passes

@@ -1,36 +1,38 @@
 """One pass over a model: tokens, views, dropout, templates, processes, and the gradients at what it gives."""
 
-from .balance import GradientTap, bound_gradients, passes_tapped
+from .balance import GradientTap, bound_gradients
 from .distributed import is_compiled, refuse_bypass, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 from .dropout import dropout_off, max_dropout, require_dropout
+from .encode import Encoder, MemberEncoder, Pass, SharedPasses
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
-from .passes import ENCODER_TOKENS, encoder_tokens_kept, sentence_width, shared_passes
+from .passes import input_embeddings, sentence_width
 from .routes import require_one_encoder
-from .seen import FirstPass, Pass
+from .seen import FirstPass
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
-from .views import VIEW_PARTS, View, active_view, require_views, viewed
+from .views import VIEW_PARTS, VIEWS, View, require_views, viewed
 
 __all__ = [
-    "ENCODER_TOKENS",
+    "VIEWS",
     "VIEW_PARTS",
+    "Encoder",
     "FirstPass",
     "GradientTap",
+    "MemberEncoder",
     "Pass",
+    "SharedPasses",
     "TokenRoles",
     "View",
-    "active_view",
     "added_around",
     "apply_mask_template",
     "bound_gradients",
     "dropout_off",
-    "encoder_tokens_kept",
     "freeze_mask_template",
     "has_mask_template",
+    "input_embeddings",
     "is_compiled",
     "max_dropout",
     "mlm_mask",
     "nested_span_masks",
-    "passes_tapped",
     "random_subset",
     "refuse_bypass",
     "require_dropout",
@@ -39,7 +41,6 @@ __all__ = [
     "rows_of_all_ranks",
     "rows_of_other_ranks",
     "sentence_width",
-    "shared_passes",
     "unwrap",
     "viewed",
     "without_ddp",

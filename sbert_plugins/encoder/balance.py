@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,29 +50,26 @@ class GradientTap:
 
 
 @contextmanager
-def passes_tapped(model: nn.Module) -> Iterator[Callable[[GradientTap], None]]:
-    """Let what each pass of the encoder gives be read through a tap, inside the block.
-
-    Yields a function that sets the tap for the passes that follow.
+def outputs_tapped(model: nn.Module, tap: GradientTap) -> Iterator[None]:
+    """Let what each pass gives be read through a tap, inside the block: for losses that do not ask an :class:`Encoder`.
 
     Raises:
-        ValueError: For a compiled encoder, which would leave the taps out.
+        ValueError: For a compiled encoder, which would leave the tap out.
     """
     if is_compiled(model):
         raise ValueError(
             "balance reads gradients at the encoder's outputs, got an encoder that torch.compile has wrapped: train without "
             "torch_compile, or with balance=None."
         )
-    current: list[GradientTap] = []
 
-    def tap(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
+    def read(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
         for key in ("token_embeddings", "sentence_embedding", ENCODER_TOKENS):
-            if current and key in output:
-                output[key] = current[-1](output[key])
+            if key in output:
+                output[key] = tap(output[key])
 
-    hook = unwrap(model).register_forward_hook(tap)
+    hook = unwrap(model).register_forward_hook(read)
     try:
-        yield current.append
+        yield
     finally:
         hook.remove()
 

@@ -1,19 +1,18 @@
-"""Passes of the encoder: what they give, kept; one for several losses that would each make the same."""
+"""Passes of the encoder: what they give, kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import column_merging_disabled
 from torch import Tensor, nn
 
 from .distributed import is_compiled, unwrap
+from .dropout import dropout_off
 from .mask_template import has_mask_template
-from .views import active_view
 
 ENCODER_TOKENS = "encoder_token_embeddings"
 
@@ -25,6 +24,15 @@ def sentence_width(model: SentenceTransformer) -> int:
         return model.get_embedding_dimension()
     finally:
         model.truncate_dim = truncate_dim
+
+
+@torch.no_grad()
+def input_embeddings(model: nn.Module, ids: Tensor) -> Tensor:
+    """Return (B, L, E), what the encoder's first layer reads of (B, L) ids: words, positions, norm; without dropout."""
+    encoder = unwrap(model).transformers_model
+    embeddings = getattr(encoder, "embeddings", None) or encoder.get_input_embeddings()
+    with dropout_off(embeddings):
+        return embeddings(ids)
 
 
 @contextmanager
@@ -51,40 +59,3 @@ def encoder_tokens_kept(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-@contextmanager
-def shared_passes(model: nn.Module) -> Iterator[Callable[[], None]]:
-    """Answer a pass over the same tensors as one before from memory, inside the block.
-
-    Yields a function to call before each loss. The first pass of a loss over a column is answered by the first pass of the
-    losses before it, its second by their second: two passes of one loss stay two dropout views. Passes are the same if they
-    read the same tensors (not copies of them) in the same mode; columns are not merged, since a merged batch is a copy.
-    Passes with a :class:`View` are made anew.
-    """
-    encoder = unwrap(model)
-    forward = encoder.forward
-    made: dict[tuple, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-    asked: dict[tuple, int] = {}
-
-    def remembered(features: dict[str, Any], **keywords: Any) -> dict[str, Any]:
-        if active_view(encoder) is not None:
-            return forward(features, **keywords)
-        tensors = tuple((name, id(value) if isinstance(value, Tensor) else repr(value)) for name, value in features.items())
-        key = (tensors, repr(keywords), encoder.training, torch.is_grad_enabled())
-        passes, number = made.setdefault(key, []), asked.get(key, 0)
-        asked[key] = number + 1
-        if number == len(passes):
-            # The input is kept, too: the id of a tensor that is gone may be another's.
-            passes.append((dict(features), dict(forward(features, **keywords))))
-        features.update(passes[number][1])  # as the encoder does: the caller's dict is filled and returned
-        return features
-
-    encoder.forward = remembered
-    try:
-        with column_merging_disabled(), encoder_tokens_kept(model):
-            yield asked.clear
-    finally:
-        del encoder.forward
-        if encoder.forward != forward:  # a block inside another block
-            encoder.forward = forward

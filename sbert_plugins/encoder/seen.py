@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .distributed import is_compiled, unwrap
+from .encode import Pass
 from .passes import ENCODER_TOKENS, encoder_tokens_kept
-from .views import View, active_view
-
-
-@dataclass
-class Pass:
-    """What the encoder pass over a column gave, in its first rows, and how it saw the sentences."""
-
-    tokens: Tensor  # (R, T, D), R at least B and T at least L: a merged pass holds further columns
-    vectors: Tensor  # (R, S)
-    view: View | None
-    dropout: bool
+from .views import VIEWS
 
 
 class FirstPass:
@@ -35,13 +25,13 @@ class FirstPass:
         """Return the value of ``loss`` and its pass.
 
         Raises:
-            ValueError: If the loss does not embed the first column through ``model``, or does so without gradients.
+            ValueError: If the loss does not embed the first column through ``model``.
         """
-        passes: list[tuple[dict[str, Tensor], View | None, bool]] = []
+        passes: list[tuple[dict[str, Any], bool]] = []
 
-        def keep(module: nn.Module, arguments: object, output: dict[str, Tensor]) -> None:
+        def keep(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
             # A copy: a balanced sum replaces what is in it by what its members read.
-            passes.append((dict(output), active_view(module), unwrap(module).training))
+            passes.append((dict(output), unwrap(module).training))
 
         hook = (model if is_compiled(model) else unwrap(model)).register_forward_hook(keep)
         try:
@@ -49,15 +39,12 @@ class FirstPass:
                 value = loss([dict(column) for column in columns], labels)
         finally:
             hook.remove()
-        self._find([output for output, _, _ in passes], columns[0]["input_ids"], loss)
-        output, view, dropout = passes[self.place]
+        self._find([output for output, _ in passes], columns[0]["input_ids"], loss)
+        output, dropout = passes[self.place]
         tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])
-        if torch.is_grad_enabled() and model.training and not tokens.requires_grad:
-            raise ValueError(
-                f"the base loss must embed the first column with gradients, {type(loss).__name__} did without "
-                "(it caches gradients, or the encoder is frozen): use the loss without cache."
-            )
-        return value, Pass(tokens, output["sentence_embedding"], view, dropout)
+        view = next(iter(output.get(VIEWS, ())), None)
+        rows = slice(len(columns[0]["input_ids"]))
+        return value, Pass(output["sentence_embedding"], tokens, output.get("attention_mask"), rows, view, dropout)
 
     def _find(self, outputs: list[dict[str, Tensor]], ids: Tensor, loss: nn.Module) -> None:
         same = next((i for i, output in enumerate(outputs) if output.get("input_ids") is ids), None)

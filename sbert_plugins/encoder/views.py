@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ from .distributed import is_compiled, unwrap
 from .dropout import dropout_off
 from .tokens import random_subset
 
+VIEWS = "views"  # the key under which a pass in views tells them
 VIEW_PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
 
 
@@ -83,17 +83,14 @@ def viewed(model: nn.Module, *views: View) -> Iterator[None]:
 
         return hook
 
-    before = _active.get(encoder)
     words, inputs = _embedding_modules(encoder)
     handles = [module.register_forward_hook(applying(View.words)) for module in words]
     handles += [module.register_forward_hook(applying(View.inputs)) for module in inputs]
-    _active[encoder] = views
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-        _active.pop(encoder) if before is None else _active.__setitem__(encoder, before)
 
 
 def require_views(model: SentenceTransformer, needed_by: str) -> None:
@@ -120,15 +117,6 @@ def require_views(model: SentenceTransformer, needed_by: str) -> None:
             f"{' and '.join(map(str, dict.fromkeys(shapes))) or 'none'} from {type(encoder).__name__} for {rows} sentence of "
             f'{length} tokens: use an encoder of another family, or first_view=second_view=("dropout",).'
         )
-
-
-def active_view(model: nn.Module) -> View | None:
-    """Return the view that is applied now, in a pass of several the one of its first rows."""
-    encoder = getattr(unwrap(model), "transformers_model", None)
-    return _active[encoder][0] if encoder in _active else None
-
-
-_active: weakref.WeakKeyDictionary[nn.Module, tuple[View, ...]] = weakref.WeakKeyDictionary()
 
 
 def _embedding_modules(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, check_negatives, keep_settings, settings_of
+from sbert_plugins.contract import Terms, begin_forward, check_negatives, keep_settings, one_or_two, settings_of
 from sbert_plugins.encoder import (
+    Encoder,
     TokenRoles,
-    dropout_off,
     nested_span_masks,
     require_dropout,
     require_one_encoder,
     rows_of_other_ranks,
     sentence_width,
     unwrap,
-    without_ddp,
 )
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
@@ -147,20 +145,19 @@ class ArcCSELoss(nn.Module):
         self.state_is_kept = not projection_head
         self.to(model.device)  # for loops that do not move the loss themselves
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of one batch of one or two columns."""
-        columns = list(sentence_features)
-        if len(columns) not in (1, 2):
-            raise ValueError(
-                f"ArcCSELoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
-                "drop the others with dataset.select_columns(['anchor'])."
-            )
-        if len(columns) == 1:
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute them from passes that ``encode`` makes."""
+        anchor, positive = one_or_two(self, columns)
+        if positive is anchor:
             require_dropout(unwrap(self.model), "ArcCSELoss with one column")
         begin_forward(self, bypasses_ddp=bool(self.triplet_weight))
-        # Copies, because the model writes its outputs into the dict that it is given.
-        views = embed_columns(self.model, [dict(columns[0]), dict(columns[-1])], separate_first=False)
-        anchors, positives = (self.head(view) for view in views)
+        anchors, positives = (self.head(one.vectors) for one in encode([anchor, positive]))
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
         check_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
         arccon = functional.arccon_loss(
@@ -168,10 +165,10 @@ class ArcCSELoss(nn.Module):
         )
         terms = Terms(arccon=arccon)
         if self.triplet_weight:
-            terms["triplet"] = self.triplet_weight * self._triplet_loss(columns[0])
+            terms["triplet"] = self.triplet_weight * self._triplet_loss(encode, anchor)
         return terms
 
-    def _triplet_loss(self, features: dict[str, Tensor]) -> Tensor:
+    def _triplet_loss(self, encode: Encoder, features: dict[str, Tensor]) -> Tensor:
         """Eq. 4 over the long sentences of the batch, the encoder's dropout off."""
         content = self.tokens.content(features)
         words = self.tokens.count_words(features["input_ids"], content)
@@ -182,10 +179,9 @@ class ArcCSELoss(nn.Module):
         sentences = {key: value[long] if _is_per_row(value, len(words)) else value for key, value in features.items()}
         spans = nested_span_masks(content[long], near_ratio=self.near_mask_ratio, far_ratio=self.far_mask_ratio)
         masked = [{**sentences, "input_ids": sentences["input_ids"].masked_fill(span, self.mask_token_id)} for span in spans]
-        encoder = without_ddp(self.model)  # a rank without a long sentence does not come here
-        with dropout_off(encoder):
-            embeddings = embed_columns(encoder, [dict(sentences), *masked], separate_first=False)
-        anchors, near, far = (self.head(embedding) for embedding in embeddings)
+        # Beside DistributedDataParallel: a rank without a long sentence does not come here.
+        passes = encode([sentences, *masked], dropout=False, beside_ddp=True)
+        anchors, near, far = (self.head(one.vectors) for one in passes)
         with torch.no_grad():
             gap = torch.cosine_similarity(anchors, near) - torch.cosine_similarity(anchors, far)
             self.diagnostics |= {

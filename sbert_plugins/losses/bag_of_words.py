@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.encoder import TokenRoles, require_one_encoder, sentence_width
+from sbert_plugins.encoder import Encoder, TokenRoles, require_one_encoder, sentence_width
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.losses.decoding import weights_of_tokens
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead
@@ -94,9 +94,14 @@ class BagOfWordsLoss(nn.Module):
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the loss of one batch of one column."""
-        columns = list(sentence_features)
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute it from a pass that ``encode`` makes."""
         if len(columns) != 1:
             raise ValueError(
                 f"BagOfWordsLoss reads one text column (anchor), got {len(columns)}: "
@@ -105,10 +110,10 @@ class BagOfWordsLoss(nn.Module):
         begin_forward(self)
         follow_mode(self)
         self.head.follow(self.model)
-        features = columns[0]
-        vectors = self.model(dict(features))["sentence_embedding"]
-        content = self.tokens.content(features)
-        loss, self.diagnostics = self.decoder.loss(vectors, self.head, features["input_ids"], content, self.weights)
+        (anchor,) = columns
+        (seen,) = encode([anchor])
+        content = self.tokens.content(anchor)
+        loss, self.diagnostics = self.decoder.loss(seen.vectors, self.head, anchor["input_ids"], content, self.weights)
         return Terms(words=loss)
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, keep_settings, settings_of
+from sbert_plugins.contract import Terms, begin_forward, keep_settings, one_or_two, settings_of
 from sbert_plugins.encoder import (
     VIEW_PARTS,
+    Encoder,
     TokenRoles,
     View,
-    dropout_off,
     require_dropout,
     require_one_encoder,
     require_views,
-    unwrap,
-    viewed,
 )
 from sbert_plugins.losses.citations import CITATIONS
 
@@ -114,39 +110,26 @@ class ConSERTLoss(nn.Module):
         self.temperature = temperature
         self.to(model.device)  # for loops that do not move the loss themselves
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the loss of one batch of one or two columns."""
-        columns = list(sentence_features)
-        if len(columns) not in (1, 2):
-            raise ValueError(
-                f"ConSERTLoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
-                "drop the others with dataset.select_columns(['anchor'])."
-            )
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute it from passes that ``encode`` makes."""
+        anchor, positive = one_or_two(self, columns)
         begin_forward(self)
-        if len(columns) == 1 and not any(self.views):
+        if positive is anchor and not any(self.views):
             raise ValueError(
                 "one of first_view and second_view must change the sentence where there is one column, got none: both would "
                 "be identical."
             )
-        contents = [self.tokens.content(column) for column in columns]
-        contents = [contents[0], contents[-1]]
+        contents = [self.tokens.content(anchor)] * 2 if positive is anchor else map(self.tokens.content, columns)
         drawn = [View(parts, content, **self.rates) for parts, content in zip(self.views, contents, strict=True)]
-        dropout = ["dropout" in parts for parts in self.views]
-        # Copies, because the model writes its outputs into the dict that it is given.
-        batches = [dict(columns[0]), dict(columns[-1])]
-        # A view fits its own column only, not the wider rows of a pass over columns of two lengths.
-        merges = dropout[0] == dropout[1] and contents[0].shape == contents[1].shape
-        merged = merge_feature_batches(batches) if merges else None
-        if merged is None:
-            first, second = (self._embed(batch, [view], on) for batch, view, on in zip(batches, drawn, dropout, strict=True))
-        else:
-            first, second = self._embed(merged, drawn, dropout[0]).chunk(2)
+        passes = encode([anchor, positive], views=drawn, dropout=["dropout" in parts for parts in self.views])
+        first, second = (one.vectors for one in passes)
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))
-
-    def _embed(self, features: dict[str, Tensor], views: Sequence[View], dropout: bool) -> Tensor:
-        """Embed rows in their views, in one forward."""
-        with viewed(self.model, *views), nullcontext() if dropout else dropout_off(unwrap(self.model)):
-            return self.model(features)["sentence_embedding"]
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.data import TokenFrequencies
@@ -100,3 +100,9 @@ def weights_of_tokens(
         frequencies = TokenFrequencies.load(frequencies)
     frequencies.check_tokenizer(model.tokenizer)
     return functional.token_weights(torch.from_numpy(frequencies.probabilities()), threshold=threshold).float()
+
+
+def in_own_dtype(module: nn.Module, x: Tensor) -> Tensor:
+    """Run a module in the dtype of its weights, where it has any: a loss's own stay in float32 when the encoder's do not."""
+    parameter = next(module.parameters(), None)
+    return module(x if parameter is None else x.to(parameter.dtype))

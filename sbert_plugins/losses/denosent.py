@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, check_negatives, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import (
+    Encoder,
     GradientTap,
     TokenRoles,
     added_around,
     bound_gradients,
-    dropout_off,
     freeze_mask_template,
+    input_embeddings,
     require_dropout,
     require_one_encoder,
     rows_of_other_ranks,
@@ -28,7 +28,7 @@ from sbert_plugins.encoder import (
     unwrap,
 )
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import decoding_loss, weights_of_tokens
+from sbert_plugins.losses.decoding import decoding_loss, in_own_dtype, weights_of_tokens
 from sbert_plugins.modules import BagOfWordsDecoder, DenoisingDecoder, MLMHead
 
 
@@ -145,18 +145,7 @@ class DenoSentLoss(nn.Module):
         super().__init__()
         keep_settings(self, locals())
         functional.check_temperature(temperature)
-        weights = (contrastive_weight, denoising_weight)
-        if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
-            raise ValueError(
-                "contrastive_weight and denoising_weight must be at least 0, and one above, "
-                f"got {contrastive_weight} and {denoising_weight}. 0 leaves a term out."
-            )
-        if decoder_layers < 0:
-            raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses 16.")
-        if balance is not None:
-            functional.check_balance(balance)
-        if reconstruct not in ("anchor", "paraphrase"):
-            raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
+        _check_values(contrastive_weight, denoising_weight, decoder_layers, balance, reconstruct)
         self.model = model
         freeze_mask_template(model)
         self.temperature = temperature
@@ -173,59 +162,68 @@ class DenoSentLoss(nn.Module):
             self.overhead = sum(map(len, added_around(model.tokenizer)))
             self.head = MLMHead(model, checkpoint=mlm_head, is_needed=decoder_layers > 0)
             self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
-            width = model.transformers_model.config.hidden_size
-            if decoder_layers:
-                word = (~self.tokens.special).nonzero()[0].to(model.device)
-                first, second = self._embed(word.repeat(1, 2))[0]
-                self.decoder = DenoisingDecoder(
-                    width,
-                    embedding_dimension=len(first),
-                    memory_dimension=size,
+            self.decoder = (
+                BagOfWordsDecoder(self.head, size)
+                if decoder_layers == 0
+                else self._layered_decoder(
                     num_layers=decoder_layers,
                     num_heads=decoder_heads,
                     feedforward_dimension=decoder_feedforward,
                     dropout=decoder_dropout,
                     noise_dropout=noise_dropout,
-                    learned_positions=torch.equal(first, second),  # one word at two places
                 )
-            else:
-                self.decoder = BagOfWordsDecoder(self.head, size)
+            )
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not (projector or denoising_weight)
         self.to(model.device)  # for loops that do not move the loss themselves
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def _layered_decoder(self, **keywords: Any) -> DenoisingDecoder:
+        word = (~self.tokens.special).nonzero()[0].to(self.model.device)
+        first, second = input_embeddings(self.model, word.repeat(1, 2))[0]
+        return DenoisingDecoder(
+            self.model.transformers_model.config.hidden_size,
+            embedding_dimension=len(first),
+            memory_dimension=sentence_width(self.model),
+            learned_positions=torch.equal(first, second),  # one word at two places
+            **keywords,
+        )
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of one batch of one or two columns."""
-        columns = list(sentence_features)
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute them from passes that ``encode`` makes."""
         if len(columns) not in (1, 2):
             raise ValueError(
                 f"DenoSentLoss reads one or two text columns (anchor, paraphrase), got {len(columns)}: "
                 "drop the others with dataset.select_columns(['anchor', 'paraphrase'])."
             )
-        if len(columns) == 1 and self.contrastive_weight:
+        anchor, other = columns[0], columns[-1]
+        if other is anchor and self.contrastive_weight:
             require_dropout(unwrap(self.model), "DenoSentLoss with one column")
         begin_forward(self)
         follow_mode(self)
         if self.denoising_weight:
             self.head.follow(self.model)
-        anchor, other = columns[0], columns[-1]
         restored, remembered = (anchor, other) if self.restored == "anchor" else (other, anchor)
         terms = Terms()
         self.diagnostics = {}
         main, further = GradientTap(), GradientTap()
         is_balanced = bool(self.balance is not None and self.contrastive_weight and self.denoising_weight)
         if self.contrastive_weight:
-            # Copies, because the model writes its outputs into the dict that it is given.
-            views = embed_columns(self.model, [dict(anchor), dict(other)], separate_first=False)
+            views = [one.vectors for one in encode([anchor, other])]
             vectors = views[1] if self.restored == "anchor" else views[0]
             main.watch(*views)
-            anchors, positives = (self._project(view) for view in views)
+            anchors, positives = (in_own_dtype(self.projector, view) for view in views)
             terms["contrastive"] = self.contrastive_weight * self._contrast(anchors, positives)
         else:
-            vectors = self.model(dict(remembered))["sentence_embedding"]
+            vectors = encode([remembered])[0].vectors
         if self.denoising_weight:
             vectors = further(vectors) if is_balanced else vectors
-            terms["denoising"] = self.denoising_weight * self._denoise(restored, self._project(vectors))
+            terms["denoising"] = self.denoising_weight * self._denoise(restored, in_own_dtype(self.projector, vectors))
         if is_balanced:
             taps = (terms["contrastive"], main), {"denoising": (terms["denoising"], further)}
             self.diagnostics |= bound_gradients(*taps, balance=self.balance)
@@ -243,7 +241,7 @@ class DenoSentLoss(nn.Module):
         if isinstance(self.decoder, BagOfWordsDecoder):
             loss, self.diagnostics = self.decoder.loss(memory, self.head, ids, content, self.weights)
             return loss
-        embedded = self._embed(ids)
+        embedded = input_embeddings(self.model, ids)
         # The sentence's own tokens to the left, in their order: the decoder has nothing to do at the others.
         length = max(ids.shape[1] - self.overhead, 1)
         order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
@@ -258,18 +256,6 @@ class DenoSentLoss(nn.Module):
             training=self.model.training,
         )
         return loss
-
-    @torch.no_grad()
-    def _embed(self, ids: Tensor) -> Tensor:
-        """Return (B, L, E), what the encoder's first layer reads: words, positions, norm; detached."""
-        encoder = unwrap(self.model).transformers_model
-        embeddings = getattr(encoder, "embeddings", None) or encoder.get_input_embeddings()
-        with dropout_off(embeddings):  # the decoder's noise is all the noise there is
-            return embeddings(ids)
-
-    def _project(self, vectors: Tensor) -> Tensor:
-        parameter = next(self.projector.parameters(), None)
-        return self.projector(vectors if parameter is None else vectors.to(parameter.dtype))
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
@@ -286,3 +272,20 @@ def _linear(size: int) -> nn.Linear:
     nn.init.normal_(linear.weight, std=0.02)  # the official code's, as in the decoder
     nn.init.zeros_(linear.bias)
     return linear
+
+
+def _check_values(
+    contrastive_weight: float, denoising_weight: float, decoder_layers: int, balance: float | None, reconstruct: str
+) -> None:
+    weights = (contrastive_weight, denoising_weight)
+    if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
+        raise ValueError(
+            "contrastive_weight and denoising_weight must be at least 0, and one above, "
+            f"got {contrastive_weight} and {denoising_weight}. 0 leaves a term out."
+        )
+    if decoder_layers < 0:
+        raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses 16.")
+    if balance is not None:
+        functional.check_balance(balance)
+    if reconstruct not in ("anchor", "paraphrase"):
+        raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")

@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.encoder import TokenRoles, dropout_off, mlm_mask, require_one_encoder, sentence_width, unwrap, without_ddp
+from sbert_plugins.encoder import Encoder, Pass, TokenRoles, dropout_off, mlm_mask, require_one_encoder, sentence_width, unwrap
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import decoding_loss, weights_of_tokens
+from sbert_plugins.losses.decoding import decoding_loss, in_own_dtype, weights_of_tokens
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
+from sbert_plugins.modules.phrase_decoder import phrase_targets
 
 # What the bag of words reads of [E_s, E_s~, difference, product] at the start: the sentence. The pretrained head reads words
 # in vectors like it, not in a difference of two, which it then learns.
@@ -136,9 +136,9 @@ class PaSeRLoss(nn.Module):
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)
         self.tokenizer = model.tokenizer
-        self.start_id = _first_id(self.tokenizer, "cls_token_id", "bos_token_id")
-        self.end_id = _first_id(self.tokenizer, "sep_token_id", "eos_token_id")
-        self.mask_id = _first_id(self.tokenizer, "mask_token_id")
+        self.start_id = _token_id(self.tokenizer, "cls", "bos")
+        self.end_id = _token_id(self.tokenizer, "sep", "eos")
+        self.mask_id = _token_id(self.tokenizer, "mask")
         self.difference_scale = difference_scale
         self.product_scale = product_scale
         self.mlm_weight = mlm_weight
@@ -170,9 +170,14 @@ class PaSeRLoss(nn.Module):
         self._has_seen_mask = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of one batch of three columns."""
-        columns = list(sentence_features)
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute them from passes that ``encode`` makes."""
         if len(columns) != 3:
             raise ValueError(
                 f"PaSeRLoss reads three text columns (anchor, masked, phrase), got {len(columns)}: "
@@ -180,76 +185,50 @@ class PaSeRLoss(nn.Module):
             )
         anchor, masked, phrase = columns
         self._check(masked, phrase)
-        begin_forward(self, bypasses_ddp=True)
+        begin_forward(self)
         follow_mode(self)
         self.head.follow(self.model)
-        batches = [dict(anchor), dict(masked)]  # copies: the model writes into the dict that it is given
-        if self.mlm_weight:
-            corrupted, chosen = mlm_mask(
-                anchor["input_ids"],
-                self.tokens.content(anchor),
-                mask_token_id=self.mask_id,
-                ordinary_ids=self.ordinary_ids,
-                probability=self.mlm_probability,
-            )
-            batches.append({**anchor, "input_ids": corrupted})
-        (sentences, copies, *_), tokens = self._encode(batches)
-        usable = self._usable(anchor, masked)
-        terms = Terms(generative=self._generative(self._signal(sentences, copies), phrase, usable))
-        if self.mlm_weight:
-            logits = self.head(tokens[:, : chosen.shape[1]][chosen])
-            terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, anchor["input_ids"][chosen])
+        if not self.mlm_weight:
+            sentences, copies = encode([anchor, masked])
+            return Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
+        corrupted, chosen = mlm_mask(
+            anchor["input_ids"],
+            self.tokens.content(anchor),
+            mask_token_id=self.mask_id,
+            ordinary_ids=self.ordinary_ids,
+            probability=self.mlm_probability,
+        )
+        sentences, copies, third = encode([anchor, masked, {**anchor, "input_ids": corrupted}], tokens=True)
+        terms = Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
+        logits = self.head(third.tokens[:, : chosen.shape[1]][chosen])
+        terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, anchor["input_ids"][chosen])
         return terms
 
-    def _generative(self, memory: Tensor, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
+    def _generative(self, sentences: Pass, copies: Pass, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
         """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
+        memory, content = self._signal(sentences.vectors, copies.vectors), self.tokens.content(phrase)
+        usable = usable & content.any(dim=1)
         if isinstance(self.decoder, BagOfWordsDecoder):
-            content = self.tokens.content(phrase)
-            usable = usable & content.any(dim=1)
-            content = content & usable.unsqueeze(1)
-            loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], content, self.weights)
-            self.diagnostics = {"scored_share": usable.float().mean(), **found}
-            return loss
-        inputs, targets, scored = self._shift(phrase)
-        usable = usable & (scored.sum(dim=1) > 1)  # more than the end
-        scored = scored & usable.unsqueeze(1)
-        loss, found = decoding_loss(
-            lambda memory: self.decoder(self._word_embeddings(inputs), memory)[scored],
-            self.head,
-            memory,
-            targets[scored],
-            self.weights,
-            training=self.model.training,
-        )
+            hidden = content & usable.unsqueeze(1)
+            loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], hidden, self.weights)
+        else:
+            inputs, targets, scored = phrase_targets(phrase["input_ids"], content, start_id=self.start_id, end_id=self.end_id)
+            scored = scored & usable.unsqueeze(1)
+            loss, found = decoding_loss(
+                lambda memory: self.decoder(self._word_embeddings(inputs), memory)[scored],
+                self.head,
+                memory,
+                targets[scored],
+                self.weights,
+                training=self.model.training,
+            )
         self.diagnostics = {"scored_share": usable.float().mean(), **found}
         return loss
-
-    def _shift(self, phrase: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return decoder inputs (start, phrase), targets (phrase, end) and which targets count, (B, T) each, left-aligned."""
-        ids, content = phrase["input_ids"], self.tokens.content(phrase)
-        length = content.sum(dim=1, keepdim=True)
-        place = torch.where(content, content.cumsum(dim=1) - 1, ids.shape[1])  # the last column collects what is no phrase
-        targets = torch.full((len(ids), ids.shape[1] + 1), self.end_id, device=ids.device)
-        targets = targets.scatter(1, place, ids)[:, :-1]
-        scored = torch.arange(ids.shape[1], device=ids.device) <= length
-        start = torch.full_like(ids[:, :1], self.start_id)
-        return torch.cat([start, targets[:, :-1]], dim=1), targets, scored
-
-    def _encode(self, batches: list[dict[str, Tensor]]) -> tuple[list[Tensor], Tensor]:
-        """Return the sentence vectors of each batch and the token embeddings of the last, from one forward if possible."""
-        merged = merge_feature_batches(batches)
-        if merged is None:
-            encoders = [self.model] + [without_ddp(self.model)] * (len(batches) - 1)
-            outputs = [encoder(batch) for encoder, batch in zip(encoders, batches, strict=True)]
-            return [output["sentence_embedding"] for output in outputs], outputs[-1]["token_embeddings"]
-        output = self.model(merged)
-        rows = len(output["sentence_embedding"]) // len(batches)
-        return list(output["sentence_embedding"].split(rows)), output["token_embeddings"][-rows:]
 
     def _signal(self, sentences: Tensor, copies: Tensor) -> Tensor:
         return functional.decoding_signal(
             sentences,
-            _in_dtype_of(self.projection, copies),
+            in_own_dtype(self.projection, copies),
             difference_scale=self.difference_scale,
             product_scale=self.product_scale,
             signed=self.signed,
@@ -306,29 +285,13 @@ class PaSeRLoss(nn.Module):
                 vectors = [model.encode(texts, **whole) for texts in columns]
                 signal = self._signal(*vectors)
                 if isinstance(self.decoder, BagOfWordsDecoder):
-                    ids = self._likeliest(signal, columns[1], max_tokens)
+                    counts = [min(text.count(self.tokenizer.mask_token), max_tokens) for text in columns[1]]
+                    ids = self.decoder.likeliest(signal, self.head, self.ordinary_ids, counts)
                 else:
-                    ids = self._write(signal, max_tokens)
+                    ends = {"start_id": self.start_id, "end_id": self.end_id, "max_tokens": max_tokens}
+                    ids = self.decoder.write(signal, self.head, self._word_embeddings, **ends)
                 phrases += self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [phrase.strip() for phrase in phrases]
-
-    def _likeliest(self, memory: Tensor, masked: list[str], max_tokens: int) -> list[list[int]]:
-        counts = [min(text.count(self.tokenizer.mask_token), max_tokens) for text in masked]
-        logits = self.decoder(memory, self.head, self.ordinary_ids)
-        best = self.ordinary_ids[logits.topk(max([1, *counts]), dim=1).indices].tolist()
-        return [ids[:count] for ids, count in zip(best, counts, strict=True)]
-
-    def _write(self, memory: Tensor, max_tokens: int) -> Tensor:
-        ids = torch.full((len(memory), 1), self.start_id, device=memory.device)
-        ended = torch.zeros_like(ids, dtype=torch.bool)
-        for _ in range(max_tokens):
-            hidden = self.decoder(self._word_embeddings(ids), memory)[:, -1]
-            following = self.head(hidden).argmax(dim=1, keepdim=True).masked_fill(ended, self.end_id)
-            ended = following == self.end_id
-            ids = torch.cat([ids, following], dim=1)
-            if ended.all():
-                break
-        return ids[:, 1:]
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
@@ -340,16 +303,11 @@ class PaSeRLoss(nn.Module):
         return CITATIONS["paser"]
 
 
-def _first_id(tokenizer: Any, *names: str) -> int:
+def _token_id(tokenizer: Any, *names: str) -> int:
     for name in names:
-        if getattr(tokenizer, name, None) is not None:
-            return getattr(tokenizer, name)
+        if getattr(tokenizer, f"{name}_token_id", None) is not None:
+            return getattr(tokenizer, f"{name}_token_id")
     raise ValueError(
-        f"PaSeRLoss needs a tokenizer with {' or '.join(name.removesuffix('_id') for name in names)}, which this model's has "
-        "not: use an encoder pretrained with masks."
+        f"PaSeRLoss needs a tokenizer with {' or '.join(f'{name}_token' for name in names)}, which this model's has not: "
+        "use an encoder pretrained with masks."
     )
-
-
-def _in_dtype_of(module: nn.Module, x: Tensor) -> Tensor:
-    parameter = next(module.parameters(), None)
-    return module(x if parameter is None else x.to(parameter.dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,15 +10,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, keep_settings, settings_of
-from sbert_plugins.encoder import (
-    ENCODER_TOKENS,
-    encoder_tokens_kept,
-    require_dropout,
-    rows_of_all_ranks,
-    sentence_width,
-    unwrap,
-)
+from sbert_plugins.contract import Terms, begin_forward, keep_settings, one_or_two, settings_of
+from sbert_plugins.encoder import Encoder, Pass, require_dropout, rows_of_all_ranks, sentence_width, unwrap
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
 
@@ -129,30 +122,29 @@ class PTBERTLoss(nn.Module):
     def _update_momentum(self) -> None:
         self.momentum_encoder.update(self.model, self.mapping)
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted term of one batch of one or two columns."""
-        columns = list(sentence_features)
-        if len(columns) not in (1, 2):
-            raise ValueError(
-                f"PTBERTLoss reads one text column (anchor) or two (anchor, positive), got {len(columns)}: "
-                "drop the others with dataset.select_columns(['anchor'])."
-            )
-        if len(columns) == 1:
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute it from a pass that ``encode`` makes, and one of the slow copy's."""
+        anchor, positive = one_or_two(self, columns)
+        if positive is anchor:
             require_dropout(unwrap(self.model), "PTBERTLoss with one column")
         begin_forward(self)
         training = self.model.training
         if training:
             self.momentum_encoder.check(self.model, self.mapping)  # now, for the copy would be asked for tokens it has not
             after_optimizer_step(self, PTBERTLoss._update_momentum)
-        # A copy, because the model writes its outputs into the dict that it is given.
-        with encoder_tokens_kept(self.model), encoder_tokens_kept(self.momentum_encoder.copies[0]):
-            output = self.model(dict(columns[0]))
-            self._check_width(output["sentence_embedding"])
-            queries = self.mapping(output)
-            positives = self.momentum_encoder(columns[-1], training=training).to(queries.dtype)
+        (seen,) = encode([anchor], tokens=True)
+        self._check_width(seen.vectors)
+        queries = self.mapping(seen)
+        positives = self.momentum_encoder(positive, training=training).to(queries.dtype)
         # An evaluation does not wait for the other ranks: it lets nothing in.
         keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
-        candidates, is_negative = self._candidates(keys, first, len(queries))
+        candidates, is_negative = self.queue.candidates(keys, first, len(queries), enqueue_first=self.enqueue_first)
         with torch.no_grad():
             self.diagnostics = {
                 "queue_filled": self.queue.filled.float().mean(),
@@ -170,17 +162,6 @@ class PTBERTLoss(nn.Module):
                 f"{sentences.shape[1]}: train without MatryoshkaLoss, which cuts them, and build the loss when the model is "
                 "complete."
             )
-
-    def _candidates(self, keys: Tensor, first: int, rows: int) -> tuple[Tensor, Tensor]:
-        """Return what the batch is scored against (Q, D), and where that is a negative of each row (B, Q)."""
-        if self.enqueue_first:
-            candidates, filled, slots = self.queue.after(keys)
-        else:
-            candidates = torch.cat([keys, self.queue.rows.to(keys.dtype)])
-            slots = torch.arange(len(candidates), device=keys.device)
-            filled = torch.cat([torch.ones_like(slots[: len(keys)], dtype=torch.bool), self.queue.filled])
-        own = slots[first : first + rows].unsqueeze(1)
-        return candidates, filled & (own != torch.arange(len(candidates), device=keys.device))
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
@@ -202,12 +183,10 @@ class _Mapping(nn.Module):
             self.attention = PseudoTokenAttention(dimension, num_pseudo_tokens=num_pseudo_tokens, attend_to=attend_to)
         self.head = ProjectionHead(dimension) if projection_head else nn.Identity()
 
-    def forward(self, output: dict[str, Tensor]) -> Tensor:
-        sentence = output["sentence_embedding"]
+    def forward(self, seen: Pass) -> Tensor:
+        sentence, tokens, mask = seen.vectors, seen.tokens, seen.attended
         if self.attention is None:
             return self.head(sentence)
-        # As the encoder made them: a mask template then sets all but one to 0.
-        tokens, mask = output.get(ENCODER_TOKENS, output.get("token_embeddings")), output.get("attention_mask")
         if self.attention.attend_to == "tokens" and (mask is None or tokens is None or tokens.shape[2] != sentence.shape[1]):
             raise ValueError(
                 "attend_to='tokens' needs padded token embeddings as wide as the sentence vectors, got "

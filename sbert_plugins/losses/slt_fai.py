@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,21 +13,28 @@ from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, keep_settings, require_trained, settings_of, warn_unless_kept
+from sbert_plugins.contract import (
+    Terms,
+    asks_for_passes,
+    keep_settings,
+    prefixed,
+    require_trained,
+    settings_of,
+    value_of,
+    warn_unless_kept,
+)
 from sbert_plugins.encoder import (
+    Encoder,
     FirstPass,
     GradientTap,
+    MemberEncoder,
     Pass,
     TokenRoles,
     bound_gradients,
-    dropout_off,
     random_subset,
     refuse_bypass,
     require_one_encoder,
     sentence_width,
-    unwrap,
-    viewed,
-    without_ddp,
 )
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
@@ -171,9 +177,14 @@ class SLTFAILoss(nn.Module):
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of one batch, those of the base loss among them."""
-        columns = list(sentence_features)
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute them from passes that ``encode`` makes."""
         if not columns:
             raise ValueError("SLTFAILoss reads the first text column, got none.")
         if self.model.training:
@@ -181,80 +192,76 @@ class SLTFAILoss(nn.Module):
             require_trained(self)
             refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)
-        anchor = columns[0]
-        value, original = self._first_pass(self.model, self.loss, columns, labels)
-        base = Terms({f"base/{name}": part for name, part in value.items()} if isinstance(value, dict) else {"base": value})
+        value, original = self._base(encode, columns, labels)
+        terms = prefixed("base", value)
         self._own_diagnostics = {}
-        warming_up = self._is_warming_up()
-        terms = dict.fromkeys(self._weights(), torch.zeros((), device=original.vectors.device))
-        if not warming_up:
-            taps = {name: GradientTap() for name in terms}
-            terms = self._objectives(anchor, original, taps)
-            if self.balance is not None:
-                self._bound(sum(base.values()), original, terms, taps)
-        base.update((name, weight * terms[name]) for name, weight in self._weights().items())
-        return base
-
-    def _weights(self) -> dict[str, float]:
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
-        return {name: weight for name, weight in weights.items() if weight}
+        own = {name: torch.zeros((), device=original.vectors.device) for name, weight in weights.items() if weight}
+        if not self._is_warming_up():
+            taps = {name: GradientTap() for name in own}
+            own = self._objectives(encode, columns[0], original, taps)
+            if self.balance is not None:
+                self._bound(sum(terms.values()), original, own, taps)
+        return Terms(terms | {name: weights[name] * term for name, term in own.items()})
 
-    def _objectives(self, anchor: dict[str, Tensor], original: Pass, taps: dict[str, GradientTap]) -> dict[str, Tensor]:
+    def _base(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+    ) -> tuple[Tensor | Mapping[str, Tensor], Pass]:
+        """Return the value of the base loss, and its first pass over the first column."""
+        name = type(self.loss).__name__
+        if asks_for_passes(self.loss):
+            member = MemberEncoder(encode, tokens=True)
+            value, original = value_of(self.loss, member, columns, labels), member.first(columns[0])
+        else:
+            with encode.seen_from_outside():
+                value, original = self._first_pass(self.model, self.loss, columns, labels)
+        if original is None:
+            raise ValueError(
+                f"the base loss must embed the first column through its model, which {name} did not: its columns may be in "
+                "another order."
+            )
+        if torch.is_grad_enabled() and self.model.training and not original.all_tokens.requires_grad:
+            raise ValueError(
+                f"the base loss must embed the first column with gradients, {name} did without "
+                "(it caches gradients, or the encoder is frozen): use the loss without cache."
+            )
+        return value, original
+
+    def _objectives(
+        self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, taps: dict[str, GradientTap]
+    ) -> dict[str, Tensor]:
         """Compute both objectives, reading the encoder's outputs through their taps."""
         content = self.tokens.content(anchor)
-        labels_of_tokens = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
-        rows, length = labels_of_tokens.shape
+        is_low = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
         terms = {}
         if self.adversarial_weight:
             # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
             order = None if original.view is None else original.view.order
-            targets = labels_of_tokens if order is None else labels_of_tokens.gather(1, order)
-            tokens = taps["adversarial"](original.tokens)[:rows, :length]
-            terms["adversarial"] = self._adversarial(tokens, targets, content)
+            seen = original.read_through(taps["adversarial"]).tokens[:, : is_low.shape[1]]
+            targets = is_low if order is None else is_low.gather(1, order)
+            terms["adversarial"], found = self.frequency_discriminator.loss(seen, targets, content)
+            self._own_diagnostics |= found
         if self.filtering_weight:
-            terms["filtering"] = self._filtering(anchor, original, content & labels_of_tokens.bool(), taps["filtering"])
+            tap = taps["filtering"]
+            masked = random_subset(content & is_low.bool(), self.masking_ratio, at_least=1)
+            copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
+            views = None if original.view is None else [original.view]
+            # Beside DistributedDataParallel: its gradients are averaged with those of the base loss's passes.
+            (incomplete,) = encode([copy], views=views, dropout=original.dropout, beside_ddp=True)
+            vectors = [one.read_through(tap).vectors for one in (original, incomplete)]
+            terms["filtering"], found = self.completeness_discriminator.loss(*vectors, masked.any(dim=1))
+            self._own_diagnostics |= found
         return terms
 
     def _bound(self, base: Tensor, original: Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
         """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
-        for name, output in (("adversarial", original.tokens), ("filtering", original.vectors)):
+        for name, output in (("adversarial", original.all_tokens), ("filtering", original.all_vectors)):
             if name in terms:
                 main = GradientTap()
                 main.watch(output)
                 term = getattr(self, f"{name}_weight") * terms[name]
                 found = bound_gradients((base, main), {name: (term, taps[name])}, balance=self.balance)
                 self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
-
-    def _adversarial(self, tokens: Tensor, targets: Tensor, content: Tensor) -> Tensor:
-        """Eq. 4, the encoder's gradient reversed."""
-        logits = self.frequency_discriminator(tokens)
-        with torch.no_grad():
-            hits = (logits.argmax(dim=2) == targets) & content
-            total = content.sum().clamp(min=1)
-            self._own_diagnostics |= {
-                "frequency_accuracy": hits.sum() / total,
-                "low_share": (content & targets.bool()).sum() / total,
-            }
-        return functional.token_class_loss(logits, targets, content)
-
-    def _filtering(self, anchor: dict[str, Tensor], original: Pass, candidates: Tensor, tap: GradientTap) -> Tensor:
-        """Eq. 6, with one more pass in the view of the original's."""
-        masked = random_subset(candidates, self.masking_ratio, at_least=1)
-        usable = masked.any(dim=1)
-        copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
-        encoder = without_ddp(self.model)  # its gradients are averaged with those of the base loss's passes
-        view = nullcontext() if original.view is None else viewed(encoder, original.view)
-        with view, nullcontext() if original.dropout else dropout_off(unwrap(encoder)):
-            incomplete = tap(encoder(copy)["sentence_embedding"])
-        sentences = tap(original.vectors)[: len(usable)]
-        logits = [self.completeness_discriminator(vectors) for vectors in (sentences, incomplete)]
-        with torch.no_grad():
-            right = sum(((part.argmax(dim=1) == label) & usable).sum() for label, part in enumerate(logits))
-            self._own_diagnostics |= {
-                "completeness_accuracy": right / (2 * usable.sum()).clamp(min=1),
-                "masked_share": usable.float().mean(),
-            }
-        return functional.incomplete_sentence_loss(*logits, usable)
 
     def _is_warming_up(self) -> bool:
         if self._is_warm:

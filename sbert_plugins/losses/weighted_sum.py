@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from numbers import Real
 from typing import Any
 
@@ -12,8 +11,16 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, require_trained
-from sbert_plugins.encoder import GradientTap, bound_gradients, is_compiled, passes_tapped, refuse_bypass, shared_passes
+from sbert_plugins.contract import Terms, prefixed, require_trained, value_of
+from sbert_plugins.encoder import (
+    Encoder,
+    GradientTap,
+    MemberEncoder,
+    SharedPasses,
+    bound_gradients,
+    is_compiled,
+    refuse_bypass,
+)
 
 
 class WeightedSumLoss(nn.Module):
@@ -110,47 +117,47 @@ class WeightedSumLoss(nn.Module):
             self.weights[name] = weight
             self.columns[name] = None if columns is None else list(columns)
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of all losses on one batch."""
-        features = list(sentence_features)
+        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_loss_from_passes(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Compute them from passes that ``encode`` makes."""
         if self.model.training:
             require_trained(self)
             refuse_bypass(self, *self.losses.values())
-        terms: dict[str, dict[str, Tensor]] = {}
-        taps: dict[str, GradientTap] = {}
         is_balanced = self.balance is not None and len(self.losses) > 1
-        tapped = passes_tapped(self.model) if is_balanced else nullcontext(lambda tap: None)
-        with tapped as read_through, self._shared() as begin_loss:
-            for name, loss in self.losses.items():
-                begin_loss()
-                taps[name] = GradientTap()
-                read_through(taps[name])
-                terms[name] = self._terms_of(name, loss, features, labels)
+        shared = SharedPasses() if self._shares() else None
+        terms: dict[str, Terms] = {}
+        taps: dict[str, GradientTap] = {}
+        for name, loss in self.losses.items():
+            taps[name] = GradientTap()
+            member = MemberEncoder(encode, shared=shared, tap=taps[name] if is_balanced else None)
+            terms[name] = self.weights[name] * prefixed(name, value_of(loss, member, self._read(name, columns), labels))
         if is_balanced:
             main, *others = ((name, (sum(parts.values()), taps[name])) for name, parts in terms.items())
             self._own_diagnostics = bound_gradients(main[1], dict(others), balance=self.balance)
         return Terms({term: part for parts in terms.values() for term, part in parts.items()})
 
-    def _shared(self) -> Any:
-        """Share encoder passes where two losses read a column; a compiled encoder is left alone."""
+    def _shares(self) -> bool:
+        """Whether two losses read a column; the passes of a compiled encoder are left alone."""
         read = [column for columns in self.columns.values() for column in set(columns or ())]
         apart = len(self.losses) == 1 or (None not in self.columns.values() and len(set(read)) == len(read))
-        shares = self.share_passes and not apart and not is_compiled(self.model)
-        return shared_passes(self.model) if shares else nullcontext(lambda: None)
+        return self.share_passes and not apart and not is_compiled(self.model)
 
-    def _terms_of(
-        self, name: str, loss: nn.Module, features: list[dict[str, Tensor]], labels: Tensor | None
-    ) -> dict[str, Tensor]:
-        indices = range(len(features)) if self.columns[name] is None else self.columns[name]
-        if max(indices, default=0) >= len(features):
+    def _read(self, name: str, columns: Sequence[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+        """Return the columns that a loss reads."""
+        indices = self.columns[name]
+        if indices is None:
+            return list(columns)
+        if max(indices) >= len(columns):
             raise ValueError(
-                f"losses[{name!r}] reads the columns {list(indices)}, got a batch with {len(features)}, the last of which "
-                f"is {len(features) - 1}."
+                f"losses[{name!r}] reads the columns {indices}, got a batch with {len(columns)}, the last of which "
+                f"is {len(columns) - 1}."
             )
-        # Copies for each loss: the model writes its outputs into the dicts that it is given.
-        value = loss([dict(features[i]) for i in indices], labels)
-        parts = {f"{name}/{term}": part for term, part in value.items()} if isinstance(value, dict) else {name: value}
-        return {term: self.weights[name] * part for term, part in parts.items()}
+        return [columns[i] for i in indices]
 
     @property
     def diagnostics(self) -> dict[str, Tensor]:

@@ -53,6 +53,13 @@ class BagOfWordsDecoder(nn.Module):
         read = self.map(memory.to(self.map.weight.dtype))
         return head(read, candidates) if self.through_head else read.to(head.table.dtype) @ head.table[candidates].T
 
+    @torch.no_grad()
+    def likeliest(self, memory: Tensor, head: MLMHead, ids: Tensor, counts: Sequence[int]) -> list[list[int]]:
+        """Return the likeliest of the (V,) ids for each text, best first, as many as ``counts`` says."""
+        logits = self(memory, head, ids)
+        best = ids[logits.topk(max([1, *counts]), dim=1).indices].tolist()
+        return [found[:count] for found, count in zip(best, counts, strict=True)]
+
     def loss(
         self, memory: Tensor, head: MLMHead, ids: Tensor, content: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from sbert_plugins.functional import check_reversal_strength, gradient_reversal
+from sbert_plugins import functional
 
 
 class _Discriminator(nn.Module):
@@ -41,12 +42,32 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
     def __init__(self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0) -> None:
         super().__init__(dimension, hidden_dimension)
-        check_reversal_strength(reversal_strength)
+        functional.check_reversal_strength(reversal_strength)
         self.reversal_strength = reversal_strength
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Map (B, L, D) to logits (B, L, 2)."""
-        return super().forward(gradient_reversal(embeddings, strength=self.reversal_strength))
+        return super().forward(functional.gradient_reversal(embeddings, strength=self.reversal_strength))
+
+    def loss(self, tokens: Tensor, is_low: Tensor, content: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute :func:`functional.token_class_loss` of a batch.
+
+        Args:
+            tokens: (B, L, D) token embeddings.
+            is_low: (B, L), 1 for a low-frequency token.
+            content: (B, L) bool, the tokens that count.
+
+        Returns:
+            The loss, and diagnostics: ``frequency_accuracy``, and ``low_share``, the share of low-frequency tokens.
+        """
+        logits = self(tokens)
+        with torch.no_grad():
+            total = content.sum().clamp(min=1)
+            diagnostics = {
+                "frequency_accuracy": ((logits.argmax(dim=2) == is_low) & content).sum() / total,
+                "low_share": (content & is_low.bool()).sum() / total,
+            }
+        return functional.token_class_loss(logits, is_low, content), diagnostics
 
 
 class CompletenessDiscriminator(_Discriminator):
@@ -56,3 +77,23 @@ class CompletenessDiscriminator(_Discriminator):
         dimension: Size D of the sentence vector.
         hidden_dimension: Width between the two layers; by default 2 D.
     """
+
+    def loss(self, sentences: Tensor, incomplete: Tensor, usable: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute :func:`functional.incomplete_sentence_loss` of a batch.
+
+        Args:
+            sentences: (B, D), vectors of the originals.
+            incomplete: (B, D), of the copies.
+            usable: (B,) bool, the rows whose copy lacks something.
+
+        Returns:
+            The loss, and diagnostics: ``completeness_accuracy`` and ``masked_share``, the share of usable rows.
+        """
+        logits = [self(vectors) for vectors in (sentences, incomplete)]
+        with torch.no_grad():
+            right = sum(((part.argmax(dim=1) == label) & usable).sum() for label, part in enumerate(logits))
+            diagnostics = {
+                "completeness_accuracy": right / (2 * usable.sum()).clamp(min=1),
+                "masked_share": usable.float().mean(),
+            }
+        return functional.incomplete_sentence_loss(*logits, usable), diagnostics

@@ -46,6 +46,28 @@ class EmbeddingQueue(nn.Module):
         slots[: max(count - size, 0)] = -1
         return rows, self._slots() < self.seen + count, slots
 
+    def candidates(self, keys: Tensor, first: int, count: int, *, enqueue_first: bool) -> tuple[Tensor, Tensor]:
+        """Return what a batch is scored against, and change nothing.
+
+        Args:
+            keys: (N, D), those of the batch, on several ranks of all batches.
+            first: Number of the first key that is this rank's.
+            count: B, rows of this rank: row i's own key is number ``first + i``.
+            enqueue_first: Whether the keys take the places that they will have in the queue, where they push older ones
+                out, or stand beside it.
+
+        Returns:
+            The candidates (C, D), and where one is a negative of a row (B, C) bool: not its own key, nor an empty slot.
+        """
+        if enqueue_first:
+            rows, filled, slots = self.after(keys)
+        else:
+            rows = torch.cat([keys, self.rows.to(keys.dtype)])
+            slots = torch.arange(len(rows), device=keys.device)
+            filled = torch.cat([torch.ones_like(slots[: len(keys)], dtype=torch.bool), self.filled])
+        own = slots[first : first + count].unsqueeze(1)
+        return rows, filled & (own != torch.arange(len(rows), device=keys.device))
+
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
         """Let (N, D) vectors in; on several ranks the same ones in the same order (:func:`rows_of_all_ranks`)."""

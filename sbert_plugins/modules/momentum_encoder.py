@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sbert_plugins.encoder import Encoder
+
 from .ema import ema_update
 
 
@@ -47,10 +49,14 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, features: dict[str, Tensor], *, training: bool) -> Any:
-        """Run a batch through the copies, ``training`` being the mode of the module that they were copied from."""
+        """Run a batch through the copies, ``training`` being the mode of the module that they were copied from.
+
+        What reads the encoder's output is given an :class:`encoder.Pass`.
+        """
         self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
-        output: Any = dict(features)
-        for module in self.copies:
+        encoder, *readers = self.copies
+        (output,) = Encoder(encoder)([features], tokens=True)
+        for module in readers:
             output = module(output)
         return output
 

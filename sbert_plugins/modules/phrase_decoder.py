@@ -88,6 +88,34 @@ class PhraseDecoder(nn.Module):
         memory = self.read_memory(self.norm_memory(memory.to(dtype)))
         return self.layers(hidden, memory, tgt_mask=causal, tgt_is_causal=True)
 
+    @torch.no_grad()
+    def write(
+        self, memory: Tensor, head: nn.Module, embed: nn.Module, *, start_id: int, end_id: int, max_tokens: int
+    ) -> Tensor:
+        """Write a phrase for each memory, word by word the likeliest.
+
+        Args:
+            memory: (B, K, M)
+            head: From what the decoder gives to logits.
+            embed: From ids to word embeddings.
+            start_id: What stands before a phrase.
+            end_id: What ends it, and fills the shorter ones.
+            max_tokens: Tokens a phrase, at most.
+
+        Returns:
+            (B, T) ids, T at most ``max_tokens``.
+        """
+        ids = torch.full((len(memory), 1), start_id, device=memory.device)
+        ended = torch.zeros_like(ids, dtype=torch.bool)
+        for _ in range(max_tokens):
+            hidden = self(embed(ids), memory)[:, -1]
+            following = head(hidden).argmax(dim=1, keepdim=True).masked_fill(ended, end_id)
+            ended = following == end_id
+            ids = torch.cat([ids, following], dim=1)
+            if ended.all():
+                break
+        return ids[:, 1:]
+
     def _places(self, length: int, device: torch.device) -> Tensor:
         if self.positions is not None:
             return self.positions.weight[:length]  # (T, D)
@@ -97,6 +125,27 @@ class PhraseDecoder(nn.Module):
         angles = place * rates  # (T, D / 2)
         # Sines in even columns and cosines in odd ones, of the size of word embeddings.
         return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dimension] / math.sqrt(dimension)
+
+
+def phrase_targets(ids: Tensor, content: Tensor, *, start_id: int, end_id: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Shift phrases for a decoder that writes them.
+
+    Args:
+        ids: (B, T)
+        content: (B, T) bool, the phrase's own tokens.
+        start_id: What stands before a phrase.
+        end_id: What ends it.
+
+    Returns:
+        Decoder inputs (start, phrase), targets (phrase, end) and which targets count, (B, T) each, aligned to the left.
+    """
+    length = content.sum(dim=1, keepdim=True)
+    place = torch.where(content, content.cumsum(dim=1) - 1, ids.shape[1])  # the last column collects what is no phrase
+    targets = torch.full((len(ids), ids.shape[1] + 1), end_id, device=ids.device)
+    targets = targets.scatter(1, place, ids)[:, :-1]
+    scored = torch.arange(ids.shape[1], device=ids.device) <= length
+    start = torch.full_like(ids[:, :1], start_id)
+    return torch.cat([start, targets[:, :-1]], dim=1), targets, scored
 
 
 def _linear_unless_equal(width_in: int, width_out: int) -> nn.Module:

@@ -4,14 +4,13 @@ import math
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES, project_text
+from encoders import ARCHITECTURES, SENTENCES, given, project_text
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
 
 from sbert_plugins import data, functional, losses, recipes
-from sbert_plugins.contract import follow_mode
-from sbert_plugins.encoder import apply_mask_template
+from sbert_plugins.encoder import apply_mask_template, input_embeddings
 
 # The paper's objective, small.
 SMALL = recipes.DENOSENT.paper_keywords | {"decoder_layers": 2, "decoder_feedforward": 48, "mlm_head": "fresh"}
@@ -120,25 +119,23 @@ class TestNoise:
 
     def test_is_on_what_the_first_layer_reads(self, encoder):
         """The embeddings without their own dropout: all the noise is the decoder's."""
-        loss = build(encoder).train()
+        encoder.train()
         encoder.transformers_model.config.output_hidden_states = True
         ids = batch(encoder)[0]["input_ids"]
-        assert torch.equal(loss._embed(ids), encoder.transformers_model.eval()(input_ids=ids).hidden_states[0])
+        assert torch.equal(input_embeddings(encoder, ids), encoder.transformers_model.eval()(input_ids=ids).hidden_states[0])
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_word_order_counts_in_every_architecture(self, tiny_encoder, architecture):
         """A decoder that is blind to order would give the reversed sentence the same rows, reversed."""
         model = tiny_encoder(architecture)
-        loss = build(model)
+        loss = build(model, contrastive_weight=0)
         model.eval()
-        follow_mode(loss)
         recorder = Recorder(loss.decoder)
         features = model.preprocess(SENTENCES[:1])
         flipped = {**features, "input_ids": features["input_ids"].clone()}
         flipped["input_ids"][:, 1:-1] = features["input_ids"][:, 1:-1].flip(1)
-        memory = torch.zeros(1, 32)
         for each in (features, flipped):
-            loss._denoise(each, memory)
+            loss.compute_loss_from_passes(given(torch.zeros(1, 32)), [each])
         (_, forwards), (_, backwards) = recorder.calls
         assert (forwards - backwards.flip(1)).abs().max() > 1e-3
         assert (loss.decoder.positions is None) == (architecture not in ("modernbert",))
@@ -198,10 +195,10 @@ class TestGradients:
         loss = build(encoder, contrastive_weight=0).train()
         features = batch(encoder)[0]
         vectors = encoder(dict(features))["sentence_embedding"]
-        loss._denoise(features, vectors.detach()).backward()
+        loss.compute_loss_from_passes(given(vectors.detach()), [features])["denoising"].backward()
         reached = {name for name, parameter in encoder.named_parameters() if parameter.grad is not None}
         assert [name.rsplit(".", 2)[-2] for name in reached] == ["word_embeddings"]
-        loss._denoise(features, vectors).backward()
+        loss.compute_loss_from_passes(given(vectors), [features])["denoising"].backward()
         reached = {name for name, parameter in encoder.named_parameters() if parameter.grad is not None}
         trained = {name for name, p in encoder.named_parameters() if p.requires_grad and "pooler" not in name}
         assert reached == trained

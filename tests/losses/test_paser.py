@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES, project_text
+from encoders import ARCHITECTURES, SENTENCES, given, project_text
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
@@ -86,13 +86,20 @@ class TestValue:
         assert value == pytest.approx(0.5 * expected, rel=1e-4)
 
     def test_official_keywords_change_the_memory(self, encoder):
-        sentences, copies = torch.randn(2, 3, 32)
-        plain = build(encoder)._signal(sentences, copies)
-        signed = build(encoder, signed=True)._signal(sentences, copies)
+        columns = batch(encoder)
+        sentences, copies = torch.randn(2, len(columns[0]["input_ids"]), 32)
+
+        def memory(**keywords):
+            loss = build(encoder, **keywords)
+            recorder = Recorder(loss.decoder)
+            loss.compute_loss_from_passes(given(sentences, copies), columns)
+            return loss, recorder.calls[-1][0][1]
+
+        (_, plain), (_, signed) = memory(), memory(signed=True)
         assert torch.equal(signed.abs()[:, 2:], plain[:, 2:])
         assert (signed[:, 2:] < 0).any()
-        loss = build(encoder, project_masked=True)
-        assert torch.allclose(loss._signal(sentences, copies)[:, 1], loss.projection(copies))
+        loss, projected = memory(project_masked=True)
+        assert torch.allclose(projected[:, 1], loss.projection(copies))
 
     def test_features_are_left_as_they_came(self, encoder):
         columns = batch(encoder)
@@ -164,10 +171,17 @@ class TestGradients:
         """As the decoder's input, at the phrase's own words; as the head's output weights, at every word."""
         loss = build(encoder, mlm_weight=0).eval()
         embeddings = encoder.transformers_model.get_input_embeddings()
-        memory = torch.randn(2, 4, 32)
-        phrase = encoder.preprocess(["old man", "wet field"])
-        usable = torch.ones(2, dtype=torch.bool)
-        loss._generative(memory, phrase, usable).backward()
+        texts = (
+            ["The old man sleeps.", "A wet field."],
+            ["The <mask> <mask> sleeps.", "A <mask> <mask>."],
+            ["old man", "wet field"],
+        )
+        columns, vectors = [encoder.preprocess(list(column)) for column in texts], torch.randn(2, 2, 32)
+
+        def backward():
+            sum(loss.compute_loss_from_passes(given(*vectors), columns).values()).backward()
+
+        backward()
         assert (embeddings.weight.grad.abs().sum(dim=1) > 0).sum() > 0.99 * len(embeddings.weight)  # through the softmax
         both = embeddings.weight.grad.clone()
 
@@ -176,12 +190,12 @@ class TestGradients:
             embeddings.weight.grad = None
             if detached == "input":
                 handle = embeddings.register_forward_hook(lambda module, inputs, output: output.detach())
-                loss._generative(memory, phrase, usable).backward()
+                backward()
                 handle.remove()
             else:
                 table = loss.head.full.get_output_embeddings()
                 tied, table.weight = table.weight, torch.nn.Parameter(table.weight.detach().clone())
-                loss._generative(memory, phrase, usable).backward()
+                backward()
                 table.weight = tied
             gradients.append(embeddings.weight.grad.clone())
         from_output, from_input = gradients

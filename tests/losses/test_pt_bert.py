@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, LONG, SENTENCES
+from encoders import ARCHITECTURES, LONG, SENTENCES, given
 from sentence_transformers.sentence_transformer.modules import Dense
 from test_sam import trainer_of
 from torch import nn
 
 from sbert_plugins import data, losses, modules
+from sbert_plugins.encoder import Pass
 from sbert_plugins.losses import pt_bert
 
 
@@ -103,7 +104,8 @@ class TestValue:
         keys = torch.randn(64, 32)
         counts = []
         for _ in range(6):
-            counts.append(loss._candidates(keys, 0, 64)[1].sum(dim=1).unique().tolist())
+            _, is_negative = loss.queue.candidates(keys, 0, 64, enqueue_first=enqueue_first)
+            counts.append(is_negative.sum(dim=1).unique().tolist())
             loss.queue.enqueue(keys)
         assert counts[0] == [63]  # the queue is empty at first
         assert counts[1] == [127]
@@ -111,11 +113,10 @@ class TestValue:
         assert losses.PTBERTLoss(encoder).get_config_dict()["enqueue_first"]
 
     @pytest.mark.parametrize("enqueue_first", [True, False])
-    def test_the_keys_of_other_ranks_are_negatives(self, encoder, enqueue_first):
+    def test_the_keys_of_other_ranks_are_negatives(self, enqueue_first):
         """Eight keys came in, this rank's three are the last of them."""
-        loss = losses.PTBERTLoss(encoder, num_pseudo_tokens=0, queue_size=16, enqueue_first=enqueue_first)
-        keys = torch.randn(8, 32)
-        candidates, is_negative = loss._candidates(keys, 5, 3)
+        keys, queue = torch.randn(8, 32), modules.EmbeddingQueue(16, 32)
+        candidates, is_negative = queue.candidates(keys, 5, 3, enqueue_first=enqueue_first)
         for row, own in zip(is_negative, keys[5:], strict=True):
             assert row.sum() == 7
             assert all(any(torch.equal(key, kept) for kept in candidates[row]) != torch.equal(key, own) for key in keys)
@@ -293,7 +294,7 @@ class TestGradients:
         loss = losses.PTBERTLoss(encoder, attend_to=attend_to)
         output = encoder(encoder.preprocess(SENTENCES))
         sentence, tokens = (output[key].detach().requires_grad_() for key in ("sentence_embedding", "token_embeddings"))
-        mapped = loss.mapping({**output, "sentence_embedding": sentence, "token_embeddings": tokens})
+        mapped = loss.mapping(Pass(sentence, tokens, output["attention_mask"], slice(None)))
         mapped.pow(2).sum().backward()
         if through_tokens:
             assert sentence.grad.norm() < 0.1 * tokens.grad.norm()
@@ -397,9 +398,9 @@ class TestBadInput:
 
     def test_flattened_batches(self, encoder):
         loss = losses.PTBERTLoss(encoder)
-        output = {"sentence_embedding": torch.randn(2, 32), "token_embeddings": torch.randn(1, 9, 32)}
+        encode, column = given(torch.randn(2, 32), tokens=torch.randn(1, 9, 32)), encoder.preprocess(SENTENCES[:2])
         with pytest.raises(ValueError, match=r"without an attention_mask: set model\[0\].unpad_inputs = False"):
-            loss.mapping(output)
+            loss.compute_loss_from_passes(encode, [column])
 
     def test_sam_is_refused(self, encoder, tmp_path):
         """Each batch would enter the queue twice."""

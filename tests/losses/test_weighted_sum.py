@@ -136,10 +136,27 @@ class TestSharedPasses:
         assert merged[0] == 2 * len(SENTENCES)
 
     def test_a_compiled_encoder_is_left_alone(self, encoder):
-        loss = self.mix(encoder)
-        loss.model = torch.compile(encoder)
-        with loss._shared():
-            assert "forward" not in vars(encoder)
+        """Its token embeddings cannot be kept for who asks later."""
+        loss, passes = self.mix(encoder), []
+        loss.model = torch.compile(encoder, backend="eager")
+        loss.model.register_forward_hook(lambda module, arguments, output: passes.append(len(output["sentence_embedding"])))
+        loss.losses.pop("consert")  # refuses it
+        loss([encoder.preprocess(SENTENCES)])
+        assert sum(passes) == 4 * len(SENTENCES)
+
+    def test_a_loss_that_embeds_by_itself_shares_nothing(self, encoder):
+        """A subclass with a forward of its own gets to run it."""
+
+        class Doubled(losses.ArcCSELoss):
+            def forward(self, sentence_features, labels=None):
+                return {name: 2 * term for name, term in super().forward(sentence_features, labels).items()}
+
+        features = encoder.eval().preprocess(SENTENCES)
+        plain, doubled = (kind(encoder, triplet_weight=0, projection_head=False) for kind in (losses.ArcCSELoss, Doubled))
+        loss = losses.WeightedSumLoss(encoder, {"plain": (plain, 1), "doubled": (doubled, 1)})
+        terms = loss([features])
+        assert terms["doubled/arccon"].item() == pytest.approx(2 * terms["plain/arccon"].item())
+        assert self.rows_encoded(encoder, loss, [features]) == 4
 
 
 def test_the_parts_are_found(encoder, tmp_path):
@@ -244,12 +261,24 @@ class TestBalance:
             values.append(model.transformers_model.encoder.layer[0].output.dense.weight.grad.clone())
         assert torch.allclose(*values, rtol=1e-5, atol=1e-8)
 
-    def test_a_compiled_encoder_is_refused(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean")
-        loss = self.sum_of(model, 0.5)
+    def test_a_compiled_encoder(self, tiny_encoder):
+        """What it gives is tapped; a loss that calls it by itself would be by a hook inside, which it leaves out."""
+        model = tiny_encoder(pooling="mean").eval()
+        features = [model.preprocess(SENTENCES)]
+        loss = self.sum_of(model, 0.05)
+        loss(features)
+        expected = loss.diagnostics["balance_factor"]
         loss.model = torch.compile(model, backend="eager")
+        loss(features)
+        torch.testing.assert_close(loss.diagnostics["balance_factor"], expected)
+        foreign = DenoisingAutoEncoderLoss(model)
+        loss = losses.WeightedSumLoss(model, {"consert": (losses.ConSERTLoss(model), 1), "tsdae": (foreign, 1)}, balance=1.0)
+        loss.model = torch.compile(model, backend="eager")
+        loss.losses.pop("consert")
+        loss.losses["words"] = losses.BagOfWordsLoss(model, token_weights=None, mlm_head="fresh")
+        loss.weights["words"], loss.columns["words"] = 1, [0]
         with pytest.raises(ValueError, match="train without torch_compile, or with balance=None"):
-            loss([model.preprocess(SENTENCES)])
+            loss(features * 2)
 
     @pytest.mark.parametrize("balance", [0.0, -1.0, math.inf, math.nan])
     def test_values(self, tiny_encoder, balance):

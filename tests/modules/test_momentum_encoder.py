@@ -11,8 +11,8 @@ class Head(nn.Module):
         super().__init__()
         self.projection = ProjectionHead(32)
 
-    def forward(self, output):
-        return self.projection(output["sentence_embedding"])
+    def forward(self, seen):
+        return self.projection(seen.vectors)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_is_an_exact_frozen_copy(parts):
     features = model.preprocess(["It is raining.", "Prices fell."])
     before = dict(features)
     model.eval()
-    assert torch.equal(slow(features, training=False), head(model(dict(features))))
+    assert torch.equal(slow(features, training=False), head.projection(model(dict(features))["sentence_embedding"]))
     assert set(features) == set(before)
     assert not any(parameter.requires_grad for parameter in slow.parameters())
     originals = [*model.parameters(), *head.parameters()]

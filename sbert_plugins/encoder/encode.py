@@ -1,0 +1,212 @@
+"""The one way in which losses meet the model: columns in, passes out; what several losses ask for alike is made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from torch import Tensor, nn
+
+from .balance import GradientTap, outputs_tapped
+from .distributed import unwrap, without_ddp
+from .dropout import dropout_off
+from .passes import ENCODER_TOKENS, encoder_tokens_kept
+from .views import VIEWS, View, viewed
+
+Column = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What the encoder gave for one column, and how it saw the sentences.
+
+    A merged pass holds the rows of further columns, too, and may be wider than this one's: ``all_`` names what it gave.
+    """
+
+    all_vectors: Tensor  # (R, S), the sentence vectors
+    all_tokens: Tensor | None  # (R, T, D), as the first module made them: a mask template sets all but one to 0 later
+    all_attended: Tensor | None  # (R, T), the attention mask; None for flattened batches
+    rows: slice
+    view: View | None = None
+    dropout: bool = True  # as the encoder's mode had it
+
+    @property
+    def vectors(self) -> Tensor:
+        """(B, S), of this column."""
+        return self.all_vectors[self.rows]
+
+    @property
+    def tokens(self) -> Tensor | None:
+        """(B, T, D), of this column; None from a model without token embeddings."""
+        return None if self.all_tokens is None else self.all_tokens[self.rows]
+
+    @property
+    def attended(self) -> Tensor | None:
+        """(B, T), of this column."""
+        return None if self.all_attended is None else self.all_attended[self.rows]
+
+    def read_through(self, tap: GradientTap) -> Pass:
+        """Return the same values behind a tap."""
+        return replace(
+            self,
+            all_vectors=tap(self.all_vectors),
+            all_tokens=None if self.all_tokens is None else tap(self.all_tokens),
+        )
+
+
+class Encoder:
+    """The passes of one forward of a loss; it remembers the first over each column.
+
+    Args:
+        model: The encoder, wrapped by DistributedDataParallel or torch.compile or not.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._first: list[tuple[Column, Pass]] = []
+
+    def __call__(
+        self,
+        columns: Sequence[Column],
+        *,
+        views: Sequence[View] | None = None,
+        dropout: bool | Sequence[bool] = True,
+        tokens: bool = False,
+        beside_ddp: bool = False,
+    ) -> list[Pass]:
+        """Embed columns, in one forward where they allow it. They stay as they are: the model writes into copies.
+
+        Args:
+            columns: Features of each. One that stands twice is seen twice, as two dropout views.
+            views: What is cut off or shuffled in each; none by default.
+            dropout: Whether the encoder's dropout stays as its mode has it, or is off.
+            tokens: Whether the token embeddings are read that the first module makes: those at the end may be weighted.
+            beside_ddp: For passes that not every process runs: not through DistributedDataParallel, which would wait.
+        """
+        passes = self._passes(columns, views, _each(dropout, columns), tokens, beside_ddp)
+        for column, one in zip(columns, passes, strict=True):
+            if self.first(column) is None:
+                self._first.append((column, one))
+        return passes
+
+    @contextmanager
+    def seen_from_outside(self) -> Iterator[None]:
+        """Inside the block, a loss that calls the model itself reads its passes as one that asks this would."""
+        yield
+
+    def first(self, column: Column) -> Pass | None:
+        """Return the first pass over a column."""
+        return next((one for seen, one in self._first if seen is column), None)
+
+    def _passes(
+        self, columns: Sequence[Column], views: Sequence[View] | None, dropout: list[bool], tokens: bool, beside_ddp: bool
+    ) -> list[Pass]:
+        model = without_ddp(self.model) if beside_ddp else self.model
+        merged = _merged(columns, views, dropout)
+        if merged is not None:
+            return _pass(model, merged, views, dropout[0], tokens, len(columns))
+        drawn = [None] * len(columns) if views is None else [[view] for view in views]
+        parts = zip(columns, drawn, dropout, strict=True)
+        return [one for column, view, on in parts for one in _pass(model, dict(column), view, on, tokens, 1)]
+
+
+class MemberEncoder(Encoder):
+    """The passes of a loss inside another one, which asks the outer one's encoder.
+
+    Args:
+        whole: The outer loss's.
+        shared: What the members of a sum share: the n-th pass of each over a column, seen alike, is one pass. Two passes of
+            one member stay two dropout views.
+        tap: What the member's objective reads the passes through.
+        tokens: Whether each pass keeps the token embeddings of the first module.
+    """
+
+    def __init__(
+        self,
+        whole: Encoder,
+        *,
+        shared: SharedPasses | None = None,
+        tap: GradientTap | None = None,
+        tokens: bool = False,
+    ) -> None:
+        super().__init__(whole.model)
+        self._whole = whole
+        self._shared = shared
+        self._tap = tap
+        self._tokens = tokens or shared is not None
+        self._asked = SharedPasses()
+
+    @contextmanager
+    def seen_from_outside(self) -> Iterator[None]:
+        """As the outer encoder has it, and then through the tap."""
+        with self._whole.seen_from_outside(), outputs_tapped(self.model, self._tap) if self._tap else nullcontext():
+            yield
+
+    def _passes(
+        self, columns: Sequence[Column], views: Sequence[View] | None, dropout: list[bool], tokens: bool, beside_ddp: bool
+    ) -> list[Pass]:
+        how = {"tokens": tokens or self._tokens, "beside_ddp": beside_ddp}
+        if self._shared is None or views is not None:
+            passes = self._whole(columns, views=views, dropout=dropout, **how)
+        else:
+            passes = []
+            for column, on in zip(columns, dropout, strict=True):
+                made, asked = (known.over(column, on) for known in (self._shared, self._asked))
+                if len(asked) == len(made):
+                    made += self._whole([column], dropout=on, **how)
+                asked.append(made[len(asked)])
+                passes.append(asked[-1])
+        return passes if self._tap is None else [one.read_through(self._tap) for one in passes]
+
+
+class SharedPasses:
+    """Passes by the column that they read, and how: the same dict, dropout alike, with gradients or without."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Column, tuple[bool, bool], list[Pass]]] = []
+
+    def over(self, column: Column, dropout: bool) -> list[Pass]:
+        """Return the list of passes over a column, to be read and extended."""
+        how = (dropout, torch.is_grad_enabled())
+        for seen, as_seen, passes in self._made:
+            if seen is column and as_seen == how:
+                return passes
+        self._made.append((column, how, []))
+        return self._made[-1][2]
+
+
+def _each(dropout: bool | Sequence[bool], columns: Sequence[Column]) -> list[bool]:
+    return [dropout] * len(columns) if isinstance(dropout, bool) else list(dropout)
+
+
+def _merged(columns: Sequence[Column], views: Sequence[View] | None, dropout: list[bool]) -> Column | None:
+    """Return one batch of all columns; None where they must pass one by one."""
+    # A view fits its own column only, not the wider rows of a pass over columns of two lengths.
+    fits = views is None or len({view.length for view in views}) == 1
+    return merge_feature_batches(list(columns)) if len(columns) > 1 and len(set(dropout)) == 1 and fits else None
+
+
+def _pass(
+    model: nn.Module, features: Column, views: Sequence[View] | None, dropout: bool, tokens: bool, count: int
+) -> list[Pass]:
+    """Return what one forward over ``count`` columns gives for each."""
+    with ExitStack() as stack:
+        if views is not None:
+            stack.enter_context(viewed(model, *views))
+            features[VIEWS] = tuple(views)  # for who sees the pass from outside
+        if not dropout:
+            stack.enter_context(dropout_off(unwrap(model)))
+        if tokens:
+            stack.enter_context(encoder_tokens_kept(model))
+        on = unwrap(model).training
+        output = model(features)
+    vectors, found = output["sentence_embedding"], output.get(ENCODER_TOKENS, output.get("token_embeddings"))
+    size = len(vectors) // count
+    drawn = views or [None] * count
+    return [
+        Pass(vectors, found, output.get("attention_mask"), slice(i * size, (i + 1) * size), drawn[i], on) for i in range(count)
+    ]
