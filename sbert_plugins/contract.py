@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import Encoder, unwrap, without_ddp
+from sbert_plugins.encoder import Encoder, rows_of_other_ranks, unwrap, without_ddp
 
 logger = logging.getLogger(__name__)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -202,6 +202,13 @@ def require_trained(loss: nn.Module) -> None:
         "the encoder's parameters that shall learn.",
         stacklevel=5,
     )
+
+
+def negatives_of(loss: nn.Module, anchors: Tensor, positives: Tensor) -> Tensor | None:
+    """Return the positives of other ranks where a contrastive loss gathers them, and check that there are negatives at all."""
+    negatives = rows_of_other_ranks(positives) if loss.gather_across_devices else None
+    check_negatives(loss, len(anchors) + (0 if negatives is None else len(negatives)))
+    return negatives
 
 
 def check_negatives(loss: nn.Module, batch_size: int) -> None:

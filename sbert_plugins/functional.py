@@ -536,9 +536,9 @@ def check_threshold(threshold: float) -> None:
         )
 
 
-def check_balance(balance: float) -> None:
-    """Refuse a bound between gradients that is not a finite number above 0."""
-    if not 0 < balance < math.inf:
+def check_balance(balance: float | None) -> None:
+    """Refuse a bound between gradients that is neither a finite number above 0 nor None."""
+    if balance is not None and not 0 < balance < math.inf:
         raise ValueError(f"balance must be a number above 0, got {balance}. None leaves the gradients as they are.")
 
 

@@ -52,6 +52,20 @@ class TokenRoles(nn.Module):
         self.register_buffer("joins", joins, persistent=False)
         self.register_buffer("starts_word", (~marked if wordpiece else marked) & ~joins | special, persistent=False)
 
+    def id_of(self, *names: str, needed_by: str) -> int:
+        """Return the id of a special token, of several names the first that the tokenizer has.
+
+        Raises:
+            ValueError: If it has none of them.
+        """
+        for name in names:
+            if getattr(self._tokenizer, f"{name}_token_id", None) is not None:
+                return getattr(self._tokenizer, f"{name}_token_id")
+        raise ValueError(
+            f"{needed_by} needs a tokenizer with {' or '.join(f'{name}_token' for name in names)}, which this model's has "
+            "not: use an encoder pretrained with masks."
+        )
+
     def content(self, features: dict[str, Tensor]) -> Tensor:
         """Return (B, L) bool: the sentence's own tokens, not special, padding, prompt or template tokens.
 

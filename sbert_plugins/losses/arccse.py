@@ -10,14 +10,13 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, check_negatives, keep_settings, one_or_two, settings_of
+from sbert_plugins.contract import Terms, begin_forward, keep_settings, negatives_of, one_or_two, settings_of
 from sbert_plugins.encoder import (
     Encoder,
     TokenRoles,
     nested_span_masks,
     require_dropout,
     require_one_encoder,
-    rows_of_other_ranks,
     sentence_width,
     unwrap,
 )
@@ -97,6 +96,8 @@ class ArcCSELoss(nn.Module):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
+    citation = CITATIONS["arccse"]
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -158,8 +159,7 @@ class ArcCSELoss(nn.Module):
             require_dropout(unwrap(self.model), "ArcCSELoss with one column")
         begin_forward(self, bypasses_ddp=bool(self.triplet_weight))
         anchors, positives = (self.head(one.vectors) for one in encode([anchor, positive]))
-        negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
-        check_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
+        negatives = negatives_of(self, anchors, positives)
         arccon = functional.arccon_loss(
             anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
         )
@@ -193,11 +193,6 @@ class ArcCSELoss(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
         return settings_of(self)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX entry for the model card."""
-        return CITATIONS["arccse"]
 
 
 def _is_per_row(value: Any, rows: int) -> bool:

@@ -74,6 +74,8 @@ class BagOfWordsLoss(nn.Module):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
+    citation = CITATIONS["bag_of_words"]
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -119,8 +121,3 @@ class BagOfWordsLoss(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
         return settings_of(self)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX entry for the model card."""
-        return CITATIONS["bag_of_words"]

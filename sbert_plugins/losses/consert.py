@@ -10,15 +10,7 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, keep_settings, one_or_two, settings_of
-from sbert_plugins.encoder import (
-    VIEW_PARTS,
-    Encoder,
-    TokenRoles,
-    View,
-    require_dropout,
-    require_one_encoder,
-    require_views,
-)
+from sbert_plugins.encoder import VIEW_PARTS, Encoder, TokenRoles, View, require_dropout, require_one_encoder, require_views
 from sbert_plugins.losses.citations import CITATIONS
 
 
@@ -79,6 +71,8 @@ class ConSERTLoss(nn.Module):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
+    citation = CITATIONS["consert"]
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -134,8 +128,3 @@ class ConSERTLoss(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
         return settings_of(self)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX entry for the model card."""
-        return CITATIONS["consert"]

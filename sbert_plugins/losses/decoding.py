@@ -1,8 +1,6 @@
-"""What losses with a decoder share: weights of tokens, the loss of one with layers, and whether it reads its vector."""
+"""What losses with a decoder share: weights of tokens, checks, and the dtype of what they own."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -10,71 +8,20 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.modules import MLMHead
-
-EVERY = 50
 
 
-def decoding_loss(
-    decode: Callable[[Tensor], Tensor],
-    head: MLMHead,
-    memory: Tensor,
-    targets: Tensor,
-    weights: Tensor | None,
-    *,
-    training: bool,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute :func:`functional.token_cross_entropy` of a decoder at its scored places, as ``BagOfWordsDecoder.loss`` does.
-
-    Args:
-        decode: From a memory to (N, D) at the scored places: the vocabulary is met there only.
-        head: The encoder's.
-        memory: (B, ...), one row a text.
-        targets: (N,), ids.
-        weights: (V,), of each token of the vocabulary, or None for 1.
-        training: Whether to probe what the decoder reads.
-
-    Returns:
-        The loss, and diagnostics: ``token_accuracy``, and on one batch in fifty ``information``.
-    """
-    weighed = None if weights is None else weights[targets]
-
-    def loss_of(memory: Tensor) -> tuple[Tensor, Tensor]:
-        logits = head(decode(memory))
-        return functional.token_cross_entropy(logits, targets, weighed), logits
-
-    probed = probe_information(lambda memory: loss_of(memory)[0], memory, scored=len(targets)) if training else {}
-    loss, logits = loss_of(memory)
-    with torch.no_grad():
-        hits = (logits.argmax(dim=1) == targets).sum()
-    return loss, {"token_accuracy": hits / max(len(targets), 1), **probed}
+def check_layers(decoder_layers: int, *, paper: int) -> None:
+    """Refuse a number of layers below 0."""
+    if decoder_layers < 0:
+        raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses {paper}.")
 
 
-@torch.no_grad()
-def probe_information(loss: Callable[[Tensor], Tensor], memory: Tensor, *, scored: int) -> dict[str, Tensor]:
-    """Measure, now and then, the nats that a decoder's loss rises when each text is given another one's vector.
-
-    A decoder that sees most of a sentence restores it without the vector: its loss falls, and the encoder learns nothing.
-    Measured where the number of scored tokens is a multiple of 50, about one batch in fifty: that is known without asking
-    the device, needs no counter, and comes out the same after a resume. Both values have the same draws of dropout, which
-    are then taken back: a training is the same with it and without.
-
-    Args:
-        loss: Of a memory, everything else as in this batch.
-        memory: (B, ...), one row a text.
-        scored: Tokens that the loss is the mean over.
-
-    Returns:
-        The diagnostic ``information``, or nothing.
-    """
-    if scored % EVERY or not scored or len(memory) < 2:
-        return {}
-    values = []
-    for rows in (memory, memory.roll(1, dims=0)):
-        with torch.random.fork_rng(devices=[memory.device] if memory.is_cuda else []):
-            values.append(loss(rows))
-    right, wrong = values
-    return {"information": wrong - right}
+def linear_projector(size: int) -> nn.Linear:
+    """Return a Linear that starts as DenoSent's official code starts its own, and its decoder."""
+    linear = nn.Linear(size, size)
+    nn.init.normal_(linear.weight, std=0.02)
+    nn.init.zeros_(linear.bias)
+    return linear
 
 
 def weights_of_tokens(

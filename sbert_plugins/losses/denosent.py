@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, check_negatives, follow_mode, keep_settings, settings_of
+from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, negatives_of, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import (
     Encoder,
@@ -23,12 +23,11 @@ from sbert_plugins.encoder import (
     input_embeddings,
     require_dropout,
     require_one_encoder,
-    rows_of_other_ranks,
     sentence_width,
     unwrap,
 )
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import decoding_loss, in_own_dtype, weights_of_tokens
+from sbert_plugins.losses.decoding import check_layers, in_own_dtype, linear_projector, weights_of_tokens
 from sbert_plugins.modules import BagOfWordsDecoder, DenoisingDecoder, MLMHead
 
 
@@ -61,8 +60,8 @@ class DenoSentLoss(nn.Module):
         | anchor, paraphrase (the discrete noise: :func:`data.back_translate`, or any rewriting)   | unused |
         +------------------------------------------------------------------------------------------+--------+
 
-    Returns from ``forward``: a dict with the scalars ``contrastive`` and ``denoising``, weights applied, to be summed; a
-    weight of 0 leaves a term out. ``diagnostics`` then holds ``token_accuracy`` (share of the sentence's tokens that the
+    Returns from ``forward``: a dict with the scalars ``contrastive`` and ``denoising``, weights applied, to be summed, a term
+    of weight 0 left out. ``diagnostics`` then holds ``token_accuracy`` (share of the sentence's tokens that the
     decoder ranks first; without layers, among as many best as there are), ``information`` (nats a token that the second term
     rises with another sentence's vector: near 0 the decoder does not read it; with layers on one batch in fifty) and
     ``balance_factor``, ``balance_share``, ``balance_cosine`` (of the two gradients at the vectors).
@@ -75,42 +74,33 @@ class DenoSentLoss(nn.Module):
             this count fully, others less. None, the paper's, weighs all alike.
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
             of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
-        balance: Most that the denoising gradient at the vectors may be, as a multiple of the contrastive one; None, the
-            paper's, leaves it as it is.
+        balance: Most that the denoising gradient may be, as a multiple of the contrastive one; None, the paper's, is no bound.
         noise_dropout: Share of the embeddings' numbers that are set to zero, the continuous noise; for a decoder with layers.
         decoder_heads: Heads of its self-attention. More than the paper's 1 cost it accuracy (Figure 4a).
         decoder_feedforward: Its inner width; the official code's.
         decoder_dropout: Its dropout; the official code's.
         contrastive_weight: :math:`w_c`. The authors' released model has 5 and 7 for the two, and temperature 0.05.
         denoising_weight: :math:`w_d`. 0 leaves decoder and head out, too.
-        reconstruct: Column that is restored, from the other one's vector: ``"anchor"``, or ``"paraphrase"`` as in the
-            official code.
-        projector: Whether a Linear, in training only, sits on the sentence vector for both terms, as in the official code.
-            It belongs to this loss and is not saved with the model.
+        reconstruct: Column that is restored, from the other's vector: ``"anchor"``; in the official code ``"paraphrase"``.
+        projector: Whether a Linear, in training only, sits on the vector for both terms, as in the official code.
         mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
         gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
-        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies``, a model without a head
-            for its family, more columns than two, one column and a model without dropout, and a first training batch of one
-            sentence.
+        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies`` or without head, more
+            columns than two, one column and a model without dropout, and a first training batch of one sentence.
 
     Relations:
         - ``**recipes.DENOSENT.paper_keywords`` are the paper's: 16 layers, temperature 0.03, nothing weighed or bounded.
         - ``denoising_weight=0`` is ``MultipleNegativesRankingLoss`` with ``scale=1 / temperature``: on one column SimCSE.
         - ``contrastive_weight=0`` with the default decoder is :class:`BagOfWordsLoss`.
-        - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the sentence word by word from the vector of a copy with words deleted;
-          here all words are restored at once, the noise is on the decoder's side.
-        - Table 3 of the paper: ``denoising_weight=0``, ``contrastive_weight=0``, one column (without discrete noise), an
-          encoder with CLS pooling in place of the template.
 
     Deviations:
-        From the paper, by default: the decoder, the temperature, weights and the bound. Of the 384 numbers of an embedding 67
-        survive the paper's noise, enough to name the word: a decoder of two layers restored 99.3 % of tokens with the right
-        vector and 98.5 % with another's. From the official code: the anchor is restored, the template's and special tokens
-        are neither read by the decoder nor scored, the encoder's own embedding dropout is not added to the noise; eq. 5 is
-        printed without the positive in the denominator, here as in the code it is there. Encoders without positions in their
-        embeddings get learned ones.
+        From the paper, by default: the decoder, the temperature, weights and the bound. The paper's noise leaves 67 of 384
+        numbers, enough to name the word: two layers restored 99.3 % of tokens with the right vector, 98.5 % with another's.
+        From the official code: the anchor is restored, the template's and special tokens are neither read nor scored, the
+        encoder's own embedding dropout is not added to the noise; eq. 5 is printed without the positive in the denominator,
+        here as in the code it is there.
 
     Example:
         >>> from datasets import Dataset
@@ -121,6 +111,8 @@ class DenoSentLoss(nn.Module):
         >>> loss = losses.DenoSentLoss(model)
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
+
+    citation = CITATIONS["denosent"]
 
     def __init__(
         self,
@@ -155,24 +147,17 @@ class DenoSentLoss(nn.Module):
         self.gather_across_devices = gather_across_devices
         size = sentence_width(model)
         self.balance = balance
-        self.projector = _linear(size) if projector else nn.Identity()
+        self.projector = linear_projector(size) if projector else nn.Identity()
         if denoising_weight:
             require_one_encoder(model, "DenoSentLoss with denoising_weight above 0")
             self.tokens = TokenRoles(model.tokenizer)
             self.overhead = sum(map(len, added_around(model.tokenizer)))
             self.head = MLMHead(model, checkpoint=mlm_head, is_needed=decoder_layers > 0)
             self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
-            self.decoder = (
-                BagOfWordsDecoder(self.head, size)
-                if decoder_layers == 0
-                else self._layered_decoder(
-                    num_layers=decoder_layers,
-                    num_heads=decoder_heads,
-                    feedforward_dimension=decoder_feedforward,
-                    dropout=decoder_dropout,
-                    noise_dropout=noise_dropout,
-                )
-            )
+            layered = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
+            layered |= {"dropout": decoder_dropout, "noise_dropout": noise_dropout}
+            words = BagOfWordsDecoder(self.head, size) if decoder_layers == 0 else None
+            self.decoder = words or self._layered_decoder(**layered)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not (projector or denoising_weight)
         self.to(model.device)  # for loops that do not move the loss themselves
@@ -218,7 +203,9 @@ class DenoSentLoss(nn.Module):
             vectors = views[1] if self.restored == "anchor" else views[0]
             main.watch(*views)
             anchors, positives = (in_own_dtype(self.projector, view) for view in views)
-            terms["contrastive"] = self.contrastive_weight * self._contrast(anchors, positives)
+            negatives = negatives_of(self, anchors, positives)
+            contrast = functional.info_nce(anchors, positives, negatives, temperature=self.temperature)
+            terms["contrastive"] = self.contrastive_weight * contrast
         else:
             vectors = encode([remembered])[0].vectors
         if self.denoising_weight:
@@ -229,63 +216,29 @@ class DenoSentLoss(nn.Module):
             self.diagnostics |= bound_gradients(*taps, balance=self.balance)
         return terms
 
-    def _contrast(self, anchors: Tensor, positives: Tensor) -> Tensor:
-        """Eq. 5, with the positive in the denominator."""
-        negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
-        check_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
-        return functional.info_nce(anchors, positives, negatives, temperature=self.temperature)
-
     def _denoise(self, features: dict[str, Tensor], memory: Tensor) -> Tensor:
         """Eq. 4 at the sentence's own tokens."""
         ids, content = features["input_ids"], self.tokens.content(features)
-        if isinstance(self.decoder, BagOfWordsDecoder):
-            loss, self.diagnostics = self.decoder.loss(memory, self.head, ids, content, self.weights)
-            return loss
-        embedded = input_embeddings(self.model, ids)
-        # The sentence's own tokens to the left, in their order: the decoder has nothing to do at the others.
-        length = max(ids.shape[1] - self.overhead, 1)
-        order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
-        ids, content = ids.gather(1, order), content.gather(1, order)
-        embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
-        loss, self.diagnostics = decoding_loss(
-            lambda memory: self.decoder(embedded, memory, content)[content],
-            self.head,
-            memory,
-            ids[content],
-            self.weights,
-            training=self.model.training,
-        )
+        noisy: dict[str, Any] = {}
+        if isinstance(self.decoder, DenoisingDecoder):
+            noisy = {"embedded": input_embeddings(self.model, ids), "length": max(ids.shape[1] - self.overhead, 1)}
+        loss, self.diagnostics = self.decoder.loss(memory, self.head, ids, content, self.weights, **noisy)
         return loss
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
         return settings_of(self)
 
-    @property
-    def citation(self) -> str:
-        """BibTeX entry for the model card."""
-        return CITATIONS["denosent"]
-
-
-def _linear(size: int) -> nn.Linear:
-    linear = nn.Linear(size, size)
-    nn.init.normal_(linear.weight, std=0.02)  # the official code's, as in the decoder
-    nn.init.zeros_(linear.bias)
-    return linear
-
 
 def _check_values(
     contrastive_weight: float, denoising_weight: float, decoder_layers: int, balance: float | None, reconstruct: str
 ) -> None:
-    weights = (contrastive_weight, denoising_weight)
-    if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
+    if not min(contrastive_weight, denoising_weight) >= 0 or not 0 < contrastive_weight + denoising_weight < math.inf:
         raise ValueError(
             "contrastive_weight and denoising_weight must be at least 0, and one above, "
             f"got {contrastive_weight} and {denoising_weight}. 0 leaves a term out."
         )
-    if decoder_layers < 0:
-        raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses 16.")
-    if balance is not None:
-        functional.check_balance(balance)
+    check_layers(decoder_layers, paper=16)
+    functional.check_balance(balance)
     if reconstruct not in ("anchor", "paraphrase"):
         raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.encoder import Encoder, Pass, TokenRoles, dropout_off, mlm_mask, require_one_encoder, sentence_width, unwrap
+from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, unwrap
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import decoding_loss, in_own_dtype, weights_of_tokens
+from sbert_plugins.losses.decoding import check_layers, in_own_dtype, weights_of_tokens
+from sbert_plugins.losses.reconstruction import reconstruct
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
-from sbert_plugins.modules.phrase_decoder import phrase_targets
 
-# What the bag of words reads of [E_s, E_s~, difference, product] at the start: the sentence. The pretrained head reads words
-# in vectors like it, not in a difference of two, which it then learns.
+# What the bag of words reads of [E_s, E_s~, difference, product] at the start: the pretrained head knows words in the first.
 _START = (1.0, 0.0, 0.0, 0.0)
 
 
@@ -47,49 +45,40 @@ class PaSeRLoss(nn.Module):
 
     Returns from ``forward``: a dict with the scalars ``generative`` and, unless its weight is 0, ``mlm``, weights applied, to
     be summed. A batch with nothing to score gives 0.0. ``diagnostics`` then holds ``scored_share`` (share of rows whose
-    phrase is scored), ``token_accuracy`` (share of phrase tokens that the decoder ranks first; without layers, among as many
-    best as the phrase has) and ``information`` (nats a token that the loss rises with another row's memory: near 0 the decoder
-    does not read it; with layers on one batch in fifty).
+    phrase is scored), and the decoder's ``token_accuracy`` and ``information`` (as in :class:`DenoSentLoss`).
 
     Args:
         model: Any encoder that sentence-transformers loads, with a mask token.
         decoder_layers: Layers of the decoder; 0 for :class:`modules.BagOfWordsDecoder`. The paper's are 6.
-        token_weights: Threshold :math:`t` of :func:`functional.token_weights`, a share of running text: tokens rarer than
-            this count fully, others less. None, the paper's, weighs all alike.
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
-            of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
+        token_weights: As in :class:`DenoSentLoss`; None, the paper's, weighs all alike.
+        frequencies: As in :class:`DenoSentLoss`.
         difference_scale: :math:`m`. With ``normalize_memory`` only its being above 0 matters.
         product_scale: :math:`n`, likewise.
         decoder_heads: Attention heads, a divisor of the encoder's width. The official code's 16.
         decoder_feedforward: Inner width, by default the encoder's: the official code's 768 for a width of 768.
         decoder_dropout: Dropout of the decoder with layers.
-        positions: Its positions, ``"learned"`` or ``"sinusoidal"``.
         mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out; the paper's is 1.
         mlm_probability: Share of the sentence's tokens to predict.
-        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
-        signed: Difference and product as they are, as in the official code; False takes their absolute values, eq. 2 as
-            printed. Under [CLS] pooling a decoder reads 2.09 nats with the sign and .01 without, normalised 3.99 and 1.90.
+        mlm_head: As in :class:`DenoSentLoss`.
+        signed: Difference and product as they are, as in the official code; False takes their absolute values, eq. 2. Under
+            [CLS] pooling a decoder reads 2.09 nats with the sign and .01 without, normalised 3.99 and 1.90.
         normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
         project_masked: Pass the masked copy's vector through a Linear first, as the official code does.
-        drop_truncated: Leave rows out whose sentence fills the model's ``max_seq_length``, as the official code does.
 
     Raises:
-        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies``, a model without a mask
-            token or without a head for its family, a number of columns other than three, a first batch whose ``masked`` holds
-            no mask token, and a prompt before ``phrase``.
+        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies`` or without mask token or
+            head, other than three columns, a first batch whose ``masked`` holds no mask token, a prompt before ``phrase``.
 
     Relations:
         - ``**recipes.PASER.paper_keywords`` are the paper's keywords: eq. 2 as printed, six layers, the masked language model.
         - As a second objective it is the generative term of supervised PaSeR (eq. 5): :class:`WeightedSumLoss` adds it to
           ``MultipleNegativesRankingLoss`` (with ``balance`` the contrast leads), ``recipes.PASER_SUPERVISED`` does both.
-        - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the whole sentence from one vector; this writes the phrase from two.
 
     Deviations:
         From the paper, by default: the decoder, its weights and sign, and no masked language model. Without layers the map
-        starts by reading :math:`E_s` alone: the pretrained head knows words in such vectors, not in differences, which it
-        learns to read. From the official code: no projection (a keyword); a decoder of its own, its words looked up in the
-        encoder's table, with positions and LayerNorm; the end of the phrase is scored with its tokens, as there. A row with
-        an empty phrase, or whose mask was truncated away, is not scored: there is nothing to read it from.
+        starts by reading :math:`E_s` alone. From the official code: no projection (a keyword); a decoder of its own with
+        positions and LayerNorm, its words looked up in the encoder's table; rows whose sentence fills ``max_seq_length`` are
+        not left out. A row with an empty phrase, or whose mask was truncated away, is not scored.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
@@ -101,6 +90,8 @@ class PaSeRLoss(nn.Module):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
         >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])
     """
+
+    citation = CITATIONS["paser"]
 
     def __init__(
         self,
@@ -114,61 +105,48 @@ class PaSeRLoss(nn.Module):
         decoder_heads: int = 16,
         decoder_feedforward: int | None = None,
         decoder_dropout: float = 0.1,
-        positions: str = "learned",
         mlm_weight: float = 0.0,
         mlm_probability: float = 0.15,
         mlm_head: str | None = None,
         signed: bool = True,
         normalize_memory: bool = True,
         project_masked: bool = False,
-        drop_truncated: bool = False,
     ) -> None:
         super().__init__()
         keep_settings(self, locals())
-        if decoder_layers < 0:
-            raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses 6.")
-        functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
-        functional.check_finite("difference_scale", difference_scale)
-        functional.check_finite("product_scale", product_scale)
-        if not 0 < mlm_probability < 1:
-            raise ValueError(f"mlm_probability must be in (0, 1), got {mlm_probability}. The paper's 0.15 is BERT's.")
+        _check_values(decoder_layers, mlm_weight, mlm_probability, difference_scale, product_scale)
         require_one_encoder(model, "PaSeRLoss")
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)
-        self.tokenizer = model.tokenizer
-        self.start_id = _token_id(self.tokenizer, "cls", "bos")
-        self.end_id = _token_id(self.tokenizer, "sep", "eos")
-        self.mask_id = _token_id(self.tokenizer, "mask")
+        self.mask_id = self.tokens.id_of("mask", needed_by="PaSeRLoss")
         self.difference_scale = difference_scale
         self.product_scale = product_scale
         self.mlm_weight = mlm_weight
         self.mlm_probability = mlm_probability
         self.signed = signed
-        self.max_seq_length = model.max_seq_length if drop_truncated else None
         self.head = MLMHead(model, checkpoint=mlm_head, is_needed=bool(decoder_layers or mlm_weight))
-        width, size = model.transformers_model.config.hidden_size, sentence_width(model)
-        if decoder_layers:
-            self.decoder = PhraseDecoder(
-                width,
-                embedding_dimension=self._word_embeddings.weight.shape[1],
-                memory_dimension=size,
-                num_layers=decoder_layers,
-                num_heads=decoder_heads,
-                feedforward_dimension=decoder_feedforward,
-                dropout=decoder_dropout,
-                positions=positions,
-                normalize_memory=normalize_memory,
-            )
-        else:
-            self.decoder = BagOfWordsDecoder(self.head, size, start=_START)
+        size = sentence_width(model)
+        layered = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
+        layered |= {"dropout": decoder_dropout, "normalize_memory": normalize_memory}
+        words = BagOfWordsDecoder(self.head, size, start=_START) if decoder_layers == 0 else None
+        self.decoder = words or self._layered_decoder(**layered)
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
-        ordinary = (~self.tokens.special).nonzero().squeeze(1)
-        self.register_buffer("ordinary_ids", ordinary, persistent=False)
+        self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self._has_seen_mask = False
         self.to(model.device)  # for loops that do not move the loss themselves
+
+    def _layered_decoder(self, **keywords: Any) -> PhraseDecoder:
+        start, end = (self.tokens.id_of(*names, needed_by="PaSeRLoss") for names in (("cls", "bos"), ("sep", "eos")))
+        self.ends = {"start_id": start, "end_id": end}
+        return PhraseDecoder(
+            self.model.transformers_model.config.hidden_size,
+            embedding_dimension=self.word_embeddings.weight.shape[1],
+            memory_dimension=sentence_width(self.model),
+            **keywords,
+        )
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of one batch of three columns."""
@@ -188,44 +166,31 @@ class PaSeRLoss(nn.Module):
         begin_forward(self)
         follow_mode(self)
         self.head.follow(self.model)
-        if not self.mlm_weight:
-            sentences, copies = encode([anchor, masked])
-            return Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
-        corrupted, chosen = mlm_mask(
-            anchor["input_ids"],
-            self.tokens.content(anchor),
-            mask_token_id=self.mask_id,
-            ordinary_ids=self.ordinary_ids,
-            probability=self.mlm_probability,
-        )
-        sentences, copies, third = encode([anchor, masked, {**anchor, "input_ids": corrupted}], tokens=True)
-        terms = Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
-        logits = self.head(third.tokens[:, : chosen.shape[1]][chosen])
-        terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, anchor["input_ids"][chosen])
+        batches = [anchor, masked]
+        if self.mlm_weight:
+            ids, drawn = anchor["input_ids"], {"ordinary_ids": self.ordinary_ids, "probability": self.mlm_probability}
+            corrupted, chosen = mlm_mask(ids, self.tokens.content(anchor), mask_token_id=self.mask_id, **drawn)
+            batches.append({**anchor, "input_ids": corrupted})
+        sentences, copies, *third = encode(batches, tokens=bool(self.mlm_weight))
+        usable = (masked["input_ids"] == self.mask_id).any(dim=1)  # the copy still hides something after truncation
+        terms = Terms(generative=self._generative(sentences, copies, phrase, usable))
+        if self.mlm_weight:
+            logits = self.head(third[0].tokens[:, : chosen.shape[1]][chosen])
+            terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[chosen])
         return terms
 
     def _generative(self, sentences: Pass, copies: Pass, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
         """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
-        memory, content = self._signal(sentences.vectors, copies.vectors), self.tokens.content(phrase)
+        memory, content = self.memory(sentences.vectors, copies.vectors), self.tokens.content(phrase)
         usable = usable & content.any(dim=1)
-        if isinstance(self.decoder, BagOfWordsDecoder):
-            hidden = content & usable.unsqueeze(1)
-            loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], hidden, self.weights)
-        else:
-            inputs, targets, scored = phrase_targets(phrase["input_ids"], content, start_id=self.start_id, end_id=self.end_id)
-            scored = scored & usable.unsqueeze(1)
-            loss, found = decoding_loss(
-                lambda memory: self.decoder(self._word_embeddings(inputs), memory)[scored],
-                self.head,
-                memory,
-                targets[scored],
-                self.weights,
-                training=self.model.training,
-            )
+        writes = {"embed": self.word_embeddings, **self.ends} if isinstance(self.decoder, PhraseDecoder) else {}
+        hidden = content & usable.unsqueeze(1)
+        loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], hidden, self.weights, **writes)
         self.diagnostics = {"scored_share": usable.float().mean(), **found}
         return loss
 
-    def _signal(self, sentences: Tensor, copies: Tensor) -> Tensor:
+    def memory(self, sentences: Tensor, copies: Tensor) -> Tensor:
+        """Return (B, 4, D), what the decoder reads (eq. 2), of two (B, D)."""
         return functional.decoding_signal(
             sentences,
             in_own_dtype(self.projection, copies),
@@ -234,16 +199,9 @@ class PaSeRLoss(nn.Module):
             signed=self.signed,
         )
 
-    def _usable(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:
-        """Return (B,) bool: the rows whose copy still hides something after truncation."""
-        usable = (masked["input_ids"] == self.mask_id).any(dim=1)
-        if self.max_seq_length is not None:
-            for features in (anchor, masked):
-                usable &= features["attention_mask"].sum(dim=1) < self.max_seq_length
-        return usable
-
     @property
-    def _word_embeddings(self) -> nn.Module:
+    def word_embeddings(self) -> nn.Module:
+        """The encoder's table."""
         # Looked up at each use: the trainer wraps self.model, and as an attribute the table would be registered twice.
         return unwrap(self.model).transformers_model.get_input_embeddings()
 
@@ -253,15 +211,14 @@ class PaSeRLoss(nn.Module):
                 "phrase must be the hidden words alone, got a prompt before it: name the columns that take the prompt, "
                 "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
             )
-        if not self._has_seen_mask:  # the first batch only: the answer is a transfer from the device
-            if not (masked["input_ids"] == self.mask_id).any():
-                raise ValueError(
-                    f"the second column must be the sentence with a phrase hidden by {self.tokenizer.mask_token!r}, got a "
-                    "first batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."
-                )
-            self._has_seen_mask = True
+        # The first batch only: the answer is a transfer from the device.
+        self._has_seen_mask = self._has_seen_mask or bool((masked["input_ids"] == self.mask_id).any())
+        if not self._has_seen_mask:
+            raise ValueError(
+                f"the second column must be the sentence with a phrase hidden by {unwrap(self.model).tokenizer.mask_token!r}, got a first "
+                "batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."
+            )
 
-    @torch.no_grad()
     def reconstruct(
         self, sentences: Sequence[str], masked: Sequence[str], *, max_tokens: int = 16, batch_size: int = 64
     ) -> list[str]:
@@ -275,39 +232,19 @@ class PaSeRLoss(nn.Module):
             max_tokens: Tokens a phrase, at most.
             batch_size: Sentences at a time.
         """
-        if len(sentences) != len(masked):
-            raise ValueError(f"sentences and masked must be of one length, got {len(sentences)} and {len(masked)}.")
-        model, phrases = unwrap(self.model), []
-        whole = {"convert_to_tensor": True, "show_progress_bar": False, "truncate_dim": sentence_width(model)}
-        with dropout_off(self):
-            for start in range(0, len(sentences), batch_size):
-                columns = [list(texts[start : start + batch_size]) for texts in (sentences, masked)]
-                vectors = [model.encode(texts, **whole) for texts in columns]
-                signal = self._signal(*vectors)
-                if isinstance(self.decoder, BagOfWordsDecoder):
-                    counts = [min(text.count(self.tokenizer.mask_token), max_tokens) for text in columns[1]]
-                    ids = self.decoder.likeliest(signal, self.head, self.ordinary_ids, counts)
-                else:
-                    ends = {"start_id": self.start_id, "end_id": self.end_id, "max_tokens": max_tokens}
-                    ids = self.decoder.write(signal, self.head, self._word_embeddings, **ends)
-                phrases += self.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return [phrase.strip() for phrase in phrases]
+        return reconstruct(self, sentences, masked, max_tokens=max_tokens, batch_size=batch_size)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
         return settings_of(self)
 
-    @property
-    def citation(self) -> str:
-        """BibTeX entry for the model card."""
-        return CITATIONS["paser"]
 
-
-def _token_id(tokenizer: Any, *names: str) -> int:
-    for name in names:
-        if getattr(tokenizer, f"{name}_token_id", None) is not None:
-            return getattr(tokenizer, f"{name}_token_id")
-    raise ValueError(
-        f"PaSeRLoss needs a tokenizer with {' or '.join(f'{name}_token' for name in names)}, which this model's has not: "
-        "use an encoder pretrained with masks."
-    )
+def _check_values(
+    decoder_layers: int, mlm_weight: float, mlm_probability: float, difference_scale: float, product_scale: float
+) -> None:
+    check_layers(decoder_layers, paper=6)
+    functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
+    functional.check_finite("difference_scale", difference_scale)
+    functional.check_finite("product_scale", product_scale)
+    if not 0 < mlm_probability < 1:
+        raise ValueError(f"mlm_probability must be in (0, 1), got {mlm_probability}. The paper's 0.15 is BERT's.")

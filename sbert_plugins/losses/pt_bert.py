@@ -90,6 +90,8 @@ class PTBERTLoss(nn.Module):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
+    citation = CITATIONS["pt_bert"]
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -166,11 +168,6 @@ class PTBERTLoss(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
         return settings_of(self)
-
-    @property
-    def citation(self) -> str:
-        """BibTeX entry for the model card."""
-        return CITATIONS["pt_bert"]
 
 
 class _Mapping(nn.Module):

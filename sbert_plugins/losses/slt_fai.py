@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import (
-    Terms,
-    asks_for_passes,
-    keep_settings,
-    prefixed,
-    require_trained,
-    settings_of,
-    value_of,
-    warn_unless_kept,
-)
+from sbert_plugins.contract import Terms, keep_settings, prefixed, require_trained, settings_of, warn_unless_kept
 from sbert_plugins.encoder import (
     Encoder,
-    FirstPass,
     GradientTap,
-    MemberEncoder,
     Pass,
     TokenRoles,
     bound_gradients,
@@ -37,9 +23,9 @@ from sbert_plugins.encoder import (
     sentence_width,
 )
 from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.inner import InnerLoss, check_inner, check_uncached
+from sbert_plugins.losses.warm_up import WarmUp
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
-
-logger = logging.getLogger(__name__)
 
 
 class SLTFAILoss(nn.Module):
@@ -74,12 +60,11 @@ class SLTFAILoss(nn.Module):
 
     Args:
         model: The encoder that the base loss trains, with a mask token.
-        loss: Any loss that embeds the first column through ``model`` with gradients: ``MultipleNegativesRankingLoss`` on
-            (sentence, sentence) pairs is the paper's SimCSE, :class:`ConSERTLoss` its ConSERT.
+        loss: Any that embeds the first column through ``model`` with gradients: :class:`ConSERTLoss`, SimCSE (below).
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; ``data.TokenFrequencies.bookcorpus()`` for
             that of ``bert-base-uncased``.
-        low_frequency_by: What ``low_frequency_share`` is a share of: ``"types"``, the vocabulary, as in the paper, or
-            ``"mass"``, running text.
+        low_frequency_by: What ``low_frequency_share`` is a share of: ``"types"``, the vocabulary, as in the paper (12 % of
+            Wikipedia's tokens are then rare, 1.2 % of BookCorpus'), or ``"mass"``, running text.
         low_frequency_share: :math:`\lambda`, in (0, 1).
         balance: Most that the gradient of each objective may be where it reads the encoder (tokens, sentence vectors), as a
             multiple of the base loss's there; None, the paper's, leaves it as it is.
@@ -88,8 +73,7 @@ class SLTFAILoss(nn.Module):
         reversal_strength: Factor of the reversed gradient.
         masking_ratio: :math:`\epsilon`, share of a sentence's rare tokens to mask, at least one.
         warmup_steps: Updates with the base loss alone: a number of them, or as a float below 1 a share of the training. The
-            length of a training is known to ``training.SentenceTransformerTrainer`` and ``training.LossStateCallback``;
-            without one of them a share is taken for 0, with a warning.
+            length of a training is known to this library's trainer and callback; without, a share is taken for 0.
         discriminator_dimension: Inner width of both discriminators, by default twice that of their input.
 
     Raises:
@@ -99,16 +83,14 @@ class SLTFAILoss(nn.Module):
     Relations:
         - ``adversarial_weight=0`` and ``filtering_weight=0`` are the rows "w/o AT" and "w/o ISF" of the paper's Table 1.
         - SimCSE on one column is ``WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])})``.
-        - In :class:`WeightedSumLoss` one member may be wrapped, or the sum itself.
+        - It may stand in a :class:`WeightedSumLoss`, and round one.
 
     Deviations:
         From the official code: two linear layers with the ReLU between them, not behind the logits; special tokens and padding
         are neither labelled nor counted; rare tokens are masked, not frequent ones, and a sentence without any is left out;
-        original and copy are seen in the same view; the warm-up happens once, not in each epoch. Where the paper is silent,
-        discriminators are as wide as the official code's. From the paper, by default: the bound. A contrast solves itself
-        within some updates, and with a constant weight the two objectives then steer (a gradient of 2.3 against .012 after 30
-        updates): the second learns to find [MASK], and the encoder sinks. Rare by types are 12 % of the tokens of Wikipedia
-        and 8 % of the STS tasks', though 1.2 % of BookCorpus; by mass, half of any text.
+        original and copy are seen in the same view; the warm-up happens once, not in each epoch. From the paper, by default:
+        the bound. A contrast solves itself within some updates, and with a constant weight the two objectives then steer (a
+        gradient of 2.3 against .012 after 30 updates): the second learns to find [MASK], and the encoder sinks.
 
     Example:
         >>> from datasets import Dataset
@@ -120,6 +102,8 @@ class SLTFAILoss(nn.Module):
         >>> loss = losses.SLTFAILoss(model, losses.ConSERTLoss(model), frequencies=frequencies)
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
+
+    citation = CITATIONS["slt_fai"]
 
     def __init__(
         self,
@@ -139,10 +123,9 @@ class SLTFAILoss(nn.Module):
     ) -> None:
         super().__init__()
         keep_settings(self, locals())
-        _check_base(loss, model)
-        if balance is not None:
-            functional.check_balance(balance)
-        _check_values(adversarial_weight, filtering_weight, masking_ratio, warmup_steps)
+        check_inner("loss", loss, model)
+        check_uncached(loss)
+        _check_values(adversarial_weight, filtering_weight, masking_ratio, balance)
         require_one_encoder(model, "SLTFAILoss")
         frequencies.check_tokenizer(model.tokenizer)
         self.model = model
@@ -171,9 +154,8 @@ class SLTFAILoss(nn.Module):
         self.register_buffer("low_frequency", low)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._own_diagnostics: dict[str, Tensor] = {}
-        self._first_pass = FirstPass()
-        self._is_warm = not warmup_steps
-        self._has_warned = False
+        self._inner = InnerLoss()
+        self._warm_up = WarmUp(warmup_steps, "SLTFAILoss")
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
@@ -192,40 +174,17 @@ class SLTFAILoss(nn.Module):
             require_trained(self)
             refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)
-        value, original = self._base(encode, columns, labels)
+        value, original = self._inner(self.loss, encode, columns, labels)
         terms = prefixed("base", value)
         self._own_diagnostics = {}
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         own = {name: torch.zeros((), device=original.vectors.device) for name, weight in weights.items() if weight}
-        if not self._is_warming_up():
+        if not self._warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=self.model.training):
             taps = {name: GradientTap() for name in own}
             own = self._objectives(encode, columns[0], original, taps)
             if self.balance is not None:
                 self._bound(sum(terms.values()), original, own, taps)
         return Terms(terms | {name: weights[name] * term for name, term in own.items()})
-
-    def _base(
-        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
-    ) -> tuple[Tensor | Mapping[str, Tensor], Pass]:
-        """Return the value of the base loss, and its first pass over the first column."""
-        name = type(self.loss).__name__
-        if asks_for_passes(self.loss):
-            member = MemberEncoder(encode, tokens=True)
-            value, original = value_of(self.loss, member, columns, labels), member.first(columns[0])
-        else:
-            with encode.seen_from_outside():
-                value, original = self._first_pass(self.model, self.loss, columns, labels)
-        if original is None:
-            raise ValueError(
-                f"the base loss must embed the first column through its model, which {name} did not: its columns may be in "
-                "another order."
-            )
-        if torch.is_grad_enabled() and self.model.training and not original.all_tokens.requires_grad:
-            raise ValueError(
-                f"the base loss must embed the first column with gradients, {name} did without "
-                "(it caches gradients, or the encoder is frozen): use the loss without cache."
-            )
-        return value, original
 
     def _objectives(
         self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, taps: dict[str, GradientTap]
@@ -263,25 +222,6 @@ class SLTFAILoss(nn.Module):
                 found = bound_gradients((base, main), {name: (term, taps[name])}, balance=self.balance)
                 self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 
-    def _is_warming_up(self) -> bool:
-        if self._is_warm:
-            return False
-        steps = self.warmup_steps
-        if steps < 1:
-            if self.training_steps is None:
-                if self.model.training and not self._has_warned:
-                    logger.warning(
-                        "warmup_steps=%s is a share of the training, and nobody told SLTFAILoss how long that is: no warm-up. "
-                        "Train with sbert_plugins.training.SentenceTransformerTrainer, or pass a number of updates.",
-                        steps,
-                    )
-                    self._has_warned = True
-                return False  # who knows the length may still tell it: an evaluation may come before the training
-            steps = round(steps * self.training_steps)
-        # A transfer from the device in each step, but during the warm-up only.
-        self._is_warm = int(self.updates) >= steps
-        return not self._is_warm
-
     @property
     def diagnostics(self) -> dict[str, Tensor]:
         """Detached scalars of this loss and, as ``base/key``, of the base loss."""
@@ -293,36 +233,17 @@ class SLTFAILoss(nn.Module):
         base = self.loss.get_config_dict() if hasattr(self.loss, "get_config_dict") else {}
         return {"loss": {"class": type(self.loss).__name__, "settings": base}, **settings_of(self)}
 
-    @property
-    def citation(self) -> str:
-        """BibTeX entry for the model card, which adds the base loss's by itself."""
-        return CITATIONS["slt_fai"]
-
 
 @torch.no_grad()
 def _count_update(loss: SLTFAILoss) -> None:
     loss.updates.add_(1)
 
 
-def _check_base(loss: nn.Module, model: SentenceTransformer) -> None:
-    if not isinstance(loss, nn.Module) or all(part is not model for part in loss.modules()):
-        raise ValueError(f"loss must be a loss around the same model, got {type(loss).__name__} without it.")
-    if cached := [type(part).__name__ for part in loss.modules() if isinstance(part, CachedLossMixin)]:
-        raise ValueError(
-            f"loss must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and again "
-            f"later: use {cached[0].removeprefix('Cached')} with a smaller batch."
-        )
-
-
-def _check_values(adversarial_weight: float, filtering_weight: float, masking_ratio: float, warmup_steps: float) -> None:
-    for name, weight in (("adversarial_weight", adversarial_weight), ("filtering_weight", filtering_weight)):
-        functional.check_weight(name, weight, "the objective")
+def _check_values(adversarial_weight: float, filtering_weight: float, masking_ratio: float, balance: float | None) -> None:
+    functional.check_weight("adversarial_weight", adversarial_weight, "the objective")
+    functional.check_weight("filtering_weight", filtering_weight, "the objective")
     if not adversarial_weight and not filtering_weight:
         raise ValueError("adversarial_weight and filtering_weight are both 0, which is the base loss: train with that.")
     if not 0 < masking_ratio <= 1:
         raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}. The paper's is 0.2.")
-    if not 0 <= warmup_steps < math.inf or (warmup_steps >= 1 and warmup_steps != int(warmup_steps)):
-        raise ValueError(
-            f"warmup_steps must be a number of updates or a share of the training in [0, 1), got {warmup_steps}. "
-            "0 leaves the warm-up out."
-        )
+    functional.check_balance(balance)

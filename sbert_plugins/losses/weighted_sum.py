@@ -21,6 +21,7 @@ from sbert_plugins.encoder import (
     is_compiled,
     refuse_bypass,
 )
+from sbert_plugins.losses.inner import check_inner
 
 
 class WeightedSumLoss(nn.Module):
@@ -85,8 +86,7 @@ class WeightedSumLoss(nn.Module):
         share_passes: bool = True,
     ) -> None:
         super().__init__()
-        if balance is not None:
-            functional.check_balance(balance)
+        functional.check_balance(balance)
         if not losses:
             raise ValueError("losses must hold at least one loss, got none.")
         self.model = model
@@ -102,11 +102,7 @@ class WeightedSumLoss(nn.Module):
             if not isinstance(entry, Sequence) or len(entry) not in (2, 3):
                 raise ValueError(f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), got {entry!r}.")
             loss, weight, columns = (*entry, None)[:3]
-            # Wherever a loss keeps it: the host's have it as model, model2, encoder, or sentence_embedder.
-            if not isinstance(loss, nn.Module) or all(part is not model for part in loss.modules()):
-                raise ValueError(
-                    f"losses[{name!r}] must be a loss around the same model, got {type(loss).__name__} without it."
-                )
+            check_inner(f"losses[{name!r}]", loss, model)
             if not isinstance(weight, Real) or not 0 < weight < math.inf:
                 raise ValueError(
                     f"the weight of losses[{name!r}] must be a number above 0, got {weight!r}: leave a loss out at 0."

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from .decoding import decoding_loss
+from .mlm_head import MLMHead
 
 
 class DenoisingDecoder(nn.Module):
@@ -69,6 +73,44 @@ class DenoisingDecoder(nn.Module):
         for layer in self.layers:
             for linear in (layer.self_in, layer.memory_value):
                 nn.init.uniform_(linear.weight, -(bound := math.sqrt(6 / (4 * dimension))), bound)
+
+    def loss(
+        self,
+        memory: Tensor,
+        head: MLMHead,
+        ids: Tensor,
+        content: Tensor,
+        weights: Tensor | None,
+        *,
+        embedded: Tensor,
+        length: int,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute the loss of restoring a batch's sentences.
+
+        Args:
+            memory: (B, M), a vector a sentence.
+            head: The encoder's.
+            ids: (B, L), the sentences' tokens.
+            content: (B, L) bool, those to predict.
+            weights: (V,), of each token of the vocabulary, or None for 1.
+            embedded: (B, L, E), their embeddings, to which the noise is added here.
+            length: Most tokens to predict in a row: the others cost nothing.
+
+        Returns:
+            The loss, and diagnostics: ``token_accuracy``, and on one batch in fifty ``information``.
+        """
+        # The sentence's own tokens to the left, in their order: there is nothing to do at the others.
+        order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
+        ids, content = ids.gather(1, order), content.gather(1, order)
+        embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
+        return decoding_loss(
+            lambda memory: self(embedded, memory, content)[content],
+            head,
+            memory,
+            ids[content],
+            weights,
+            training=self.training,
+        )
 
     def forward(self, embedded: Tensor, memory: Tensor, attended: Tensor) -> Tensor:
         """Decode (B, T, E) embeddings with a (B, M) memory to (B, T, D).

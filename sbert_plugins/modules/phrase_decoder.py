@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
+
+from .decoding import decoding_loss
+from .mlm_head import MLMHead
 
 
 class PhraseDecoder(nn.Module):
@@ -22,12 +23,11 @@ class PhraseDecoder(nn.Module):
         num_heads: Attention heads, a divisor of D.
         feedforward_dimension: Width between the two linear maps of a layer.
         dropout: Probability in training.
-        positions: ``"learned"`` (a table of 128 places) or ``"sinusoidal"``.
         normalize_memory: Whether each memory vector passes a LayerNorm. A few large dimensions of a [CLS] vector make its
             product with another 30 times longer than the rest of the memory, and then the only one that attention sees.
 
     Raises:
-        ValueError: On a value out of range, or a phrase longer than the table of learned positions.
+        ValueError: On a value out of range, or a phrase longer than the table of positions, 128 places.
     """
 
     max_positions = 128
@@ -42,7 +42,6 @@ class PhraseDecoder(nn.Module):
         num_heads: int = 16,
         feedforward_dimension: int | None = None,
         dropout: float = 0.1,
-        positions: str = "learned",
         normalize_memory: bool = True,
     ) -> None:
         super().__init__()
@@ -50,16 +49,13 @@ class PhraseDecoder(nn.Module):
             raise ValueError(f"decoder_layers must be at least 1, got {num_layers}. The paper uses 6.")
         if num_heads < 1 or dimension % num_heads:
             raise ValueError(f"decoder_heads must divide the encoder's width {dimension}, got {num_heads}.")
-        if positions not in ("learned", "sinusoidal"):
-            raise ValueError(f"positions must be 'learned' or 'sinusoidal', got {positions!r}.")
         if not 0 <= dropout < 1:
             raise ValueError(f"decoder_dropout must be in [0, 1), got {dropout}.")
         self.widen = _linear_unless_equal(embedding_dimension or dimension, dimension)
         self.norm_memory = nn.LayerNorm(memory_dimension or dimension) if normalize_memory else nn.Identity()
         self.read_memory = _linear_unless_equal(memory_dimension or dimension, dimension)
-        self.positions = nn.Embedding(self.max_positions, dimension) if positions == "learned" else None
-        if self.positions is not None:
-            nn.init.normal_(self.positions.weight, std=0.02)
+        self.positions = nn.Embedding(self.max_positions, dimension)
+        nn.init.normal_(self.positions.weight, std=0.02)
         self.norm = nn.LayerNorm(dimension)
         self.dropout = nn.Dropout(dropout)
         layer = nn.TransformerDecoderLayer(
@@ -77,16 +73,49 @@ class PhraseDecoder(nn.Module):
         """
         dtype = self.norm.weight.dtype
         length = word_embeddings.shape[1]
-        if self.positions is not None and length > self.max_positions:
+        if length > self.max_positions:
             raise ValueError(
-                f"a phrase must have at most {self.max_positions - 1} tokens, got {length - 1}: "
-                "take shorter phrases, or pass positions='sinusoidal'."
+                f"a phrase must have at most {self.max_positions - 1} tokens, got {length - 1}: take shorter phrases."
             )
-        hidden = self.widen(word_embeddings.to(dtype)) + self._places(length, word_embeddings.device).to(dtype)
+        hidden = self.widen(word_embeddings.to(dtype)) + self.positions.weight[:length].to(dtype)
         hidden = self.dropout(self.norm(hidden))
         causal = nn.Transformer.generate_square_subsequent_mask(length, device=hidden.device, dtype=hidden.dtype)
         memory = self.read_memory(self.norm_memory(memory.to(dtype)))
         return self.layers(hidden, memory, tgt_mask=causal, tgt_is_causal=True)
+
+    def loss(
+        self,
+        memory: Tensor,
+        head: MLMHead,
+        ids: Tensor,
+        content: Tensor,
+        weights: Tensor | None,
+        *,
+        embed: nn.Module,
+        start_id: int,
+        end_id: int,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute the loss of writing a batch's phrases and their ends.
+
+        Args:
+            memory: (B, K, M), a memory a phrase.
+            head: The encoder's.
+            ids: (B, T), the phrases' tokens.
+            content: (B, T) bool, those to predict; a row without any is not scored.
+            weights: (V,), of each token of the vocabulary, or None for 1.
+            embed: From ids to word embeddings.
+            start_id: What stands before a phrase.
+            end_id: What ends it.
+
+        Returns:
+            The loss, and diagnostics: ``token_accuracy``, and on one batch in fifty ``information``.
+        """
+        inputs, targets, scored = phrase_targets(ids, content, start_id=start_id, end_id=end_id)
+        scored = scored & content.any(dim=1, keepdim=True)
+        embedded = embed(inputs)
+        return decoding_loss(
+            lambda memory: self(embedded, memory)[scored], head, memory, targets[scored], weights, training=self.training
+        )
 
     @torch.no_grad()
     def write(
@@ -115,16 +144,6 @@ class PhraseDecoder(nn.Module):
             if ended.all():
                 break
         return ids[:, 1:]
-
-    def _places(self, length: int, device: torch.device) -> Tensor:
-        if self.positions is not None:
-            return self.positions.weight[:length]  # (T, D)
-        dimension = self.norm.normalized_shape[0]
-        place = torch.arange(length, device=device, dtype=torch.float32).unsqueeze(1)
-        rates = torch.exp(torch.arange(0, dimension, 2, device=device) * (-math.log(10_000.0) / dimension))
-        angles = place * rates  # (T, D / 2)
-        # Sines in even columns and cosines in odd ones, of the size of word embeddings.
-        return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dimension] / math.sqrt(dimension)
 
 
 def phrase_targets(ids: Tensor, content: Tensor, *, start_id: int, end_id: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -467,7 +467,7 @@ def test_a_decoder_with_layers_is_probed_without_a_trace(encoder, monkeypatch):
     """The draws of a training that asks for information each time are those of one that never does."""
     values = []
     for every in (1, 10**9):
-        monkeypatch.setattr("sbert_plugins.losses.decoding.EVERY", every)
+        monkeypatch.setattr("sbert_plugins.modules.decoding.EVERY", every)
         loss = build(encoder).train()
         torch.manual_seed(1)
         values.append([loss(batch(encoder))["denoising"].item() for _ in range(3)])

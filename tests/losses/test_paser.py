@@ -90,7 +90,7 @@ class TestValue:
         sentences, copies = torch.randn(2, len(columns[0]["input_ids"]), 32)
 
         def memory(**keywords):
-            loss = build(encoder, **keywords)
+            loss = build(encoder, mlm_weight=0, **keywords)
             recorder = Recorder(loss.decoder)
             loss.compute_loss_from_passes(given(sentences, copies), columns)
             return loss, recorder.calls[-1][0][1]
@@ -201,7 +201,7 @@ class TestGradients:
         from_output, from_input = gradients
         assert torch.allclose(from_output + from_input, both, atol=1e-6)
         words = set(encoder.tokenizer("old man wet field", add_special_tokens=False)["input_ids"])
-        assert set(from_input.abs().sum(dim=1).nonzero().squeeze(1).tolist()) == {*words, loss.start_id}
+        assert set(from_input.abs().sum(dim=1).nonzero().squeeze(1).tolist()) == {*words, encoder.tokenizer.cls_token_id}
 
     def test_the_vectors_alone_carry_the_phrase(self, encoder):
         """Teacher forcing aside, what the decoder knows of the sentence comes through the two sentence vectors."""
@@ -259,18 +259,6 @@ class TestNothingToScore:
         first = {name: values[:4] for name, values in rows.items()}
         assert torch.allclose(loss(batch(encoder, half))["generative"], loss(batch(encoder, first))["generative"], rtol=1e-5)
         assert whole > 0
-
-    def test_truncated_rows(self, encoder):
-        encoder.max_seq_length = 12
-        rows = rows_of()
-        shares = []
-        for drop_truncated in (False, True):
-            loss = build(encoder, mlm_weight=0, drop_truncated=drop_truncated)
-            loss(batch(encoder, rows))
-            shares.append(loss.diagnostics["scored_share"].item())
-        filled = np.mean([len(encoder.tokenizer(sentence)["input_ids"]) >= 12 for sentence in rows["anchor"]])
-        assert shares[1] == pytest.approx(1 - filled)
-        assert shares[0] > shares[1]
 
     def test_no_token_for_the_language_model(self, encoder):
         loss = build(encoder, mlm_probability=1e-9).train()
@@ -399,7 +387,6 @@ class TestBadInput:
             ({"mlm_probability": 0}, r"mlm_probability must be in \(0, 1\), got 0"),
             ({"decoder_layers": -1}, "decoder_layers must be at least 0, got -1"),
             ({"decoder_heads": 5}, "decoder_heads must divide the encoder's width 32, got 5"),
-            ({"positions": "rotary"}, "positions must be 'learned' or 'sinusoidal', got 'rotary'"),
         ],
     )
     def test_values(self, encoder, keywords, message):
@@ -416,7 +403,7 @@ def test_config_shows_every_setting(encoder):
     signature = losses.PaSeRLoss.__init__.__kwdefaults__
     frequencies = data.TokenFrequencies.from_corpus(project_text(), encoder.tokenizer, source="our text")
     assert losses.PaSeRLoss(encoder, frequencies=frequencies).get_config_dict() == signature | {"frequencies": "our text"}
-    changed = {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "positions": "sinusoidal", **SMALL}
+    changed = {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "decoder_dropout": 0.0, **SMALL}
     assert losses.PaSeRLoss(encoder, **changed).get_config_dict() == signature | changed
 
 

@@ -33,10 +33,9 @@ def test_against_the_reference(num_layers):
     assert decoder(words, memory).detach().numpy() == pytest.approx(np.array(expected), rel=1e-8, abs=1e-10)
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 class TestCausal:
-    def test_a_place_sees_no_later_word(self, positions):
-        decoder = build(positions=positions)
+    def test_a_place_sees_no_later_word(self):
+        decoder = build()
         words, memory = inputs()
         before = decoder(words, memory)
         for place in range(1, words.shape[1]):
@@ -46,33 +45,24 @@ class TestCausal:
             assert torch.equal(after[:, :place], before[:, :place])
             assert not torch.allclose(after[:, place], before[:, place])
 
-    def test_in_training_as_well(self, positions):
+    def test_in_training_as_well(self):
         words, memory = inputs()
         words.requires_grad_()
-        build(positions=positions).train()(words, memory)[:, 1].sum().backward()
+        build().train()(words, memory)[:, 1].sum().backward()
         assert words.grad[:, :2].any()
         assert not words.grad[:, 2:].any()
 
-    def test_word_order_counts(self, positions):
-        decoder = build(positions=positions)
+    def test_word_order_counts(self):
+        decoder = build()
         words, memory = inputs()
         swapped = words[:, [1, 0, 2, 3, 4]]
         assert not torch.allclose(decoder(words, memory)[:, 2:], decoder(swapped, memory)[:, 2:])
 
-    def test_every_memory_vector_is_read(self, positions):
+    def test_every_memory_vector_is_read(self):
         words, memory = inputs()
         memory.requires_grad_()
-        build(positions=positions)(words, memory).square().sum().backward()
+        build()(words, memory).square().sum().backward()
         assert memory.grad.abs().sum(dim=2).min() > 0
-
-
-def test_sinusoidal_positions_are_those_of_the_transformer():
-    places = build(positions="sinusoidal")._places(7, torch.device("cpu")) * 4  # times the root of 16
-    for place in range(7):
-        for i in range(8):
-            angle = place / 10_000 ** (2 * i / 16)
-            assert places[place, 2 * i].item() == pytest.approx(np.sin(angle), abs=1e-5)
-            assert places[place, 2 * i + 1].item() == pytest.approx(np.cos(angle), abs=1e-5)
 
 
 def test_other_widths_are_mapped():
@@ -92,7 +82,6 @@ def test_layers_start_from_different_weights():
         ({"num_layers": 0}, "decoder_layers must be at least 1, got 0"),
         ({"num_heads": 5}, "decoder_heads must divide the encoder's width 16, got 5"),
         ({"num_heads": 0}, "decoder_heads must divide the encoder's width 16, got 0"),
-        ({"positions": "rotary"}, "positions must be 'learned' or 'sinusoidal', got 'rotary'"),
         ({"dropout": 1.0}, r"decoder_dropout must be in \[0, 1\), got 1.0"),
     ],
 )
@@ -103,9 +92,8 @@ def test_bad_values(keywords, message):
 
 def test_a_phrase_beyond_the_table():
     words, memory = inputs(length=130)
-    with pytest.raises(ValueError, match="at most 127 tokens, got 129: .* positions='sinusoidal'"):
+    with pytest.raises(ValueError, match="at most 127 tokens, got 129: take shorter phrases"):
         build()(words, memory)
-    assert build(positions="sinusoidal")(words, memory).shape == (3, 130, 16)
 
 
 def test_a_long_memory_vector_does_not_drown_the_others():

@@ -1,6 +1,6 @@
 import torch
 
-from sbert_plugins.losses.decoding import probe_information
+from sbert_plugins.modules.decoding import probe_information
 
 
 def loss(memory):

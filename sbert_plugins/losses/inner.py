@@ -1,0 +1,62 @@
+"""The loss inside a loss: which one it may be, what it gives, and its first pass over the first column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.gradcache import CachedLossMixin
+from torch import Tensor, nn
+
+from sbert_plugins.contract import asks_for_passes, value_of
+from sbert_plugins.encoder import Encoder, FirstPass, MemberEncoder, Pass
+
+
+def check_inner(argument: str, loss: object, model: SentenceTransformer) -> None:
+    """Refuse what is no loss around ``model``, wherever it keeps it: the host's have model, model2, encoder, or others."""
+    if not isinstance(loss, nn.Module) or all(part is not model for part in loss.modules()):
+        raise ValueError(f"{argument} must be a loss around the same model, got {type(loss).__name__} without it.")
+
+
+def check_uncached(loss: nn.Module) -> None:
+    """Refuse a loss that embeds its columns in pieces."""
+    if cached := [type(part).__name__ for part in loss.modules() if isinstance(part, CachedLossMixin)]:
+        raise ValueError(
+            f"loss must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and again "
+            f"later: use {cached[0].removeprefix('Cached')} with a smaller batch."
+        )
+
+
+class InnerLoss:
+    """Computes a loss, and finds its first pass over the first column: asked of it, or seen by hooks where it cannot be."""
+
+    def __init__(self) -> None:
+        self._first_pass = FirstPass()
+
+    def __call__(
+        self, loss: nn.Module, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+    ) -> tuple[Tensor | Mapping[str, Tensor], Pass]:
+        """Return the value of ``loss``, and the pass.
+
+        Raises:
+            ValueError: If it does not embed the first column through its model, or does so without gradients.
+        """
+        if asks_for_passes(loss):
+            member = MemberEncoder(encode, tokens=True)
+            value, found = value_of(loss, member, columns, labels), member.first(columns[0])
+        else:
+            with encode.seen_from_outside():
+                value, found = self._first_pass(encode.model, loss, columns, labels)
+        name = type(loss).__name__
+        if found is None:
+            raise ValueError(
+                f"the base loss must embed the first column through its model, which {name} did not: its columns may be in "
+                "another order."
+            )
+        if torch.is_grad_enabled() and encode.model.training and not found.all_tokens.requires_grad:
+            raise ValueError(
+                f"the base loss must embed the first column with gradients, {name} did without "
+                "(it caches gradients, or the encoder is frozen): use the loss without cache."
+            )
+        return value, found
