@@ -215,8 +215,8 @@ class PaSeRLoss(nn.Module):
         self._has_seen_mask = self._has_seen_mask or bool((masked["input_ids"] == self.mask_id).any())
         if not self._has_seen_mask:
             raise ValueError(
-                f"the second column must be the sentence with a phrase hidden by {unwrap(self.model).tokenizer.mask_token!r}, got a first "
-                "batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."
+                f"the second column must be the sentence with a phrase hidden by {unwrap(self.model).tokenizer.mask_token!r}, "
+                "got a first batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."
             )
 
     def reconstruct(
