@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ class MomentumEncoder(nn.Module):
     Raises:
         ValueError: On a momentum out of range.
     """
+
+    updates: Tensor | None
 
     def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True, bf16: bool = False) -> None:
         super().__init__()
@@ -75,7 +78,7 @@ class MomentumEncoder(nn.Module):
         Raises:
             ValueError: As :meth:`check`.
         """
-        values = self.check(*modules)
+        values: Sequence[Tensor] = self.check(*modules)
         if self.updates is not None:
             self.updates += 1
         else:
