@@ -5,6 +5,7 @@ first use, so that ``import sbert_plugins`` loads no torch.
 """
 
 import importlib
+from types import ModuleType
 
 __version__ = "0.1.0"
 
@@ -12,7 +13,7 @@ _ROOMS = ("data", "evaluation", "functional", "losses", "modules", "recipes", "t
 __all__ = ["__version__", *_ROOMS]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> ModuleType:
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

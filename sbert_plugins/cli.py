@@ -111,7 +111,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     _add_data(train)
     settings = train.add_argument_group("settings (default: the paper's)")
     for field in fields(recipes.Settings):
-        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[field.type]}
+        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[str(field.type)]}
         settings.add_argument("--" + field.name.replace("_", "-"), **{"default": None, **kind, **field.metadata})
     settings.add_argument(
         "--loss",
@@ -334,7 +334,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     if options.reconstruct is not None:
         sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
-        rows = [("masked", "hidden", "written")]
+        rows: list[Sequence[str]] = [("masked", "hidden", "written")]
         for name in options.models:
             table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
             rows += [tuple(row.values()) for row in table]
@@ -377,22 +377,21 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
     if suite.sick == "all":
         print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
     trainings = _trainings(options.models)
+    rows: list[Sequence[str]] = [("model", "pooling", *evaluation.TASKS, "average")]
     if not options.report:
-        rows = [("model", "pooling", *evaluation.TASKS, "average")]
         for name, model in _models(options, trainings):
             rows.append((name, recipes.pooling_of(model), *map(_score_text, suite(model).values())))
         return rows
-    evaluators = {
-        "suite": suite,
-        "geometry": evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub),
-        "density": evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub),
-    }
+    geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub)
+    density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub)
     shown = dict(zip(options.models, _short_names(options.models), strict=True))
     reports = [
         evaluation.report_on(
             model,
             shown[name],
-            **evaluators,
+            suite=suite,
+            geometry=geometry,
+            density=density,
             log=trainings.get(name, {}).get("log", []),
             origin={"pooling": recipes.pooling_of(model), "tokens": str(model.max_seq_length), **_origin(trainings.get(name))},
             batch_size=options.batch_size,
@@ -401,10 +400,10 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
         for name, model in _models(options, trainings)
     ]
     print(f"Report: {evaluation.write_report(reports, options.report)}")
-    rows = [("model", "pooling", *evaluation.TASKS, "average", "alignment", "uniformity")]
+    rows = [(*rows[0], "alignment", "uniformity")]
     for name, report in zip(options.models, reports, strict=True):
-        geometry = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
-        rows.append((name, report.origin["pooling"], *map(_score_text, report.sts.values()), *geometry))
+        measured = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
+        rows.append((name, report.origin["pooling"], *map(_score_text, report.sts.values()), *measured))
     return rows
 
 
@@ -466,7 +465,8 @@ def _mteb_run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
     )
     print(f"{result.model_name}, revision {result.model_revision}")
-    _print_table([("task", "main score x 100"), *((task.task_name, f"{100 * task.get_score():.2f}") for task in result)])
+    scores = ((task.task_name, f"{100 * task.get_score():.2f}") for task in result.task_results)
+    _print_table([("task", "main score x 100"), *scores])
 
 
 def _commit(name: str, revision: str | None) -> str | None:

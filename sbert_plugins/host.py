@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from torch import Tensor, nn
 
-_Class = TypeVar("_Class", bound=type)
+_Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
 
 TRAINER_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_save_rng_state", "_checkpoint_push_skip_names")
 
@@ -48,7 +48,7 @@ def require_trainer() -> None:
         )
 
 
-def connect_trainer(trainer: _Class) -> _Class:
+def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
     """Let the host's trainer ask a subclass at four places that it has for itself alone; to decorate the subclass.
 
     The subclass defines

@@ -164,7 +164,10 @@ def _rows_of_sentence(
     if not copies and keep_without_phrase:
         copies = [(sentence, sentence, "")]
     rng = random.Random(f"{seed} {index}")
-    return [(*(_augment(copy, rng, mask_token, **noise) for copy in pair), phrase) for *pair, phrase in copies]
+    return [
+        (_augment(anchor, rng, mask_token, **noise), _augment(masked, rng, mask_token, **noise), phrase)
+        for anchor, masked, phrase in copies
+    ]
 
 
 def _augment(

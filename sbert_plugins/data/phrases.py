@@ -16,7 +16,8 @@ _INNER = r"[-'’‐‑]|(?<=\d)[.,](?=\d)"  # signs that join the parts of a wo
 
 def _patterns(letter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return a word, and a stretch of words with only white space between them."""
-    return tuple(re.compile(rf"{letter}+(?:(?:{joint}){letter}+)*") for joint in (_INNER, rf"{_INNER}|\s+"))
+    word, stretch = (re.compile(rf"{letter}+(?:(?:{joint}){letter}+)*") for joint in (_INNER, rf"{_INNER}|\s+"))
+    return word, stretch
 
 
 WORD, _STRETCH = _patterns(rf"[\w{_MARKS}]")

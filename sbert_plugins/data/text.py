@@ -11,16 +11,17 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset, load_dataset
 
 logger = logging.getLogger(__name__)
 
-_END = object()
+_END: Any = object()
 _TABULAR = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json"}
 # A cell that holds NA or null is text; an empty one is none. Tabs separate, and a quotation mark in a .tsv is one.
 _CELLS = {"keep_default_na": False, "na_values": [""]}
-_READING = {".csv": _CELLS, ".tsv": {**_CELLS, "sep": "\t", "quoting": csv.QUOTE_NONE}}
+_READING: dict[str, dict[str, Any]] = {".csv": _CELLS, ".tsv": {**_CELLS, "sep": "\t", "quoting": csv.QUOTE_NONE}}
 _SPECIAL_TOKEN = re.compile(r"\[(PAD|CLS|SEP|MASK|UNK|unused\d+)\]|</?s>|<(pad|unk|mask|cls|sep)>")
 
 

@@ -80,7 +80,7 @@ class EmbeddingEvaluator(BaseEvaluator):
         """Return the metrics, without the name in front."""
         raise NotImplementedError
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # the host's own evaluators take no other kind of model either
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Encode the distinct sentences once and return the metrics; see the class."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .embeddings import EmbeddingEvaluator, Embeddings
-from .sts import ScoredPairs, gold_threshold, load_sts, pairs_spearman
+from .sts import ScoredPairs, concatenated, gold_threshold, load_sts, pairs_spearman
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 
@@ -98,7 +98,7 @@ class HardLengthEvaluator(EmbeddingEvaluator):
                 )
             self.pairs[year] = ScoredPairs(*(list(field) for field in zip(*far, *near, strict=True)))
             self.num_positives += len(far)
-        self.union = ScoredPairs(*([v for pairs in self.pairs.values() for v in pairs[field]] for field in range(3)))
+        self.union = concatenated(self.pairs.values())
         self.num_pairs = len(self.union.scores)
         self.sentences = [*self.union.sentences1, *self.union.sentences2]
 

@@ -127,7 +127,7 @@ def evaluate_mteb(
                 show_progress_bar=show_progress_bar,
                 co2_tracker=False,
             ).task_results
-    return ModelResult(model_name=meta.name, model_revision=meta.revision, task_results=results)
+    return ModelResult(model_name=name, model_revision=meta.revision, task_results=results)
 
 
 def submit_mteb(
@@ -174,7 +174,7 @@ def submit_mteb(
     if local:
         raise ValueError(f"local results cannot be submitted: {', '.join(local)} are not tasks of the leaderboard.")
     chosen, _ = _split(tasks, None)
-    chosen = [part for task in chosen for part in (task, *(task.metadata.tasks if task.is_aggregate else ()))]
+    chosen = [part for task in chosen for part in (task, *getattr(task.metadata, "tasks", ()))]
     results_cache = _result_cache(cache)
     folder = _results_folder(results_cache, name, revision)
     meta = ModelMeta.model_validate_json_resolved((folder / "model_meta.json").read_text(encoding="utf-8"))
@@ -186,7 +186,7 @@ def submit_mteb(
         path = Path(implementation or f"{_identifier(name)}.py")
         blanks = [field for field in _AUTHORS_FIELDS if getattr(meta, field) is None]
         if not path.exists():
-            path.write_text(_implementation(meta), encoding="utf-8")
+            path.write_text(_implementation(name, meta), encoding="utf-8")
     try:
         answer = results_cache.submit_results([meta], tasks=[task.metadata.name for task in chosen], create_pr=create_pr)
     except (subprocess.CalledProcessError, RuntimeError) as error:
@@ -293,7 +293,8 @@ def _model_meta(model: SentenceTransformer, name: str, revision: str | None) -> 
     from mteb.models import ModelMeta
 
     parameters = list(model.parameters())
-    return ModelMeta.from_sentence_transformer_model(model, fill_missing=None).model_copy(
+    meta = ModelMeta.from_sentence_transformer_model(model, fill_missing=None)  # type: ignore[arg-type]  # False warns
+    return meta.model_copy(
         update={
             "name": name,
             "revision": revision or fingerprint(model),
@@ -344,13 +345,13 @@ def _faults(folder: Path, tasks: list[AbsTask]) -> list[str]:
     return faults
 
 
-def _implementation(meta: ModelMeta) -> str:
+def _implementation(name: str, meta: ModelMeta) -> str:
     """Return a module for ``mteb/models/model_implementations``."""
     imports = {"mteb.models.model_meta": ["ModelMeta", "ScoringFunction"]}
-    loader = meta.loader
-    imports.setdefault(loader.__module__, []).append(loader.__name__)
+    if (loader := meta.loader) is not None:
+        imports.setdefault(loader.__module__, []).append(loader.__name__)
     lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(imports.items())]
-    return "\n".join(lines) + f"\n\n{_identifier(meta.name)} = {meta.to_python()}\n"
+    return "\n".join(lines) + f"\n\n{_identifier(name)} = {meta.to_python()}\n"
 
 
 def _identifier(name: str) -> str:
@@ -360,8 +361,8 @@ def _identifier(name: str) -> str:
 
 
 def _settings(module: torch.nn.Module) -> Any:
-    settings = module.get_config_dict() if hasattr(module, "get_config_dict") else repr(module)
-    config = getattr(getattr(module, "model", None), "config", None)
+    settings = getattr(module, "get_config_dict", module.__repr__)()
+    config: Any = getattr(getattr(module, "model", None), "config", None)
     if not hasattr(config, "to_dict"):
         return settings
     # Heads, activation, windows: the same weights compute another embedding with them. Not where the files were.

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from datasets import Dataset, DatasetDict
 from mteb.abstasks import AbsTask, AbsTaskClassification, AbsTaskRetrieval, AbsTaskSTS
-from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.abstasks.task_metadata import TaskMetadata, TaskType
 from mteb.models import SentenceTransformerEncoderWrapper
 
 from .embeddings import check_finite
 from .retrieval import cranfield_retrieval, quora_retrieval
-from .sts import read_scored_pairs
+from .sts import concatenated, read_scored_pairs
 from .tables import DATA_VARIABLE, read_table
 
 _SICK = [f"sts/sick_{split}.tsv" for split in ("train", "trial", "test")]
@@ -42,7 +42,11 @@ class CheckedEncoder(SentenceTransformerEncoderWrapper):
 class _LocalTask(AbsTask):
     """What the three kinds share. :func:`local_task` makes the class of one task, for mteb reads metadata from classes."""
 
+    protocol: tuple[TaskType, str]  # and the main score
     paths: list[Path]
+
+    def _read(self) -> Any:
+        raise NotImplementedError
 
     def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
         """Read the files; mteb calls it before the first evaluation."""
@@ -58,7 +62,7 @@ class LocalSTS(_LocalTask, AbsTaskSTS):
 
     def _read(self) -> DatasetDict:
         parts = [read_scored_pairs(path, lowest=self.min_score, highest=self.max_score) for path in self.paths]
-        first, second, scores = ([value for part in parts for value in part[field]] for field in range(3))
+        first, second, scores = concatenated(parts)
         return DatasetDict(test=Dataset.from_dict({"sentence1": first, "sentence2": second, "score": scores}))
 
 
@@ -110,10 +114,10 @@ class LocalClassification(_LocalTask, AbsTaskClassification):
         return DatasetDict(splits)
 
 
-_UNSTATED = (
+_UNSTATED: dict[str, Any] = dict.fromkeys((
     "reference", "date", "domains", "task_subtypes", "license", "annotations_creators", "dialect", "sample_creation",
     "bibtex_citation",
-)  # fmt: skip
+))  # fmt: skip
 
 # name -> (class, files)
 _TASKS: dict[str, tuple[type[_LocalTask], list[str]]] = {
@@ -163,7 +167,7 @@ def local_task(name: str, directory: str | Path) -> AbsTask:
         eval_splits=["test"],
         eval_langs=["eng-Latn"],
         main_score=main_score,
-        **dict.fromkeys(_UNSTATED),
+        **_UNSTATED,
     )
     return type(name, (kind,), {"metadata": metadata, "paths": paths})()
 

@@ -64,8 +64,8 @@ class EncodeOnce:
         Raises:
             ValueError: If an embedding is not finite.
         """
-        how = {"prompt_name": prompt_name, "prompt": prompt, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
-        how |= {name: value for name, value in keywords.items() if value is not None}
+        how: dict[str, Any] = {name: value for name, value in keywords.items() if value is not None}
+        how |= {"prompt_name": prompt_name, "prompt": prompt, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
         normalize = how.pop("normalize_embeddings", False)
         sentences = [inputs] if isinstance(inputs, str) else list(inputs)
         is_plain = output_value == "sentence_embedding" and precision in (None, "float32") and not how.keys() - _KNOWN
@@ -84,9 +84,10 @@ class EncodeOnce:
         found = self._embeddings[key][[rows[sentence] for sentence in sentences]]
         if normalize:
             found = torch.nn.functional.normalize(found, dim=1)
+        result: Tensor | np.ndarray | list[Tensor] = found
         if not convert_to_tensor:
-            found = found.float().cpu().numpy() if convert_to_numpy else list(found)
-        return found[0] if isinstance(inputs, str) else found
+            result = found.float().cpu().numpy() if convert_to_numpy else list(found)
+        return result[0] if isinstance(inputs, str) else result
 
     def encode_ahead(self, columns: Iterable[tuple[str, Sequence[str]]], **keywords: Any) -> None:
         """Encode what is asked for later, ``(name of the method, sentences)`` each.
@@ -100,11 +101,11 @@ class EncodeOnce:
             how = {"prompt_name": prompt_name, "task": task}
             together.setdefault(self._key(prompt_name, None, None, task), (how, {}))[1].update(dict.fromkeys(inputs))
 
-        for method, sentences in columns:
+        for method, column in columns:
             if method == "encode":
-                note(sentences)
+                note(column)
             else:
-                host.asked_of_encode(method, self.model, note, sentences)
+                host.asked_of_encode(method, self.model, note, column)
         for how, sentences in together.values():
             self.encode(list(sentences), **how, **keywords, convert_to_tensor=True)
 
@@ -157,11 +158,11 @@ class OnePassEvaluator(SequentialEvaluator):
         self.show_progress_bar = show_progress_bar
         self.primary_metric = "sequential_score"
 
-    def __call__(
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    def __call__(  # type: ignore[override]  # the host's own evaluators take no other kind of model either
+        self, model: SentenceTransformer | EncodeOnce, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Encode every distinct sentence once and return all metrics."""
-        view = model if isinstance(model, EncodeOnce) else EncodeOnce(model)
+        view: Any = model if isinstance(model, EncodeOnce) else EncodeOnce(model)
         view.encode_ahead(self._columns(), batch_size=self.batch_size, show_progress_bar=self.show_progress_bar)
         results: dict[str, float] = {}
         scores = []
@@ -175,13 +176,13 @@ class OnePassEvaluator(SequentialEvaluator):
                     f"{', '.join(type(evaluator).__name__ for evaluator in self.evaluators)}."
                 )
             results |= metrics
-            scores.append(metrics.get(evaluator.primary_metric, next(iter(metrics.values()))))
+            scores.append(metrics.get(evaluator.primary_metric or "", next(iter(metrics.values()))))
         return results | {"sequential_score": self.main_score_function(scores)}
 
     def _columns(self) -> Iterable[tuple[str, Sequence[str]]]:
         for evaluator in self.evaluators:
             if isinstance(evaluator, InformationRetrievalEvaluator):
-                yield "encode_query", evaluator.queries
-                yield "encode_document", evaluator.corpus
+                yield "encode_query", [query for query in evaluator.queries if isinstance(query, str)]
+                yield "encode_document", [document for document in evaluator.corpus if isinstance(document, str)]
             else:
                 yield "encode", getattr(evaluator, "sentences", ())

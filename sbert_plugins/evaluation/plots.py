@@ -138,6 +138,7 @@ def embedding_maps(maps: Mapping[str, Mapping[str, Map]]) -> Figure:
                 *points[order].T, c=np.log10(counts[order]), s=4, cmap="plasma", vmin=low, vmax=high, lw=0, alpha=0.8
             )
             axes.plot(0, 0, marker="+", color=INK, ms=12, mew=1.5)
+        assert dots is not None  # a kind is of some model
         figure.colorbar(dots, ax=list(row), label="log10 of occurrences", shrink=0.8)
     return figure
 

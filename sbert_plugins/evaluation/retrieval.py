@@ -86,7 +86,9 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         if candidates is not None:
             if missing := [query for query in relevant if relevant[query] and query not in candidates]:
                 raise ValueError(f"candidates must have every query with judgements, {missing[0]!r} is missing.")
-            self.candidates = {query: ids(query, documents) for query, documents in candidates.items()}
+            self.candidates: dict[str, set[str]] | None = {
+                query: ids(query, documents) for query, documents in candidates.items()
+            }
             relevant = {query: documents & self.candidates.get(query, set()) for query, documents in relevant.items()}
             map_at_k = max((len(documents) for documents in self.candidates.values()), default=1)
         else:
@@ -111,7 +113,8 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         self._ranked = None if self.candidates is None else [
             [place[document] for document in self.candidates[query]] for query in self.queries_ids
         ]  # fmt: skip
-        self._own = [(i, place[first[text]]) for i, text in enumerate(self.queries) if text in first]
+        texts = [queries[query] for query in self.queries_ids]
+        self._own = [(i, place[first[text]]) for i, text in enumerate(texts) if text in first]
 
     def _score(self, queries: Tensor, documents: Tensor) -> Tensor:
         """Return cosines, minus infinity for what is not to be ranked."""
@@ -122,13 +125,12 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
                 kept[row, places] = scores[row, places]
             scores = kept
         if self._own:
-            rows, places = zip(*self._own, strict=True)
-            scores[list(rows), list(places)] = -torch.inf
+            scores[tuple(map(list, zip(*self._own, strict=True)))] = -torch.inf
         return scores
 
-    def embed_inputs(self, model: SentenceTransformer, sentences: list[str], *args: Any, **keywords: Any) -> Tensor:
+    def embed_inputs(self, model: SentenceTransformer, sentences: Any, *args: Any, **keywords: Any) -> Any:
         """Encode, and refuse embeddings that are not finite."""
-        embeddings = super().embed_inputs(model, sentences, *args, **keywords)
+        embeddings: Any = super().embed_inputs(model, sentences, *args, **keywords)  # tensors, which the host calls arrays
         check_finite(embeddings)
         return embeddings
 
@@ -139,7 +141,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return what is ranked."""
-        ranked = {} if self.candidates is None else {"candidates": sum(map(len, self._ranked)) / len(self._ranked)}
+        ranked = {} if self._ranked is None else {"candidates": sum(map(len, self._ranked)) / len(self._ranked)}
         return {"queries": len(self.queries), "documents": len(self.corpus), **ranked, "similarity": "cosine"}
 
 

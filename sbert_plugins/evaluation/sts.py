@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -174,7 +174,7 @@ def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False
     directory = None if hub else data_dir or os.environ.get(DATA_VARIABLE)
     if directory is not None:
         parts = [read_scored_pairs(Path(directory) / "sts" / file, lowest=lowest, highest=highest) for file in files]
-        return ScoredPairs(*([value for part in parts for value in part[field]] for field in range(3)))
+        return concatenated(parts)
     if dataset is None:
         raise ValueError(
             "the Hub's copy of SICK-R holds all 9,927 pairs and does not say which are the 4,927 test pairs: "
@@ -211,6 +211,15 @@ def read_scored_pairs(path: str | Path, *, lowest: float = 0, highest: float = 5
         pairs.sentences2.append(sentence2)
         pairs.scores.append(score)
     return pairs
+
+
+def concatenated(parts: Collection[ScoredPairs]) -> ScoredPairs:
+    """Return the pairs of all parts as one."""
+    return ScoredPairs(
+        [sentence for part in parts for sentence in part.sentences1],
+        [sentence for part in parts for sentence in part.sentences2],
+        [score for part in parts for score in part.scores],
+    )
 
 
 def pairs_spearman(embeddings: Embeddings, pairs: ScoredPairs) -> float:

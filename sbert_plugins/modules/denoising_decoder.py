@@ -65,12 +65,13 @@ class DenoisingDecoder(nn.Module):
         self.noise = nn.Dropout(noise_dropout)
         self.widen = nn.Identity() if embedding_dimension == dimension else nn.Linear(embedding_dimension, dimension)
         self.read_memory = nn.Identity() if memory_dimension == dimension else nn.Linear(memory_dimension, dimension)
-        self.layers = nn.ModuleList(_Layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers))
+        layers = [_Layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers)]
+        self.layers = nn.ModuleList(layers)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
-        for layer in self.layers:
+        for layer in layers:
             for linear in (layer.self_in, layer.memory_value):
                 nn.init.uniform_(linear.weight, -(bound := math.sqrt(6 / (4 * dimension))), bound)
 
@@ -120,7 +121,7 @@ class DenoisingDecoder(nn.Module):
             memory: (B, M), one vector a sentence.
             attended: (B, T) bool, false at padding, which no other place sees.
         """
-        dtype = self.layers[0].norm1.weight.dtype
+        dtype = next(self.layers.parameters()).dtype
         embedded, length = embedded.to(dtype), embedded.shape[1]
         if self.positions is not None:
             if length > self.max_positions:

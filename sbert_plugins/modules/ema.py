@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
 
 from sbert_plugins import host
+
+_Owner = TypeVar("_Owner", bound=nn.Module)
 
 
 @torch.no_grad()
@@ -42,7 +46,7 @@ def _dithered(x: Tensor, counter: Tensor) -> Tensor:
     return ((x.view(torch.int32) + ((draws >> 16) & 0xFFFF)) & ~0xFFFF).view(torch.float32)
 
 
-def after_optimizer_step(owner: nn.Module, action: Callable[[nn.Module], None]) -> None:
+def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], None]) -> None:
     """Call ``action(owner)`` after each update of the encoder ``owner.model``; to be called in each training forward.
 
     An update is a step of an optimizer that holds any weight of the encoder that is trained at that moment (of ``owner``,
@@ -64,7 +68,7 @@ def after_optimizer_step(owner: nn.Module, action: Callable[[nn.Module], None]) 
 # One hook for all owners: hooks that come and go while torch iterates over them would break its loop. Beside each action the
 # optimizers that have stepped since it last ran, or since the last forward.
 _actions: weakref.WeakKeyDictionary[nn.Module, tuple[Callable, weakref.WeakSet]] = weakref.WeakKeyDictionary()
-_handle = None
+_handle: RemovableHandle | None = None
 
 
 def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -80,5 +84,5 @@ def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
 
 def _trained(owner: nn.Module) -> list[nn.Parameter]:
     """Return what is trained of the encoder now, or of the owner where that is nothing."""
-    of_encoder = [parameter for parameter in owner.model.parameters() if parameter.requires_grad]
+    of_encoder = [parameter for parameter in owner.get_submodule("model").parameters() if parameter.requires_grad]
     return of_encoder or [parameter for parameter in owner.parameters() if parameter.requires_grad]

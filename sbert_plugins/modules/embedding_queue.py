@@ -19,6 +19,9 @@ class EmbeddingQueue(nn.Module):
         ValueError: If ``size`` is below 1.
     """
 
+    rows: Tensor
+    seen: Tensor
+
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
         if size < 1:

@@ -52,21 +52,17 @@ class MLMHead(nn.Module):
         is_needed: bool = True,
     ) -> None:
         super().__init__()
-        encoder = getattr(model, "transformers_model", None)
-        if not isinstance(encoder, PreTrainedModel):
-            raise ValueError(
-                f"a head needs a transformers encoder, got {type(encoder).__name__}: "
-                "use a model that begins with a Transformer module."
-            )
+        encoder = _encoder_of(model)
         full, self.is_pretrained = _load_full_model(encoder, checkpoint, is_needed)
         setattr(full, full.base_model_prefix, encoder)
         full.tie_weights()
-        embeddings, output = encoder.get_input_embeddings().weight, full.get_output_embeddings()
+        embeddings, output = _word_embeddings(encoder), full.get_output_embeddings()
         is_left_out = not (self.is_pretrained or is_needed)
         if is_left_out or not (self.is_pretrained or output.weight.shape != embeddings.shape):
             output.weight = embeddings  # tie_word_embeddings may be off
         setattr(full, full.base_model_prefix, _PassThrough())
-        self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)
+        # transformers' decorator hides self from the checker.
+        self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)  # type: ignore[call-arg]
         # What says nothing stays 0: transformers sets it so when it loads a Funnel, and its vectors hold some of the padding.
         pad = getattr(encoder.get_input_embeddings(), "padding_idx", None)
         self._pad = pad if output.weight is embeddings and pad is not None and not embeddings[pad].any() else None
@@ -85,7 +81,7 @@ class MLMHead(nn.Module):
         Raises:
             ValueError: If the encoder has another number of word embeddings by now, to which the head does not fit.
         """
-        words = unwrap(model).transformers_model.get_input_embeddings().weight
+        words = _word_embeddings(_encoder_of(model))
         size = self.full.get_output_embeddings().out_features
         if size != len(words):
             raise ValueError(
@@ -110,6 +106,22 @@ class MLMHead(nn.Module):
             if size in tensor.shape
         }
         return functional_call(self.full, fewer, kwargs=inputs).logits.squeeze(0)
+
+
+def _encoder_of(model: nn.Module) -> PreTrainedModel:
+    encoder = getattr(unwrap(model), "transformers_model", None)
+    if not isinstance(encoder, PreTrainedModel):
+        raise ValueError(
+            f"a head needs a transformers encoder, got {type(encoder).__name__}: "
+            "use a model that begins with a Transformer module."
+        )
+    return encoder
+
+
+def _word_embeddings(encoder: PreTrainedModel) -> Tensor:
+    table = encoder.get_input_embeddings().weight
+    assert isinstance(table, Tensor)
+    return table
 
 
 class _PassThrough(nn.Module):
@@ -175,4 +187,4 @@ def _quiet() -> Iterator[None]:
 
 
 def _fits(full: PreTrainedModel, encoder: PreTrainedModel) -> bool:
-    return full.get_input_embeddings().weight.shape == encoder.get_input_embeddings().weight.shape
+    return _word_embeddings(full).shape == _word_embeddings(encoder).shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class MomentumEncoder(nn.Module):
     Raises:
         ValueError: On a momentum out of range.
     """
+
+    updates: Tensor | None
 
     def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True, bf16: bool = False) -> None:
         super().__init__()
@@ -81,7 +84,7 @@ class MomentumEncoder(nn.Module):
         Raises:
             ValueError: As :meth:`check`.
         """
-        values = self.check(*modules)
+        values: Sequence[Tensor] = self.check(*modules)
         if self.updates is not None:
             self.updates += 1
         else:

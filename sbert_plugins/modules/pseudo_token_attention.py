@@ -41,9 +41,14 @@ class PseudoTokenAttention(nn.Module):
         """Map (B, D) sentence vectors, with their (B, L, D) tokens and (B, L) mask of what is no padding, to (B, D).
 
         With ``attend_to="pooled"`` tokens and mask are not read.
+
+        Raises:
+            ValueError: Without tokens where they are attended to.
         """
         if self.attend_to == "pooled":
             tokens, mask = sentence.unsqueeze(1), None
+        elif tokens is None:
+            raise ValueError("tokens must be (B, L, D) with attend_to='tokens', got None.")
         return functional.pseudo_token_mapping(
             self.pseudo_tokens,
             sentence,

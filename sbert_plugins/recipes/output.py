@@ -131,7 +131,7 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         if "pooler." not in name:  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
-            digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return {"name": encoder_name(model), "sha256": digest.hexdigest()[:16]}
 
 

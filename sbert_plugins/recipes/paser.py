@@ -20,7 +20,8 @@ def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int) -> tup
     from sbert_plugins import data
 
     synonyms = data.synonyms_if_installed()  # "SR is extremely effective" (section 4.5.2)
-    chosen = {"extractor": "rake", "top_k": 3, "synonyms": synonyms}  # "the top three phrases contribute the most"
+    # "the top three phrases contribute the most"
+    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 3, "synonyms": synonyms}
     return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 
 
@@ -28,7 +29,7 @@ def paser_supervised_rows(triplets: Dataset, model: SentenceTransformer, seed: i
     """Add the hidden best phrase of each anchor; the anchor itself stays as it is, for the contrastive term reads it too."""
     from sbert_plugins import data
 
-    chosen = {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True}
+    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True}
     return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 
 

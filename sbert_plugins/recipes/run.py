@@ -168,7 +168,8 @@ def _prepared(
 
     from sbert_plugins.encoder import apply_mask_template, freeze_mask_template
 
-    recipe, given, rows, chosen = run.recipe, run.json["loss_keywords"], sentences, {}
+    recipe, given, rows = run.recipe, run.json["loss_keywords"], sentences
+    chosen: dict[str, Any] = {}
     if run.settings.pooling == "mask":
         apply_mask_template(model)
     freeze_mask_template(model)  # of a model that has one from an earlier training

@@ -17,6 +17,7 @@ from sbert_plugins.recipes.settings import Recipe, Settings
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+    from torch import nn
 
 # "we implement our experiments with the same settings as ConSERT and SimCSE, but the batch size is set to 32"
 _SIMCSE = Settings(
@@ -90,7 +91,8 @@ def slt_fai_loss(
         frequencies = data.TokenFrequencies.of_no_corpus(model.tokenizer)
     elif isinstance(frequencies, (str, Path)):
         frequencies = data.TokenFrequencies.load(frequencies)
-    given = {} if temperature is None else {"temperature": temperature}
+    given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
+    base: nn.Module
     if backbone == "simcse":
         ranking = MultipleNegativesRankingLoss(model, scale=1 / given.get("temperature", 0.05))
         # A sentence and its positive, or itself: two dropout views.
@@ -113,7 +115,7 @@ def slt_fai_keywords(
     epochs = settings.epochs
     if settings.max_steps > 0:
         epochs = settings.max_steps * settings.batch_size * settings.gradient_accumulation_steps / len(sentences)
-    warmup = _WARMUP.get(given.get("backbone"), 0.1) / epochs
+    warmup = _WARMUP.get(given.get("backbone", "simcse"), 0.1) / epochs
     found: dict[str, Any] = {"warmup_steps": min(warmup, _LONGEST_WARMUP)}
     if len(sentences.column_names) == 2:
         found["pairs"] = True

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
 def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
     """Write the state of a loss, or of a dict of losses, into ``folder``, with its settings and the number of processes."""
     index: dict[str, Any] = {"format": 2, "processes": get_world_size(), "losses": {}}
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for name, member in named_losses(loss).items():
         state = own_state(member, model)
         index["losses"][name] = {
@@ -145,7 +144,7 @@ def _read_index(file: Path) -> dict[str, Any]:
 
 def settings_of(loss: nn.Module) -> dict[str, Any]:
     """Return what a loss's ``get_config_dict`` says, in what json holds and two processes write alike."""
-    settings = dict(loss.get_config_dict()) if hasattr(loss, "get_config_dict") else {}
+    settings = dict(getattr(loss, "get_config_dict", dict)())
     if isinstance(settings.get("loss"), str) and isinstance(getattr(loss, "loss", None), nn.Module):
         settings["loss"] = loss.loss  # the host's losses round a loss give its class alone
     return _plain(settings)
@@ -187,18 +186,19 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = Fa
 
 def mark_state_kept(loss: Losses) -> None:
     """Tell a loss, and the losses inside it, that somebody saves their state, so that they need not warn."""
-    for member in named_losses(loss).values():
-        for module in member.modules():
-            if hasattr(module, "state_is_kept"):
-                module.state_is_kept = True
+    for module in _asking(loss, "state_is_kept"):
+        module.state_is_kept = True
 
 
 def tell_training_steps(loss: Losses, steps: int) -> None:
     """Tell a loss, and the losses inside it, how many updates the whole training has, where they ask (``training_steps``)."""
+    for module in _asking(loss, "training_steps"):
+        module.training_steps = steps
+
+
+def _asking(loss: Losses, attribute: str) -> Iterator[Any]:
     for member in named_losses(loss).values():
-        for module in member.modules():
-            if hasattr(module, "training_steps"):
-                module.training_steps = steps
+        yield from (module for module in member.modules() if hasattr(module, attribute))
 
 
 class LossStateCallback(TrainerCallback):
@@ -238,24 +238,20 @@ class LossStateCallback(TrainerCallback):
         self.allow_changed_settings = allow_changed_settings
         mark_state_kept(loss)
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **_: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Tell the loss the length of the training; restore, where the trainer continues."""
         tell_training_steps(self.loss, state.max_steps)
         if state.global_step > 0:
             folder = self.resume_from_checkpoint or self._folder(args, state)
             check_settings(self.loss, folder, allow_changed=self.allow_changed_settings)
-            load_loss_state(self.loss, model, folder)
+            load_loss_state(self.loss, kwargs["model"], folder)
         # Checkpoints of an earlier run that this one will write again may not count as whole while it does.
-        for path in Path(args.output_dir).glob(f"checkpoint-*/{COMPLETE_FILE}"):
+        for path in self._folder(args, state).parent.glob(f"checkpoint-*/{COMPLETE_FILE}"):
             step = step_of(path.parent)
             if args.should_save and step is not None and step > state.global_step:
                 path.unlink()
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **_: Any
-    ) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Add the loss's files to the checkpoint that was just written, unless it must not be resumed."""
         if bad := [name for member in named_losses(self.loss).values() for name in not_finite(member)]:
             raise DivergedError(
@@ -263,12 +259,13 @@ class LossStateCallback(TrainerCallback):
                 f"Do not use {self._folder(args, state)}; lower learning_rate, and resume from an earlier checkpoint."
             )
         if args.should_save:
-            save_loss_state(self.loss, model, self._folder(args, state))
+            save_loss_state(self.loss, kwargs["model"], self._folder(args, state))
             mark_complete(self._folder(args, state), state.global_step)
 
     @staticmethod
-    def _folder(args: TrainingArguments, state: TrainerState) -> str:
-        return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+    def _folder(args: TrainingArguments, state: TrainerState) -> Path:
+        assert args.output_dir is not None  # the arguments fill it in
+        return Path(args.output_dir, f"checkpoint-{state.global_step}")
 
 
 def _stored(name: str, key: str) -> str:
@@ -297,7 +294,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return str(value)
-    named = value if isinstance(value, Callable) and hasattr(value, "__qualname__") else type(value)
+    named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 
 

@@ -71,11 +71,10 @@ class SharpnessAwareStep:
         return loss
 
     def _replay(self, step: Callable[..., Tensor], model: nn.Module) -> None:
+        optimizer = self.trainer.optimizer
+        assert optimizer is not None  # the trainer builds it before the first step
         parameters = [
-            parameter
-            for group in self.trainer.optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
+            parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None
         ]
         saved = [parameter.detach().clone() for parameter in parameters]
         with torch.no_grad():

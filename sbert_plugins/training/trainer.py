@@ -157,7 +157,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             return None
         if self.model_init is not None:
             raise ValueError("model_init builds a new loss inside train, which cannot be resumed: pass model and loss.")
-        if requested is True:
+        if requested is True:  # type: ignore[unreachable]  # the host assigns a model_init first, None after
             checkpoint = newest_complete_checkpoint(self.args.output_dir)
             if checkpoint is None:
                 raise ValueError(
@@ -179,12 +179,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._finite.check_weights()
             if not math.isfinite(self.state.best_metric or 0):
                 self.state.best_metric = None  # every one so far was NaN: the host's -inf is no json
-        if _internal_call and self.args.should_save:
-            # A folder that is written again is torn from now on.
-            (Path(output_dir) / COMPLETE_FILE).unlink(missing_ok=True)
+        # push_to_hub calls it without a folder: no checkpoint.
+        checkpoint = Path(output_dir) if _internal_call and output_dir is not None and self.args.should_save else None
+        if checkpoint is not None:
+            (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)  # a folder that is written again is torn from now on
         super().save_model(output_dir, _internal_call)
-        if _internal_call and self.args.should_save:
-            save_loss_state(self.loss, self.model, output_dir)
+        if checkpoint is not None:
+            save_loss_state(self.loss, self.model, checkpoint)
 
     def finish_checkpoint(self, folder: str) -> None:
         """Add the list of files to a checkpoint, when weights and optimizer are written."""
@@ -223,14 +224,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         used = [parameter for parameter, anywhere in zip(parameters, present.tolist(), strict=True) if anywhere]
         if not used:
             return
-        for parameter in used:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
         # One message for all of them: heads and decoders have many small tensors.
-        flat = torch.cat([parameter.grad.flatten().float() for parameter in used])
+        flat = torch.cat([gradient.flatten().float() for gradient in gradients])
         dist.all_reduce(flat)
-        for parameter, mean in zip(used, (flat / get_world_size()).split([p.numel() for p in used]), strict=True):
-            parameter.grad.copy_(mean.view_as(parameter))
+        means = (flat / get_world_size()).split([p.numel() for p in used])
+        for parameter, gradient, mean in zip(used, gradients, means, strict=True):
+            parameter.grad = gradient.copy_(mean.view_as(parameter))
 
     # --- Steps -------------------------------------------------------------------------------------------------------------
 
@@ -249,9 +249,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Compute the loss in the model's mode and keep its diagnostics."""
-        member = self.loss.get(inputs.get("dataset_name")) if isinstance(self.loss, dict) else self.loss
+        member = self.loss.get(inputs.get("dataset_name", "")) if isinstance(self.loss, dict) else self.loss
         self._sync_mode()
-        result = super().compute_loss(model, inputs, *args, **kwargs)
+        # The host says BaseModel, and passes what DistributedDataParallel wraps it in.
+        result = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
         terms, self._terms = self._terms, {}
         if self.model.training and isinstance(result, Tensor):
             self._finite.see_loss(terms or {type(member).__name__: result}, inputs)
@@ -285,7 +286,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Evaluate as the host does, and warn where a test set chooses the checkpoint."""
         metrics = super().evaluate(*args, **kwargs)
         chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
-        measured = self.model.model_card_data.eval_results_dict
+        measured = self.model.model_card_data.eval_results_dict or {}
         test_sets = dict.fromkeys(
             name
             for evaluator in _flat(self.evaluator)
@@ -325,10 +326,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             logs = {**logs, **means}
         super().log(logs, *args, **kwargs)
         # It becomes json, which has no NaN: of a metric, or of the gradient norm of an update that fp16 leaves out.
-        self.state.log_history[-1] = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in self.state.log_history[-1].items()
-        }
+        entry: dict[str, Any] = self.state.log_history[-1]
+        entry |= {key: None for key, value in entry.items() if isinstance(value, float) and not math.isfinite(value)}
 
 
 class _LengthCallback(TrainerCallback):

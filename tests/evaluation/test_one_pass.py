@@ -104,6 +104,15 @@ class TestEncodeOnce:
 
 
 class TestOnePassEvaluator:
+    def test_inputs_that_are_no_plain_text(self, tiny_encoder):
+        """The host's evaluator takes them; they are not encoded ahead."""
+        text = project_text()
+        corpus = {f"d{i}": {"text": text[i]} for i in range(10)}
+        evaluator = InformationRetrievalEvaluator(
+            {"a": text[10], "b": {"text": text[1]}}, corpus, {"b": {"d1"}}, write_csv=False
+        )
+        assert OnePassEvaluator([evaluator])(tiny_encoder())["cosine_mrr@10"] == 1.0
+
     def test_each_sentence_once_in_one_call(self, tiny_encoder):
         model = tiny_encoder(pooling="mean")
         evaluators = [retrieval(name="ours"), retrieval(InformationRetrievalEvaluator, name="host"), Lengths()]

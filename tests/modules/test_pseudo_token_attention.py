@@ -35,6 +35,11 @@ def test_who_gets_a_gradient(attend_to):
     assert attention.value.weight.grad.any()
 
 
+def test_tokens_are_missed():
+    with pytest.raises(ValueError, match="tokens must be"):
+        PseudoTokenAttention(6)(torch.randn(2, 6))
+
+
 def test_pooled_is_two_linear_maps_and_reads_no_tokens():
     attention = PseudoTokenAttention(6, attend_to="pooled")
     sentence = torch.randn(3, 6)

@@ -221,6 +221,15 @@ def test_a_lost_best_loss_state_does_not_lose_the_training(model, tmp_path, capl
     assert "the loss's own weights are the last ones" in caplog.text
 
 
+def test_what_is_pushed_is_no_checkpoint(model, tmp_path):
+    """push_to_hub saves as a checkpoint does, without a folder."""
+    trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1)
+    trainer.train()
+    trainer.save_model(_internal_call=True)
+    assert (tmp_path / "modules.json").is_file()
+    assert not {file.name for file in tmp_path.iterdir()} & trainer.files_kept_here()
+
+
 class TestChoiceByTestSet:
     class Scored(BaseEvaluator):
         def __init__(self, metric, test_sets):
