@@ -59,8 +59,8 @@ def project_text() -> list[str]:
 def _counted_pieces(split: pre_tokenizers.PreTokenizer, number: int) -> list[tuple[str, bool, float]]:
     """Return pieces of the project's words, whether each starts a word, and the log of its share; all letters are among them.
 
-    Counted and sorted here, because the trainers of WordPiece and Unigram iterate over hash maps: each process would get another
-    vocabulary, and a test other numbers.
+    Counted and sorted here, because the trainers of WordPiece and Unigram iterate over hash maps: each process would get
+    another vocabulary, and a test other numbers.
     """
     counts: Counter[tuple[str, bool]] = Counter()
     for line in project_text():
@@ -115,7 +115,7 @@ def _unigram() -> Tokenizer:
 
 
 def build_tokenizers() -> dict[str, PreTrainedTokenizerFast]:
-    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's own sentences, in each process the same."""
+    """WordPiece, byte-level BPE and Unigram (SentencePiece) tokenizers of the project's own sentences, the same always."""
     built = {}
     for name, build in {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}.items():
         tokenizer = build()
