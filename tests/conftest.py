@@ -14,6 +14,7 @@ import pytest
 import torch
 import transformers
 from encoders import ARCHITECTURES, build_tokenizers
+from filelock import FileLock
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import AutoConfig, AutoModel
@@ -29,6 +30,30 @@ torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 def _seed():
     """Each test draws the same whatever ran before it."""
     transformers.set_seed(0)
+
+
+def pytest_collection_modifyitems(items):
+    """Slow tests begin first: what runs beside the last of them is quick, and workers end together."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Call ``once(name, make)``: the folder that ``make(folder)`` has filled, by whichever worker needed it first."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def fill(name, make) -> Path:
+        folder, filled = shared / name, shared / f"{name}.filled"
+        with FileLock(shared / f"{name}.lock"):
+            if not filled.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+                folder.mkdir()
+                make(folder)
+                filled.touch()
+        return folder
+
+    return fill
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
+import contextlib
+import io
 import json
 import logging
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,11 +17,32 @@ from sbert_plugins import __version__, cli, recipes
 QUICK = ["--max-steps", "2", "--batch-size", "8"]
 
 
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
+def write_text(folder):
+    path = folder / "text.txt"
     path.write_text("\n\n".join(project_text()[:30]), encoding="utf-8")
     return path
+
+
+def write_plain(tiny_encoder, folder):
+    """A transformer without a pooling of its own."""
+    tiny_encoder()[0].model.save_pretrained(folder / "plain")
+    tiny_encoder().tokenizer.save_pretrained(folder / "plain")
+    return str(folder / "plain")
+
+
+def write_data_dir(folder):
+    (folder / "data" / "sts").mkdir(parents=True)
+    text = project_text()
+    names = [f"sts{year}" for year in range(12, 17)] + ["stsb_dev", "stsb_test", "sick_test"]
+    for name in names:
+        rows = [f"subset\t{1 + i % 4}\t{text[i]}\t{text[50 + i]}\n" for i in range(20)]
+        (folder / "data" / "sts" / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    return folder / "data"
+
+
+@pytest.fixture
+def text(tmp_path):
+    return write_text(tmp_path)
 
 
 @pytest.fixture
@@ -27,23 +51,16 @@ def encoder(tiny_encoder, tmp_path):
     return str(tmp_path / "encoder")
 
 
-@pytest.fixture
-def plain(tiny_encoder, tmp_path):
-    """A transformer without a pooling of its own."""
-    folder = tmp_path / "plain"
-    tiny_encoder()[0].model.save_pretrained(folder)
-    tiny_encoder().tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
 def table(printed):
     """The rows of a printed table by their first cell."""
     return {line.split()[0]: line.split()[1:] for line in printed.strip().splitlines() if line}
 
 
-@pytest.fixture(autouse=True)
-def no_data(monkeypatch):
-    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+@pytest.fixture(scope="module", autouse=True)
+def no_data():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SBERT_PLUGINS_DATA", raising=False)
+        yield
 
 
 def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
@@ -66,16 +83,31 @@ def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
 class TestOneNumber:
     """What is scored once is the same wherever it is read."""
 
-    @pytest.fixture
-    def run(self, text, plain, data_dir_with_dev, tmp_path, capsys):
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory):
+        return tmp_path_factory.mktemp("one_number")
+
+    @pytest.fixture(scope="class")
+    def plain(self, tiny_encoder, folder):
+        return write_plain(tiny_encoder, folder)
+
+    @pytest.fixture(scope="class")
+    def data_dir_with_dev(self, folder):
+        data_dir = write_data_dir(folder)
         rows = [f"x\t{i % 6}\t{line}\t{project_text()[150 + i]}\n" for i, line in enumerate(project_text()[30:110])]
         for name in ("stsb_dev", "stsb_test"):  # the same pairs under both names: two ways to one number
-            (data_dir_with_dev / "sts" / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
-        output = tmp_path / "run"
+            (data_dir / "sts" / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+        return data_dir
+
+    @pytest.fixture(scope="class")
+    def run(self, folder, plain, data_dir_with_dev):
+        output, printed = folder / "run", io.StringIO()
         changes = ["--max-seq-length", "9", "--learning-rate", "1e-2", "--eval-steps", "1", "--max-steps", "3"]
-        arguments = ["train", "arccse", str(text), "--model", plain, "--output", str(output), "--batch-size", "8", *changes]
-        assert cli.main([*arguments, "--data-dir", str(data_dir_with_dev)]) == 0
-        return output, capsys.readouterr().out
+        text = str(write_text(folder))
+        arguments = ["train", "arccse", text, "--model", plain, "--output", str(output), "--batch-size", "8", *changes]
+        with contextlib.redirect_stdout(printed):
+            assert cli.main([*arguments, "--data-dir", str(data_dir_with_dev)]) == 0
+        return output, printed.getvalue()
 
     def test_printed_in_the_results_on_the_card_and_evaluated(self, run, plain, data_dir_with_dev, tmp_path, capsys):
         output, printed = run
@@ -162,6 +194,7 @@ class TestCard:
         assert (told["base_model"], told["license"]) == ("someone/bert", "mit")
 
 
+@pytest.mark.slow
 def test_offline_first_command(tmp_path, capsys):
     """README's first command, two steps of it: encoder and text come from installed packages."""
     output = tmp_path / "demo"
@@ -358,14 +391,7 @@ class TestCrops:
 
 @pytest.fixture
 def data_dir_with_dev(tmp_path):
-    folder = tmp_path / "data" / "sts"
-    folder.mkdir(parents=True)
-    text = project_text()
-    names = [f"sts{year}" for year in range(12, 17)] + ["stsb_dev", "stsb_test", "sick_test"]
-    for name in names:
-        rows = [f"subset\t{1 + i % 4}\t{text[i]}\t{text[50 + i]}\n" for i in range(20)]
-        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
-    return tmp_path / "data"
+    return write_data_dir(tmp_path)
 
 
 def test_evaluate_seven_tasks(encoder, data_dir_with_dev, capsys):
@@ -518,12 +544,19 @@ def test_load_reports(missing, shown):
 
 
 class TestResume:
-    @pytest.fixture
-    def begun(self, text, encoder, tmp_path, monkeypatch):
-        """The command of a training that was interrupted after its first checkpoint."""
+    @staticmethod
+    def command(folder):
+        files = [str(folder / "text.txt"), "--model", str(folder / "encoder"), "--output", str(folder / "run")]
+        return ["train", "arccse", *files, "--eval-steps", "1", "--batch-size", "8", "--max-steps", "4"]
+
+    @pytest.fixture(scope="class")
+    def interrupted(self, tiny_encoder, tmp_path_factory):
+        """Text, encoder, and what a training left that was interrupted after its first checkpoint."""
         from sbert_plugins import training
 
-        command = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), "--eval-steps", "1"]
+        folder = tmp_path_factory.mktemp("interrupted")
+        write_text(folder)
+        tiny_encoder().save_pretrained(str(folder / "encoder"))
         step = training.SentenceTransformerTrainer.training_step
 
         def interrupted(trainer, *arguments):
@@ -531,10 +564,20 @@ class TestResume:
                 raise KeyboardInterrupt
             return step(trainer, *arguments)
 
-        with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
-            assert cli.main([*command, "--batch-size", "8", "--max-steps", "4"]) == 130
-        return [*command, "--batch-size", "8", "--max-steps", "4", "--resume"]
+            assert cli.main(self.command(folder)) == 130
+        return folder
+
+    @pytest.fixture
+    def text(self, tmp_path):
+        return tmp_path / "text.txt"
+
+    @pytest.fixture
+    def begun(self, interrupted, tmp_path):
+        """The command that resumes a copy of it."""
+        shutil.copytree(interrupted, tmp_path, dirs_exist_ok=True)
+        return [*self.command(tmp_path), "--resume"]
 
     def test_the_same(self, begun, text, tmp_path):
         text.rename(tmp_path / "moved.txt")  # what was read counts, not where it lies
@@ -591,6 +634,7 @@ def test_debug_shows_the_traceback(tmp_path):
         cli.main(["--debug", "train", "arccse", "no/such", "--output", str(tmp_path / "run")])
 
 
+@pytest.mark.slow
 def test_help_and_version_load_no_torch(capsys):
     """What keeps ``--help`` quick, checked without a clock."""
     script = (

@@ -15,16 +15,19 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def distributions(tmp_path_factory):
-    target = tmp_path_factory.mktemp("dist")
-    # Without further options build makes the wheel from the sdist.
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
+def distributions(once):
+    def make(target):
+        # Without further options build makes the wheel from the sdist.
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+    target = once("dist", make)
     (wheel,), (sdist,) = target.glob("*.whl"), target.glob("*.tar.gz")
     return wheel, sdist
 
 
+@pytest.mark.slow
 def test_they_hold_the_package_and_its_text(distributions):
     wheel, sdist = distributions
     names = zipfile.ZipFile(wheel).namelist()
@@ -43,6 +46,7 @@ def test_they_hold_the_package_and_its_text(distributions):
         assert any(name.endswith("/setup.cfg") for name in archive.getnames())
 
 
+@pytest.mark.slow
 def test_the_wheel_in_an_empty_environment(distributions, tmp_path):
     """Import and ``--help`` need no dependency at all: they load no torch."""
     wheel, _ = distributions
@@ -60,6 +64,7 @@ def test_the_wheel_in_an_empty_environment(distributions, tmp_path):
     assert "train" in result.stdout
 
 
+@pytest.mark.slow
 def test_rooms_load_on_first_use():
     script = (
         "import sys, sbert_plugins\nassert 'torch' not in sys.modules\nassert 'losses' in dir(sbert_plugins)\n"

@@ -147,6 +147,7 @@ class TestReproducible:
         draws = [rows_of(data.crop_pairs(DOCUMENTS * 5, by=by, seed=seed)) for seed in (0, 0, 1)]
         assert draws[0] == draws[1] != draws[2]
 
+    @pytest.mark.slow
     def test_in_another_process(self, tmp_path):
         script = (
             "import datasets, sys\nfrom pathlib import Path\ndatasets.config.HF_DATASETS_CACHE = Path(sys.argv[1])\n"

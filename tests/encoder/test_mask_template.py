@@ -134,6 +134,7 @@ for folder, texts in json.loads(sys.argv[1]).items():
 
 
 class TestSaved:
+    @pytest.mark.slow
     def test_plain_sentence_transformers_gives_the_same_vectors(self, tiny_encoder, offline, tmp_path):
         """In a process without this package: encode, encode_query, encode_document, and saved once more; difference 0.0."""
         jobs, expected = {}, {}

@@ -68,6 +68,7 @@ def noisy(model):
 class TestAgreement:
     """mteb, sentence-transformers and this library give one number."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("task", "ours"), [("LocalSTSBenchmark", "STS-B"), ("LocalSICK-R", "SICK-R")])
     def test_sts(self, minilm, data_dir, tmp_path, task, ours):
         model = copy.deepcopy(minilm)

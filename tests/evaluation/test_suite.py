@@ -6,7 +6,6 @@ All check numbers: ``benchmarks/evaluation_check.py``.
 import math
 
 import pytest
-import torch
 from datasets import Dataset
 from encoders import SENTENCES
 from evaluation_inputs import CountingEncoder, write_data
@@ -114,13 +113,11 @@ def checked(minilm, data_dir):
         AlignmentUniformityEvaluator(data_dir),
     ]
     view = EncodeOnce(minilm)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # a real model on much text
-    view.encode_ahead([("encode", evaluator.sentences) for evaluator in evaluators], batch_size=128)
-    torch.set_num_threads(threads)
+    view.encode_ahead([("encode", evaluator.sentences) for evaluator in evaluators], batch_size=64)
     return view
 
 
+@pytest.mark.slow
 class TestCheckNumbers:
     def test_seven_tasks(self, checked, data_dir):
         metrics = STSSuiteEvaluator(data_dir)(checked)

@@ -1,5 +1,8 @@
 import json
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -11,45 +14,55 @@ from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.recipes import run as module
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dev():
     pairs = recipes.graded_pairs()
     return evaluation.ScoredPairs(*(values[::12] for values in pairs))
 
 
-@pytest.mark.parametrize("method", recipes.RECIPES)
+class Trained(NamedTuple):
+    """A training of a recipe that chose among four checkpoints, and what it left."""
+
+    method: str
+    output: Path
+    results: dict
+    model: SentenceTransformer
+    before: np.ndarray
+    loss: dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module", params=recipes.RECIPES)
+def trained(request, tiny_encoder, tmp_path_factory, dev):
+    method, output, model = request.param, tmp_path_factory.mktemp("trained") / "run", tiny_encoder()
+    before = model.encode("A dog runs.")
+    built, build = [], recipes.build_loss
+    settings = quick(max_steps=8, learning_rate=1e-2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sbert_plugins.recipes.run.build_loss", lambda *a, **k: built.append(build(*a, **k)) or built[-1])
+        rows, evaluated = texts(method, 80), {"dev": dev, "probes": {"probe": dev}}
+        results = recipes.train(method, rows, model, output=output, settings=settings, **evaluated)
+    return Trained(method, output, results, model, before, built[0].state_dict())
+
+
 class TestTrain:
-    def test_leaves_a_model_its_checkpoint_and_results(self, method, tiny_encoder, tmp_path, dev):
-        model = tiny_encoder()
-        before = model.encode("A dog runs.")
-        results = recipes.train(
-            method, texts(method, 40), model, output=tmp_path / "run", settings=quick(), dev=dev, probes={"probe": dev}
-        )
+    def test_leaves_a_model_its_checkpoint_and_results(self, trained):
         names = ["checkpoints", "loss", "model", "results.json", "run.json"]
-        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
-        assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8")) == json.loads(json.dumps(results))
-        assert set(results["before"]) == set(results["after"]) == {"probe", "STS-B dev"}
-        assert results["before"]["probe"] == results["before"]["STS-B dev"]
-        assert results["steps"] == 4
-        saved = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
-        assert (saved.encode("A dog runs.") == model.encode("A dog runs.")).all()
-        assert not (before == model.encode("A dog runs.")).all()
+        assert sorted(path.name for path in trained.output.iterdir()) == names
+        written = json.loads((trained.output / "results.json").read_text(encoding="utf-8"))
+        assert written == json.loads(json.dumps(trained.results))
+        assert set(trained.results["before"]) == set(trained.results["after"]) == {"probe", "STS-B dev"}
+        assert trained.results["before"]["probe"] == trained.results["before"]["STS-B dev"]
+        assert trained.results["steps"] == 8
+        saved = SentenceTransformer(str(trained.output / "model"), device="cpu")
+        assert (saved.encode("A dog runs.") == trained.model.encode("A dog runs.")).all()
+        assert not (trained.before == trained.model.encode("A dog runs.")).all()
 
-    def test_the_loss_is_kept_beside_the_model(self, method, tiny_encoder, tmp_path):
-        trained = []
-        build = recipes.build_loss
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "sbert_plugins.recipes.run.build_loss", lambda *a, **k: trained.append(build(*a, **k)) or trained[-1]
-            )
-            recipes.train(method, texts(method, 20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1))
-        loss = recipes.load_loss(tmp_path / "run", SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu"))
-        expected = trained[0].state_dict()
-        assert all(torch.equal(tensor, expected[name]) for name, tensor in loss.state_dict().items())
+    def test_the_loss_is_kept_beside_the_model(self, trained):
+        loss = recipes.load_loss(trained.output, SentenceTransformer(str(trained.output / "model"), device="cpu"))
+        assert all(torch.equal(tensor, trained.loss[name]) for name, tensor in loss.state_dict().items())
 
-    def test_every_term_is_logged(self, method, tiny_encoder, tmp_path):
-        results = recipes.train(method, texts(method, 40), tiny_encoder(), output=tmp_path / "run", settings=quick())
-        logged = set().union(*results["log"])
+    def test_every_term_is_logged(self, trained):
+        logged = set().union(*trained.results["log"])
         terms = {
             "arccse": {"arccon", "triplet"},
             "denosent": {"contrastive", "denoising"},
@@ -58,39 +71,33 @@ class TestTrain:
             "pt-bert": {"contrastive"},
             "paser-supervised": {"contrastive", "paser/generative"},
             "slt-fai": {"base/simcse", "adversarial", "filtering"},
-        }[method]
+        }[trained.method]
         assert terms <= logged
 
+    def test_dev_selects_the_checkpoint(self, trained):
+        """The model that is saved is the best of the evaluated ones, not the last."""
+        scores = {
+            entry["step"]: entry["eval_stsb-dev_spearman_cosine"]
+            for entry in trained.results["log"]
+            if "eval_stsb-dev_spearman_cosine" in entry
+        }
+        assert len(scores) == 4
+        best = trained.output / "checkpoints" / f"checkpoint-{max(scores, key=scores.get)}" / "model.safetensors"
+        saved, best = load_file(trained.output / "model" / "model.safetensors"), load_file(best)
+        assert all(torch.equal(saved[name], best[name]) for name in best)
+        # A swap of two pairs whose cosines are equal but for rounding is .15 of these pairs.
+        assert trained.results["after"]["STS-B dev"] == pytest.approx(100 * max(scores.values()), abs=0.2)
+
+    @pytest.mark.parametrize("method", recipes.RECIPES)
     def test_the_same_seed_gives_the_same_model(self, method, tiny_encoder, tmp_path):
         vectors = []
         for run, seed in enumerate((1, 1, 2)):
             model = tiny_encoder()
-            recipes.train(method, texts(method, 40), model, output=tmp_path / str(run), settings=quick(), seed=seed)
+            settings = quick(max_steps=2)
+            recipes.train(method, texts(method, 40), model, output=tmp_path / str(run), settings=settings, seed=seed)
             vectors.append(model.encode("A dog runs."))
         assert (vectors[0] == vectors[1]).all()
         assert not (vectors[0] == vectors[2]).all()
-
-    def test_dev_selects_the_checkpoint(self, method, tiny_encoder, tmp_path, dev):
-        """The model that is saved is the best of the evaluated ones, not the last."""
-        results = recipes.train(
-            method,
-            texts(method, 80),
-            tiny_encoder(),
-            output=tmp_path / "run",
-            settings=quick(max_steps=8, learning_rate=1e-2),
-            dev=dev,
-        )
-        scores = {
-            entry["step"]: entry["eval_stsb-dev_spearman_cosine"]
-            for entry in results["log"]
-            if "eval_stsb-dev_spearman_cosine" in entry
-        }
-        assert len(scores) == 4
-        best = load_file(tmp_path / "run" / "checkpoints" / f"checkpoint-{max(scores, key=scores.get)}" / "model.safetensors")
-        saved = load_file(tmp_path / "run" / "model" / "model.safetensors")
-        assert all(torch.equal(saved[name], best[name]) for name in best)
-        # A swap of two pairs whose cosines are equal but for rounding is .15 of these pairs.
-        assert results["after"]["STS-B dev"] == pytest.approx(100 * max(scores.values()), abs=0.2)
 
 
 PAIRED = [name for name, recipe in recipes.RECIPES.items() if recipe.second_column]

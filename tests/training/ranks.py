@@ -44,13 +44,13 @@ def spread(tensors) -> float:
 
 
 def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
-    """Eight steps from different fresh weights on each rank."""
+    """Four steps from different fresh weights on each rank."""
     build, dataset = METHODS[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(100 + dist.get_rank())
     loss = build(model)
     fresh = spread(own_state(loss, model).values())
-    settings = {"max_steps": 8, "per_device_train_batch_size": 4, "learning_rate": 1e-3, **changes}
+    settings = {"max_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 1e-3, **changes}
     sam_rho = settings.pop("sam_rho", None)
     trainer = training.SentenceTransformerTrainer(
         model=model, args=arguments(folder, **settings), train_dataset=dataset(40), loss=loss, sam_rho=sam_rho

@@ -1,4 +1,7 @@
-"""One training run that can be a function call or a process of its own: ``python runs.py OUTPUT '{"method": ...}'``."""
+"""A training run that can be a function call or a process: ``python runs.py OUTPUT '{"method": ...}' [OUTPUT ...]``.
+
+Several runs are a process each, forked before anything is drawn: Python starts, and torch is read, once.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -123,9 +127,33 @@ def log_of(trainer) -> list[dict]:
     ]
 
 
+def main(output: str, arguments: str) -> None:
+    """Run, and write state and log."""
+    finished = run(output, **json.loads(arguments))
+    np.savez(Path(output) / "state.npz", **state_of(finished))
+    (Path(output) / "log.json").write_text(json.dumps(log_of(finished)))
+
+
+def forked(output: str, arguments: str) -> int:
+    """Run in a process of its own; return its exit status, below 0 for a signal."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        main(output, arguments)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    arguments = json.loads(sys.argv[2])
-    finished = run(sys.argv[1], **arguments)
-    np.savez(Path(sys.argv[1]) / "state.npz", **state_of(finished))
-    (Path(sys.argv[1]) / "log.json").write_text(json.dumps(log_of(finished)))
+    pairs = list(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    if len(pairs) == 1:
+        main(*pairs[0])
+    else:
+        sys.stdout.write(json.dumps({output: forked(output, arguments) for output, arguments in pairs}) + "\n")

@@ -1,5 +1,6 @@
 """Interrupted equals uninterrupted, bit for bit: encoder, what the loss owns, optimizer, log."""
 
+import functools
 import json
 import shutil
 import signal
@@ -17,71 +18,116 @@ from sbert_plugins.training.checkpoints import why_incomplete
 # The grid for one loss, one cell for each other loss.
 CELLS = [("arccse", accumulation, workers) for accumulation in (1, 2) for workers in (0, 2)]
 CELLS += [(method, 1, 0) for method in METHODS if method != "arccse"]
+TORN = {
+    "half a file": "checkpoint_complete.json is missing",
+    "before the trainer's state": "trainer_state.json is missing or cut off",
+}
 
 
-def in_process(output, arguments):
-    return subprocess.run(
-        [sys.executable, runs.__file__, str(output), json.dumps(arguments)], capture_output=True, text=True, check=False
-    )
+def in_processes(runs_of):
+    """Run each in a process; return their exit statuses by output, and what they wrote to stderr."""
+    words = [word for output, arguments in runs_of.items() for word in (str(output), json.dumps(arguments))]
+    result = subprocess.run([sys.executable, runs.__file__, *words], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.strip().splitlines()[-1]), result.stderr
 
 
-def assert_equal(trainer, output):
-    state, resumed = runs.state_of(trainer), np.load(output / "state.npz")
+@pytest.fixture(scope="module")
+def killed_and_resumed(once, encoder_path):
+    """The folder of each cell and torn moment, killed, then resumed by another interpreter; with notes between the two."""
+
+    def make(folder):
+        jobs = {
+            folder / name_of(method, accumulation, workers): (
+                {"method": method, "accumulation": accumulation, "workers": workers},
+                {"kill_at": 4},
+            )
+            for method, accumulation, workers in CELLS
+        }
+        jobs |= {folder / moment: ({}, {"kill_while": moment}) for moment in TORN}
+        arguments = {output: {"encoder": encoder_path, **settings} for output, (settings, _) in jobs.items()}
+        killed, errors = in_processes({output: arguments[output] | kill for output, (_, kill) in jobs.items()})
+        notes = {
+            output.name: {
+                "killed": killed[str(output)],
+                "reason": why_incomplete(output / "checkpoint-4"),
+                "newest": getattr(training.newest_complete_checkpoint(output), "name", None),
+                "errors": errors,
+            }
+            for output in jobs
+        }
+        resumed, errors = in_processes({output: arguments[output] | {"resume": True} for output in jobs})
+        for output in jobs:
+            notes[output.name] |= {"resumed": resumed[str(output)], "errors of resuming": errors}
+        (folder / "notes.json").write_text(json.dumps(notes))
+
+    return once("killed_and_resumed", make)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(encoder_path, tmp_path_factory):
+    """Train without a kill, each setting once."""
+
+    @functools.cache
+    def run(**arguments):
+        trainer = runs.run(str(tmp_path_factory.mktemp("whole")), encoder=encoder_path, **arguments)
+        assert trainer.state.global_step == 6
+        return runs.state_of(trainer), json.loads(json.dumps(runs.log_of(trainer)))
+
+    return run
+
+
+def name_of(method, accumulation, workers):
+    return f"{method} {accumulation} {workers}"
+
+
+def assert_resumed(output, notes, whole):
+    assert notes["killed"] == -signal.SIGKILL, notes["errors"]
+    assert notes["resumed"] == 0, notes["errors of resuming"]
+    state, log = whole
+    resumed = np.load(output / "state.npz")
     assert set(state) == set(resumed.files)
     differences = {name: np.abs(state[name].astype(float) - resumed[name]).max(initial=0.0) for name in state}
     assert {name: difference for name, difference in differences.items() if difference != 0.0} == {}
-    assert json.loads((output / "log.json").read_text()) == json.loads(json.dumps(runs.log_of(trainer)))
+    assert json.loads((output / "log.json").read_text()) == log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "accumulation", "workers"), CELLS)
-def test_killed_and_resumed_in_a_new_process(method, accumulation, workers, encoder_path, tmp_path):
-    arguments = {"encoder": encoder_path, "method": method, "accumulation": accumulation, "workers": workers}
-    killed = in_process(tmp_path / "killed", arguments | {"kill_at": 4})
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = in_process(tmp_path / "killed", arguments | {"resume": True})
-    assert resumed.returncode == 0, resumed.stderr
-    uninterrupted = runs.run(str(tmp_path / "whole"), **arguments)
-    assert uninterrupted.state.global_step == 6
-    assert_equal(uninterrupted, tmp_path / "killed")
+def test_killed_and_resumed_in_a_new_process(method, accumulation, workers, killed_and_resumed, uninterrupted):
+    output = killed_and_resumed / name_of(method, accumulation, workers)
+    notes = json.loads((killed_and_resumed / "notes.json").read_text())[output.name]
+    assert notes["newest"] == "checkpoint-4"
+    assert_resumed(output, notes, uninterrupted(method=method, accumulation=accumulation, workers=workers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        (method, settings)
-        for method in METHODS
-        for settings in ({"sam_rho": 0.05}, {"sam_rho": 0.05, "accumulation": 2}, {"bf16": True})
-        if "sam_rho" not in settings or method not in WITHOUT_SAM
+        ("arccse", {"sam_rho": 0.05}),
+        *((method, {"sam_rho": 0.05, "accumulation": 2}) for method in METHODS if method not in WITHOUT_SAM),
+        *((method, {"bf16": True}) for method in METHODS),
     ],
     ids=str,
 )
 def test_resumed_in_process(method, settings, encoder_path, tmp_path):
-    arguments = {"encoder": encoder_path, "method": method, **settings}
+    arguments = {"encoder": encoder_path, "method": method, "steps": 4, **settings}
     whole = runs.run(str(tmp_path / "run"), **arguments)
     state, log = runs.state_of(whole), runs.log_of(whole)
-    for step in (4, 6):
-        shutil.rmtree(tmp_path / "run" / f"checkpoint-{step}")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
     again = runs.run(str(tmp_path / "run"), resume=True, **arguments)
     resumed = runs.state_of(again)
     assert all(np.array_equal(state[name], resumed[name]) for name in state)
     assert runs.log_of(again) == log
 
 
-@pytest.mark.parametrize(
-    ("moment", "reason"),
-    [
-        ("half a file", "checkpoint_complete.json is missing"),
-        ("before the trainer's state", "trainer_state.json is missing or cut off"),
-    ],
-)
-def test_killed_while_a_checkpoint_is_written(moment, reason, encoder_path, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", TORN)
+def test_killed_while_a_checkpoint_is_written(moment, killed_and_resumed, uninterrupted):
     """The torn one is passed over for the whole one before it; ``benchmarks/kill_runs.py`` does it at random moments."""
-    arguments = {"encoder": encoder_path}
-    killed = in_process(tmp_path / "killed", arguments | {"kill_while": moment})
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert (tmp_path / "killed" / "checkpoint-4").is_dir()
-    assert reason in why_incomplete(tmp_path / "killed" / "checkpoint-4")
-    assert training.newest_complete_checkpoint(tmp_path / "killed").name == "checkpoint-2"
-    resumed = in_process(tmp_path / "killed", arguments | {"resume": True})
-    assert resumed.returncode == 0, resumed.stderr
-    assert_equal(runs.run(str(tmp_path / "whole"), **arguments), tmp_path / "killed")
+    output = killed_and_resumed / moment
+    notes = json.loads((killed_and_resumed / "notes.json").read_text())[moment]
+    assert TORN[moment] in notes["reason"]
+    assert notes["newest"] == "checkpoint-2"
+    assert_resumed(output, notes, uninterrupted(method="arccse", accumulation=1, workers=0))
