@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sbert_plugins").setLevel(logging.INFO)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a loss of one's own may lie; last, so that it hides nothing
     try:
         options.run(options)
     except (ValueError, OSError, ModuleNotFoundError) as error:
@@ -71,7 +73,11 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         ),
         epilog=_glossary(),
     )
-    train.add_argument("method", choices=list(recipes.RECIPES), metavar="METHOD", help=", ".join(recipes.RECIPES))
+    train.add_argument(
+        "method",
+        metavar="METHOD",
+        help=f"{', '.join(recipes.RECIPES)}; or package.module:Class, a loss class of your own, built as Class(model)",
+    )
     train.add_argument(
         "text",
         nargs="?",
@@ -230,7 +236,7 @@ def _methods(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    recipe = recipes.RECIPES[options.method]
+    recipe = recipes.recipe_of(options.method)
     _check_positives(options, recipe)
     if options.backbone and "backbone" not in recipes.known_keywords(options.method):
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
@@ -430,7 +436,7 @@ def _origin(training: dict[str, Any] | None) -> dict[str, str]:
         f"{key} {_score_text(score)} to {_score_text(training['after'][key])}" for key, score in training["before"].items()
     )
     return {
-        "trained with": recipes.RECIPES[training["method"]].name,
+        "trained with": recipes.name_of(training["method"]),
         "from": name["encoder"],
         "text": f"{name['text']}, {training['sentences']:,} sentences",
         "updates": f"{training['steps']:,} of {training['settings']['batch_size']} x "

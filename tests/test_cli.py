@@ -336,7 +336,10 @@ class TestCrops:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["paser", "TEXT", "--positives", "crops"], "is for arccse, denosent, pt-bert, slt-fai, got it with paser, which"),
+            (
+                ["paser", "TEXT", "--positives", "crops"],
+                "slt-fai, consert, simcse, got it with paser, which",
+            ),
             (
                 ["paser-supervised", "TEXT", "--positives", "crops"],
                 "got it with paser-supervised, which reads anchor, positive",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
-from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.methods import RECIPES, recipe_of
 from sbert_plugins.recipes.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
     if Path(path).name != RUN_FILE:
         kinds |= {"before": dict, "after": dict, "steps": int, "log": list}
     wrong = [key for key, kind in kinds.items() if not isinstance(values, dict) or not isinstance(values.get(key), kind)]
-    if not wrong and values["method"] not in RECIPES:
+    if not wrong and values["method"] not in RECIPES and ":" not in values["method"]:
         wrong = ["method"]
     if not wrong and set(values["settings"]) != {field.name for field in fields(Settings)}:
         wrong = ["settings"]
@@ -76,7 +76,7 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     if not (output / "results.json").is_file() or not (output / "loss").is_dir():
         raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
     results = read_results(output / "results.json")
-    loss = build_loss(results["method"], model, **(results["loss_keywords"] | RECIPES[results["method"]].reload))
+    loss = build_loss(results["method"], model, **(results["loss_keywords"] | recipe_of(results["method"]).reload))
     load_loss_state(loss, model, output / "loss")
     return loss
 
