@@ -91,7 +91,8 @@ def _file_in(directory: Path, name: str) -> Path:
         if (directory / f"{name}{ending}").is_file():
             return directory / f"{name}{ending}"
     raise FileNotFoundError(
-        f"{directory / name}.tsv (or .tsv.gz) does not exist: a directory for retrieval holds queries.tsv, corpus.tsv and qrels.tsv."
+        f"{directory / name}.tsv (or .tsv.gz) does not exist: a directory for retrieval holds queries.tsv, corpus.tsv and "
+        "qrels.tsv."
     )
 
 

@@ -7,6 +7,7 @@ print its tables at once.
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.building import build_loss, settings_of
+from sbert_plugins.recipes.compare import Comparison, compare
 from sbert_plugins.recipes.consert import CONSERT
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.encoders import (
@@ -47,11 +48,13 @@ __all__ = [
     "RECOMMENDED",
     "SIMCSE",
     "SLT_FAI",
+    "Comparison",
     "Recipe",
     "Settings",
     "build_encoder",
     "build_loss",
     "check_output",
+    "compare",
     "graded_pairs",
     "has_pooling",
     "known_keywords",

@@ -137,14 +137,17 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
 def check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
-    run = json.loads(json.dumps(run))  # as it will be read
-    before = {"columns": {}} | read_results(output / RUN_FILE)
-    flat, flat_before = ({**values, **values["settings"]} for values in (run, before))
+    if changed := changes({"columns": {}} | read_results(output / RUN_FILE), run):
+        raise ValueError(f"{output} was begun with {changed}: resume with the same, or begin in another directory.")
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """Return in words what of ``now`` is not as it was; empty where all is. What else was before does not count."""
+    now = json.loads(json.dumps(now))  # as it will be read
+    flat, flat_before = ({**values, **values.get("settings", {})} for values in (now, before))
     # Of text and encoder the hash decides: either may have been moved, or renamed.
     changed = [key for key, value in flat.items() if key != "settings" and _mark(flat_before.get(key)) != _mark(value)]
-    if changed:
-        listed = ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
-        raise ValueError(f"{output} was begun with {listed}: resume with the same, or begin in another directory.")
+    return ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
 
 
 def _mark(value: Any) -> Any:

@@ -132,8 +132,6 @@ def _checked(
     resume: bool,
 ) -> _Run:
     """Refuse what cannot be trained."""
-    import torch
-
     recipe = recipe_of(method)
     settings = settings or settings_of(method, loss_keywords)
     if not 0 <= seed < 2**32:
@@ -142,20 +140,37 @@ def _checked(
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     _check_columns(recipe, sentences.column_names)
     output = check_output(output, resume=resume)
-    values = {
+    values = run_values(method, sentences, model, settings, seed, bf16, loss_keywords or {}, columns or {}, text)
+    if resume:
+        check_same_run(output, values)
+    return _Run(recipe, settings, output, values)
+
+
+def run_values(
+    method: str,
+    sentences: Dataset,
+    model: SentenceTransformer,
+    settings: Settings,
+    seed: int,
+    bf16: bool | None,
+    loss_keywords: dict[str, Any],
+    columns: dict[str, Any],
+    text: str | None,
+) -> dict[str, Any]:
+    """Return what makes a training this one: two that differ in none of it are the same. It is what run.json holds."""
+    import torch
+
+    return {
         "method": method,
         "settings": asdict(settings),
         "seed": seed,
         "sentences": len(sentences),
-        "loss_keywords": loss_keywords or {},
-        "columns": columns or {},
+        "loss_keywords": loss_keywords,
+        "columns": columns,
         "text": text_mark(sentences, text),
         "encoder": encoder_mark(model),
         "bf16": model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
     }
-    if resume:
-        check_same_run(output, values)
-    return _Run(recipe, settings, output, values)
 
 
 def _prepared(
