@@ -418,6 +418,7 @@ def _compare(options: argparse.Namespace) -> None:
     for name, reason in result.failed.items():
         print(f"{name} failed: {reason}")
     print(f"\nAll scores, differences, curves and neighbours: {result.page}")
+    print(f"Models: {Path(options.output) / 'METHOD_seedN' / 'model'} (SentenceTransformer loads them)")
     if result.failed:
         raise ValueError(f"{len(result.failed)} trainings failed; the same command tries them again.")
 

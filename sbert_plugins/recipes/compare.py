@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record, write_record
+from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
@@ -117,7 +118,7 @@ def compare(
     """
     asked = read_methods(methods)
     numbers = _seeds(seeds)
-    output = _directory(Path(output))
+    output = _checked_directory(Path(output))
     named = None if not isinstance(text, str | Path) else str(text)
     grid = _Grid(
         sentences=_sentences(text, column, limit),
@@ -130,8 +131,13 @@ def compare(
         report=report,
     )
     encoder = grid.start()
+    notes = [recipe_of(method.name).note for method in asked]
+    for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
+        if note:
+            report(note)
     cells = [grid.cell(method, seed, output, encoder) for seed in numbers for method in asked]
     _refuse_others(cells, force=force)
+    _make_directory(output)
     start = _start(grid, encoder, output)
     for place, cell in enumerate(cells, start=1):
         if cell.is_finished:
@@ -151,17 +157,20 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return numbers
 
 
-def _directory(output: Path) -> Path:
-    """Make the directory, or refuse one that is somebody else's."""
+def _checked_directory(output: Path) -> Path:
+    """Refuse a directory that is somebody else's."""
     if output.exists() and not output.is_dir():
         raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
-    output.mkdir(parents=True, exist_ok=True)
-    if any(output.iterdir()) and not (output / _START).exists():
+    if output.exists() and any(output.iterdir()) and not (output / _START).exists():
         raise FileExistsError(f"output must be new, empty or that of a comparison, got {output}, which holds something else.")
+    return output
+
+
+def _make_directory(output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
     probe = output / ".writable"
     probe.touch()  # said now, not when the first training is over
     probe.unlink()
-    return output
 
 
 def _sentences(text: str | Path | Dataset, column: str | None, limit: int | None) -> Dataset:
@@ -195,6 +204,7 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
         "scored_on": grid.score.mark,
         "pooling": pooling_of(encoder),
         "max_seq_length": encoder.max_seq_length,
+        "layers": getattr(getattr(encoder.transformers_model, "config", None), "num_hidden_layers", None),
     }
     path = output / _START
     if path.exists() and not changes(record := read_record(path), made):
@@ -271,8 +281,6 @@ def _without_note(report: Callable[[str], None], note: str | None) -> Callable[[
 
 def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Path) -> Comparison:
     """Return the numbers of all cells, and write the page."""
-    from sbert_plugins.recipes.compare_page import write_page
-
     records: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         records.setdefault(cell.method.text, []).append(read_record(cell.record_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def write_page(
         "compare.html",
         what=html.escape(_what(start, records)),
         failed=_failed(rows),
-        tests=f"<p>{html.escape(warning_of_tests(test_sets))}</p>" if test_sets else "",
+        tests=f"<p>{html.escape(warning_of_tests(test_sets))}</p>",
         table=_table(start, rows),
         differences=_differences(rows),
         plots=_plots(start, records, rows),
@@ -50,7 +50,9 @@ def write_page(
 
 
 def warning_of_tests(test_sets: Sequence[str]) -> str:
-    """Say what a test set is not for."""
+    """Say what a test set is not for; nothing where there is none."""
+    if not test_sets:
+        return ""
     return (
         f"{', '.join(test_sets)} are test sets: a method that is chosen by them has been chosen by the test, and its score "
         "there is no measurement any more. Choose by STS-B dev or labels of your own."
@@ -62,8 +64,9 @@ def _what(start: Mapping[str, Any], records: Records) -> str:
     seeds = list(dict.fromkeys(cell["seed"] for cells in records.values() for cell in cells))
     text = start["text"]["name"] or "a dataset"
     chosen = f"the checkpoint that is best on {cell['selected_by']}" if cell["selected_by"] else "its last update"
+    layers = f" ({start['layers']} layers)" if start.get("layers") else ""
     return (
-        f"{start['encoder']['name']}, {start['pooling']} pooling, trained on {cell['sentences']:,} sentences of {text}: "
+        f"{start['encoder']['name']}{layers}, {start['pooling']} pooling, on {cell['sentences']:,} sentences of {text}: "
         f"{len(records)} method{'s' * (len(records) > 1)}, {len(seeds)} seed{'s' * (len(seeds) > 1)} each, all from the same "
         f"start and, but for what the settings below show, in the same way. A training ends with {chosen}."
     )
@@ -152,14 +155,18 @@ def _neighbours(start: Mapping[str, Any], records: Records) -> str:
     found |= {method: cells[0]["neighbours"] for method, cells in records.items() if "neighbours" in cells[0]}
     lines = ["<tr><th>sentence</th>" + "".join(f"<th>{html.escape(name)}</th>" for name in found) + "</tr>"]
     for place, row in enumerate(start["neighbours"]):
-        cells = "".join(
-            "<td><ol>"
-            + "".join(f"<li>{html.escape(near['text'])} ({near['cosine']:.0f})</li>" for near in of_model[place]["nearest"])
-            + "</ol></td>"
-            for of_model in found.values()
-        )
+        before = {near["text"] for near in row["nearest"]}
+        cells = "".join(f"<td><ol>{_nearest(rows[place]['nearest'], before)}</ol></td>" for rows in found.values())
         lines.append(f"<tr><th>{html.escape(row['sentence'])}</th>{cells}</tr>")
     return "\n".join(lines)
+
+
+def _nearest(nearest: Sequence[Mapping[str, Any]], before: Container[str]) -> str:
+    """Return neighbours as items of a list, those that are new marked."""
+    marks = ["" if near["text"] in before else ' class="best"' for near in nearest]
+    return "".join(
+        f"<li{mark}>{html.escape(near['text'])} ({near['cosine']:.0f})</li>" for mark, near in zip(marks, nearest, strict=True)
+    )
 
 
 def _settings(start: Mapping[str, Any], records: Records) -> str:
@@ -168,15 +175,26 @@ def _settings(start: Mapping[str, Any], records: Records) -> str:
 
     firsts = [cells[0] for cells in records.values()]
     lines = [["", *records]]
-    lines += [[key, *(str(cell["settings"][key]) for cell in firsts)] for key in firsts[0]["settings"]]
+    settings = [cell["settings"] | {"pooling": start["pooling"]} for cell in firsts]  # the encoder's own, if it has one
+    lines += [[key, *(_setting(key, values) for values in settings)] for key in settings[0]]
     lines.append(["keywords of the loss", *(_words(cell["loss_keywords"]) for cell in firsts)])
-    lines.append(["mixed precision", *(str(cell["bf16"]) for cell in firsts)])
+    lines.append(["mixed precision", *(_word(cell["bf16"]) for cell in firsts)])
     for key in ("commit", "hardware", "threads"):
-        lines.append([key, *("none" if cell[key] is None else str(cell[key]) for cell in firsts)])
+        lines.append([key, *(_word(cell[key]) for cell in firsts)])
     text, encoder = start["text"], start["encoder"]
     lines.append(["text, and a hash of it", *[f"{text['name'] or 'a dataset'}, {text['sha256']}"] * len(firsts)])
     lines.append(["encoder, and a hash of its weights", *[f"{encoder['name']}, {encoder['sha256']}"] * len(firsts)])
     return table_rows(lines)
+
+
+def _setting(key: str, settings: Mapping[str, Any]) -> str:
+    if key == "epochs" and settings["max_steps"] > 0:
+        return "as many as max_steps takes"
+    return "by epochs" if key == "max_steps" and settings[key] < 0 else _word(settings[key])
+
+
+def _word(value: Any) -> str:
+    return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def _words(keywords: Mapping[str, Any]) -> str:
@@ -197,7 +215,7 @@ def _plots(start: Mapping[str, Any], records: Records, rows: Sequence[Row]) -> s
     figures = []
     if len(bars) > 1:
         caption = "Means over the seeds. The dashed line is the start, the numbers are the distance to it."
-        figures.append(("scores", "Scores", caption, draw.sts_bars(bars, measure="score")))
+        figures.append(("bars", "Start and methods", caption, draw.sts_bars(bars, measure="score")))
     for place, (method, cells) in enumerate(records.items()):
         curves = draw.learning_curves(cells[0].get("log", []))
         if curves is not None:
