@@ -41,7 +41,7 @@ def own_pairs(path: str | Path, **keywords: Any) -> PairsEvaluator:
             f"{path} must hold at least {_FEWEST_PAIRS} pairs and two different grades, got {len(pairs.scores)} pairs of "
             f"{len(set(pairs.scores))}: a correlation needs an order."
         )
-    return PairsEvaluator(pairs, **({"name": _name(path), "write_csv": False} | keywords))
+    return PairsEvaluator(pairs, **(_as_named(path) | keywords))
 
 
 def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
@@ -61,7 +61,7 @@ def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
     texts, topics = [text for _, text in rows], [topic for topic, _ in rows]
     # As many neighbours as a small file has.
     others = len(texts) - max(Counter(texts).values(), default=0)
-    given = {"name": _name(path), "write_csv": False, "neighbours": max(1, min(10, others))}
+    given = _as_named(path) | {"neighbours": max(1, min(10, others))}
     try:
         return ClusteringEvaluator(texts, topics, **(given | keywords))
     except ValueError as error:
@@ -83,7 +83,7 @@ def own_retrieval(directory: str | Path, **keywords: Any) -> RetrievalEvaluator:
     queries_at, corpus_at, relevant_at = (_file_in(Path(directory), name) for name in ("queries", "corpus", "qrels"))
     queries, corpus = read_texts(queries_at), read_texts(corpus_at, has_titles=width_of(corpus_at) == 3)
     relevant = read_judgements(relevant_at, queries, corpus)
-    return RetrievalEvaluator(queries, corpus, relevant, **({"name": _name(directory), "write_csv": False} | keywords))
+    return RetrievalEvaluator(queries, corpus, relevant, **(_as_named(directory) | keywords))
 
 
 def _file_in(directory: Path, name: str) -> Path:
@@ -96,8 +96,9 @@ def _file_in(directory: Path, name: str) -> Path:
     )
 
 
-def _name(path: str | Path) -> str:
-    return Path(path).resolve().name.partition(".")[0]
+def _as_named(path: str | Path) -> dict[str, Any]:
+    """Return the keywords of an evaluator that is called as its file is."""
+    return {"name": Path(path).resolve().name.partition(".")[0], "write_csv": False}
 
 
 def _number(text: str) -> float | None:

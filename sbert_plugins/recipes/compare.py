@@ -161,7 +161,9 @@ def _checked_directory(output: Path) -> Path:
     """Refuse a directory that is somebody else's."""
     if output.exists() and not output.is_dir():
         raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
-    if output.exists() and any(output.iterdir()) and not (output / _START).exists():
+    # A kill may leave a .tmp behind.
+    others = output.exists() and any(path.suffix != ".tmp" for path in output.iterdir())
+    if others and not (output / _START).exists():
         raise FileExistsError(f"output must be new, empty or that of a comparison, got {output}, which holds something else.")
     return output
 
@@ -198,7 +200,7 @@ def _refuse_others(cells: Sequence[Cell], *, force: bool) -> None:
 
 def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str, Any]:
     """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
-    made = {
+    made: dict[str, Any] = {
         "encoder": encoder_mark(encoder),
         "text": text_mark(grid.sentences, grid.text),
         "scored_on": grid.score.mark,
@@ -227,15 +229,17 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
     cell.write(record)
     shutil.rmtree(cell.folder / "checkpoints", ignore_errors=True)  # optimizer and all, of no use to a finished training
     scores = ", ".join(
-        f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in grid.score.main
+        f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}"
+        for title in grid.score.main(start["scores"])
     )
-    grid.report(f"  {scores}; {record['seconds']:.0f} s of training")
+    grid.report(f"  {scores}; training took {shown(record['seconds'], digits=0)} s")
 
 
 def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
     """Train a cell, go on where it was interrupted, or load it where only its scores are missing."""
     settings = cell.method.settings(grid.settings)
     results_path = cell.folder / "results.json"
+    resume = False
     was_begun = (cell.folder / RUN_FILE).exists() and not changes(read_results(cell.folder / RUN_FILE), cell.trained_with)
     if was_begun and results_path.exists():
         model, results = build_encoder(str(cell.folder / "model")), read_results(results_path)
@@ -261,7 +265,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
     dev = "eval_stsb-dev_spearman_cosine"
     return {
         "scores": grid.score(model),
-        "seconds": results["seconds"],
+        "seconds": None if resume else results["seconds"],  # those before the kill are not known
         "steps": results["steps"],
         "rows": results["rows"],
         "pooling": results["pooling"],
@@ -287,4 +291,4 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
     rows = summarise(records, list(start["scores"]))
     page = write_page(output, start, records, rows, test_sets=grid.score.test_sets)
     failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}
-    return Comparison(rows, printed(rows, start["scores"], grid.score.main), page, failed)
+    return Comparison(rows, printed(rows, start["scores"], grid.score.main(start["scores"])), page, failed)

@@ -129,7 +129,7 @@ def _cells(start: Mapping[str, Any], records: Records) -> str:
     for method, cells in records.items():
         for cell in cells:
             if "scores" in cell:
-                counts = [f"{cell['seconds']:.1f}", f"{cell['steps']:,}", f"{cell['rows']:,}"]
+                counts = [shown(cell["seconds"], digits=1), f"{cell['steps']:,}", f"{cell['rows']:,}"]
                 scores = [shown(cell["scores"][title]) for title in titles]
             else:
                 counts, scores = ["", "", ""], ["failed", *[""] * (len(titles) - 1)]

@@ -80,10 +80,8 @@ def known_keywords(method: str) -> dict[str, tuple[str, ...]]:
 
     recipe = recipe_of(method)
     sources = [recipe.build or getattr(losses, recipe.loss)]
-    kinds = {inspect.Parameter.KEYWORD_ONLY}
-    if recipe.reads == "any":
-        kinds.add(inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    elif _passes_on(sources[0]):
+    kinds = [inspect.Parameter.KEYWORD_ONLY, *([inspect.Parameter.POSITIONAL_OR_KEYWORD] if recipe.reads == "any" else [])]
+    if recipe.reads != "any" and _passes_on(sources[0]):
         sources.append(getattr(losses, recipe.loss))
     known: dict[str, tuple[str, ...]] = {}
     for source in sources:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,12 +53,15 @@ class Scorer:
             raise ValueError(f"scores must be finite, got NaN or infinity for {', '.join(bad)}.")
         return scores
 
-    @property
-    def main(self) -> list[str]:
-        """Titles of the main scores, one for each evaluator."""
-        return [
-            _shown(evaluator)[0][1] if _shown(evaluator) else str(evaluator.primary_metric) for evaluator in self.evaluators
-        ]
+    def main(self, scores: Mapping[str, float]) -> list[str]:
+        """Return the titles of the main scores among ``scores``, one for each evaluator."""
+        found = []
+        for evaluator in self.evaluators:
+            if shown := _shown(evaluator):
+                found.append(shown[0][1])
+            else:  # the host puts the name before it when it is called
+                found += [title for title in scores if title.endswith(str(evaluator.primary_metric))][:1]
+        return found
 
     @property
     def test_sets(self) -> list[str]:
@@ -67,12 +70,13 @@ class Scorer:
 
     @property
     def mark(self) -> dict[str, str]:
-        """The titles, and a hash of all that is scored, by which a comparison that goes on knows it."""
+        """What is scored in words, and a hash of it, by which a comparison that goes on knows it."""
         digest = hashlib.sha256()
         for evaluator in self.evaluators:
             content = {key: getattr(evaluator, key) for key in _CONTENT if hasattr(evaluator, key)}
             digest.update(json.dumps([type(evaluator).__name__, content], sort_keys=True, default=_plain).encode())
-        return {"name": ", ".join(self.main), "sha256": digest.hexdigest()[:16]}
+        names = (getattr(evaluator, "name", "") or type(evaluator).__name__ for evaluator in self.evaluators)
+        return {"name": ", ".join(names), "sha256": digest.hexdigest()[:16]}
 
 
 # Where evaluators, ours and the host's, keep what decides their numbers.
@@ -103,8 +107,8 @@ def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
         keys = ("v_measure", "accuracy", f"purity@{evaluator.neighbours}")
         return [(f"{before}{key}", f"{title}{key.replace('_', '-')}", 1.0) for key in keys]
     if isinstance(evaluator, RetrievalEvaluator):
-        keys = {f"cosine_map@{evaluator.map_at_k[0]}": "MAP", "cosine_mrr@10": "MRR@10", "cosine_ndcg@10": "nDCG@10"}
-        return [(f"{before}{key}", f"{title}{word}", 100.0) for key, word in keys.items()]
+        words = {f"map@{evaluator.map_at_k[0]}": "MAP", "mrr@10": "MRR@10", "ndcg@10": "nDCG@10"}
+        return [(f"{before}cosine_{key}", f"{title}{word}", 100.0) for key, word in words.items()]
     return []
 
 
@@ -112,5 +116,6 @@ def _unshown(evaluator: BaseEvaluator) -> str | None:
     """Return the beginning of the metrics that the host's retrieval evaluator gives besides."""
     from sbert_plugins.evaluation import RetrievalEvaluator
 
-    is_retrieval = isinstance(evaluator, RetrievalEvaluator)
-    return "_".join(filter(None, [evaluator.name, "cosine_"])) if is_retrieval else None
+    if not isinstance(evaluator, RetrievalEvaluator):
+        return None
+    return "_".join(filter(None, [evaluator.name, "cosine_"]))

@@ -50,7 +50,7 @@ def summarise(records: Mapping[str, Sequence[Mapping[str, Any]]], titles: Sequen
                 differences={
                     title: Number.of([done[seed][title] - first[seed][title] for seed in paired]) for title in titles
                 },
-                seconds=Number.of([cell["seconds"] for cell in cells if "scores" in cell]),
+                seconds=Number.of([cell["seconds"] for cell in cells if cell.get("seconds") is not None]),
                 failed={cell["seed"]: cell["failed"] for cell in cells if "failed" in cell},
             )
         )

@@ -127,6 +127,7 @@ class TestGoesOn:
         run(output=whole)
         for name, record in records(whole).items():
             assert records(tmp_path / "out")[name]["scores"] == record["scores"], name
+        assert records(tmp_path / "out")["consert_seed0"]["seconds"] is None  # those before the kill are lost
 
     def test_after_a_kill_before_the_first_checkpoint(self, run, tmp_path, monkeypatch, trainings):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -171,7 +172,7 @@ class TestRefuses:
         [
             ({"settings": quick(max_steps=2, eval_steps=1, learning_rate=0.5)}, r"learning_rate 0.0001 \(now 0.5\)"),
             ({"text": anchors(23)}, r"sentences 24 \(now 23\), text None \[\w{16}\] \(now None \[\w{16}\]\)"),
-            ({"evaluators": evaluators()[:1]}, r"scored_on mine: Spearman, .* \(now mine: Spearman \[\w+\]\)"),
+            ({"evaluators": evaluators()[:1]}, r"scored_on mine, kinds, search \[\w+\] \(now mine \[\w+\]\)"),
             ({"dev": pairs()}, r"selected_by None \(now STS-B dev\)"),
         ],
         ids=["settings", "text", "labels", "choice"],
@@ -262,6 +263,16 @@ class TestFailures:
         with pytest.raises(ValueError, match="scores must be finite, got NaN or infinity for mine: Spearman"):
             same = evaluation.PairsEvaluator(pairs()._replace(scores=[1.0] * 30), name="mine", write_csv=False)
             run(evaluators=[same])
+
+
+def test_an_evaluator_of_the_host(run):
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    evaluator = [EmbeddingSimilarityEvaluator(*pairs(), name="host", main_similarity="cosine", write_csv=False)]
+    first = run(methods=["simcse"], evaluators=evaluator)
+    assert first.table[0][2] == "host_spearman_cosine"
+    evaluator = [EmbeddingSimilarityEvaluator(*pairs(), name="host", main_similarity="cosine", write_csv=False)]
+    assert run(methods=["simcse"], evaluators=evaluator).table == first.table
 
 
 class TestPage:
