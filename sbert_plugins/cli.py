@@ -134,12 +134,17 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
 
 
-def _add_settings(parser: argparse.ArgumentParser, default: str) -> argparse._ArgumentGroup:
-    """Add a flag for each field of Settings."""
+def _add_settings(
+    parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None
+) -> argparse._ArgumentGroup:
+    """Add a flag for each field of Settings; where there is one set of defaults, ``values``, the help shows it."""
     settings = parser.add_argument_group(f"settings (default: {default})")
     for field in fields(recipes.Settings):
-        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[field.type]}
-        settings.add_argument("--" + field.name.replace("_", "-"), **{"default": None, **kind, **field.metadata})
+        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[str(field.type)]}
+        shown = "" if values is None else f"(default: {getattr(values, field.name)})"
+        text = " ".join(filter(None, [field.metadata.get("help"), shown])) or None
+        given = {"default": None, **kind, **field.metadata, "help": text}
+        settings.add_argument("--" + field.name.replace("_", "-"), **given)
     settings.add_argument(
         "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
     )
@@ -178,7 +183,7 @@ def _add_compare(commands: argparse._SubParsersAction) -> None:
     _add_sts(scores)
     scores.add_argument("--dev-only", action="store_true", help="of the STS tasks STS-B dev alone: look at no test set")
     _add_data(scores)
-    _add_settings(compare, "those of recommended, for all methods")
+    _add_settings(compare, "those of recommended, for all methods", recipes.RECOMMENDED.settings)
     compare.set_defaults(run=_compare)
 
 
@@ -420,7 +425,7 @@ def _compare(options: argparse.Namespace) -> None:
     print(f"\nAll scores, differences, curves and neighbours: {result.page}")
     print(f"Models: {Path(options.output) / 'METHOD_seedN' / 'model'} (SentenceTransformer loads them)")
     if result.failed:
-        raise ValueError(f"{len(result.failed)} trainings failed; the same command tries them again.")
+        raise ValueError(f"{len(result.failed)} of the trainings failed; the same command tries again.")
 
 
 def _evaluators(options: argparse.Namespace) -> list[Any]:

@@ -598,7 +598,7 @@ def test_help_and_version_load_no_torch(capsys):
     """What keeps ``--help`` quick, checked without a clock."""
     script = (
         "import sys\nfrom sbert_plugins import cli\n"
-        "for arguments in (['--help'], ['train', '--help'], ['--version']):\n"
+        "for arguments in (['--help'], ['train', '--help'], ['compare', '--help'], ['--version']):\n"
         "    try:\n        cli.main(arguments)\n    except SystemExit as end:\n        assert end.code == 0\n"
         "cli.main(['methods'])\n"
         "heavy = {'torch', 'transformers', 'sentence_transformers', 'datasets', 'numpy', 'scipy'} & set(sys.modules)\n"

@@ -77,8 +77,9 @@ def test_a_failure_is_no_success(command, labels, capsys):
     methods = ["--methods", "simcse", "simcse:learning_rate=1e38"]
     assert cli.main([*command, *methods, "--pairs", labels["--pairs"]]) == 2
     printed, errors = capsys.readouterr()
-    assert "simcse:learning_rate=1e38, seed 0 failed: update 2" in printed
-    assert "1 trainings failed; the same command tries them again" in errors
+    assert "simcse:learning_rate=1e38, seed 0 failed: after update 1 " in printed
+    assert "  failed: after update 1 " in printed
+    assert "1 of the trainings failed; the same command tries again" in errors
 
 
 def test_the_sts_tasks(command, write, tmp_path, capsys):
