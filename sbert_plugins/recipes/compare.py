@@ -212,7 +212,9 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     if path.exists() and not changes(record := read_record(path), made):
         return record
     grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
-    write_record(path, made | {"scores": grid.score(encoder), "neighbours": neighbours_of(encoder, grid.sentences)})
+    scores = grid.score(encoder)
+    shows = {"scores": scores, "main": grid.score.main(scores), "neighbours": neighbours_of(encoder, grid.sentences)}
+    write_record(path, made | shows)
     return read_record(path)
 
 
@@ -229,8 +231,7 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
     cell.write(record)
     shutil.rmtree(cell.folder / "checkpoints", ignore_errors=True)  # optimizer and all, of no use to a finished training
     scores = ", ".join(
-        f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}"
-        for title in grid.score.main(start["scores"])
+        f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in start["main"]
     )
     grid.report(f"  {scores}; training took {shown(record['seconds'], digits=0)} s")
 
@@ -291,4 +292,4 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
     rows = summarise(records, list(start["scores"]))
     page = write_page(output, start, records, rows, test_sets=grid.score.test_sets)
     failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}
-    return Comparison(rows, printed(rows, start["scores"], grid.score.main(start["scores"])), page, failed)
+    return Comparison(rows, printed(rows, start["scores"], start["main"]), page, failed)

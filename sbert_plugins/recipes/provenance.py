@@ -8,9 +8,9 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-import sbert_plugins
+from sbert_plugins import __version__
 
-_ROOT = Path(sbert_plugins.__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("sentence-transformers", "transformers", "torch", "datasets", "numpy", "scipy", "scikit-learn")
 
 
@@ -25,7 +25,7 @@ def provenance() -> dict[str, object]:
         "commit": _git("rev-parse", "--short=12", "HEAD") if is_checkout else None,
         "uncommitted_changes": bool(changed) if is_checkout else None,
         "python": platform.python_version(),
-        "versions": {"sbert-plugins": sbert_plugins.__version__, **{name: version(name) for name in _PACKAGES}},
+        "versions": {"sbert-plugins": __version__, **{name: version(name) for name in _PACKAGES}},
         "hardware": _hardware(),
         "threads": torch.get_num_threads(),
     }

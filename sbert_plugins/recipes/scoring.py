@@ -54,13 +54,13 @@ class Scorer:
         return scores
 
     def main(self, scores: Mapping[str, float]) -> list[str]:
-        """Return the titles of the main scores among ``scores``, one for each evaluator."""
+        """Return the titles of the main scores among ``scores``, one for each evaluator, after a call."""
         found = []
         for evaluator in self.evaluators:
             if shown := _shown(evaluator):
                 found.append(shown[0][1])
-            else:  # the host puts the name before it when it is called
-                found += [title for title in scores if title.endswith(str(evaluator.primary_metric))][:1]
+            else:  # the host's may not know it before they are called
+                found += [title for title in scores if title == evaluator.primary_metric]
         return found
 
     @property
