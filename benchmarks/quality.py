@@ -40,6 +40,7 @@ from tqdm import tqdm
 from transformers import set_seed
 
 from sbert_plugins import cli, data, evaluation, losses, recipes, training
+from sbert_plugins.recipes.cells import slug, write_record
 
 RESULTS = Path(__file__).parent / "results" / "quality"
 SWEEPS = {
@@ -289,8 +290,7 @@ def result_path(method: str, seed: int, options: argparse.Namespace) -> Path:
     settings = {key: getattr(options, key) for key in keys} | ({"packed": True} if options.packed else {})
     mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     folder = f"{Path(options.encoder).name}_{Path(options.text).stem}_{options.steps}_{mark}" + "_dev" * options.dev_only
-    slug = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in method)
-    return RESULTS / folder / f"{slug}_seed{seed}.json"
+    return RESULTS / folder / f"{slug(method)}_seed{seed}.json"
 
 
 def cell(name: str, seed: int, options: argparse.Namespace) -> None:
@@ -338,9 +338,7 @@ def cell(name: str, seed: int, options: argparse.Namespace) -> None:
     }
     path = result_path(name, seed, options)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    scratch.replace(path)
+    write_record(path, record)
 
 
 def train(

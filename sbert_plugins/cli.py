@@ -1,4 +1,4 @@
-"""The command line: ``sbert-plugins train | evaluate | mteb | methods``. Heavy imports wait until a command needs them."""
+"""The command line: ``sbert-plugins train | compare | evaluate | mteb | methods``; what is heavy is imported when needed."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sbert_plugins").setLevel(logging.INFO)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a loss of one's own may lie; last, so that it hides nothing
     try:
         options.run(options)
     except (ValueError, OSError, ModuleNotFoundError) as error:
@@ -46,12 +48,13 @@ def build_parser() -> argparse.ArgumentParser:
     """Build the parser without importing torch."""
     parser = argparse.ArgumentParser(
         prog="sbert-plugins",
-        description="Self-supervised sentence embeddings: train with a paper's recipe, evaluate, list the methods.",
+        description="Self-supervised sentence embeddings: train with a recipe, compare methods, evaluate, list the methods.",
     )
     parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
+    _add_compare(commands)
     _add_evaluate(commands)
     _add_mteb(commands)
     methods = commands.add_parser("methods", help="list the methods, their papers and the columns they read")
@@ -71,7 +74,11 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         ),
         epilog=_glossary(),
     )
-    train.add_argument("method", choices=list(recipes.RECIPES), metavar="METHOD", help=", ".join(recipes.RECIPES))
+    train.add_argument(
+        "method",
+        metavar="METHOD",
+        help=f"{', '.join(recipes.RECIPES)}; or package.module:Class, a loss class of your own, built as Class(model)",
+    )
     train.add_argument(
         "text",
         nargs="?",
@@ -96,23 +103,15 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument(
         "--crops-by", choices=["sentences", "spans"], help="neighbouring sentences (default), or two spans of words"
     )
-    train.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
-    train.add_argument("--limit", type=int, help="use the first LIMIT sentences, or documents")
-    train.add_argument(
-        "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
-    )
+    _add_start(train)
     train.add_argument("--backbone", help="what slt-fai goes round: simcse (default), consert or another method on sentences")
     train.add_argument("--output", required=True, help="a new or empty directory")
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
-    train.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
     train.add_argument(
         "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
     )
     _add_data(train)
-    settings = train.add_argument_group("settings (default: the paper's)")
-    for field in fields(recipes.Settings):
-        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[str(field.type)]}
-        settings.add_argument("--" + field.name.replace("_", "-"), **{"default": None, **kind, **field.metadata})
+    settings = _add_settings(train, "the paper's")
     settings.add_argument(
         "--loss",
         nargs="+",
@@ -122,10 +121,75 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         help="keywords of the loss: signed=true margin_degrees=5; a wrong one lists those that there are",
     )
     settings.add_argument("--seed", type=int, default=42)
+    train.set_defaults(run=_train)
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    """Add the flags about the text and the encoder of a training."""
+    parser.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
+    parser.add_argument("--limit", type=int, help="use the first LIMIT sentences, or documents")
+    parser.add_argument(
+        "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
+    )
+    parser.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
+
+
+def _add_settings(
+    parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None
+) -> argparse._ArgumentGroup:
+    """Add a flag for each field of Settings; where there is one set of defaults, ``values``, the help shows it."""
+    settings = parser.add_argument_group(f"settings (default: {default})")
+    for field in fields(recipes.Settings):
+        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[str(field.type)]}
+        shown = "" if values is None else f"(default: {getattr(values, field.name)})"
+        text = " ".join(filter(None, [field.metadata.get("help"), shown])) or None
+        given = {"default": None, **kind, **field.metadata, "help": text}
+        settings.add_argument("--" + field.name.replace("_", "-"), **given)
     settings.add_argument(
         "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
     )
-    train.set_defaults(run=_train)
+    return settings
+
+
+def _add_compare(commands: argparse._SubParsersAction) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="train several methods on your text and compare them on your labels",
+        description="Train each method with each seed on TEXT, from one encoder and with one set of settings, and score the "
+        "start and every result by what you have: --pairs, --topics, --retrieval, the STS tasks. It ends in a table and "
+        "OUTPUT/index.html. Killed, the same command goes on.",
+    )
+    compare.add_argument("text", nargs="?", metavar="TEXT", help="sentences, as in train")
+    compare.add_argument(
+        "--methods",
+        nargs="+",
+        default=["recommended", "simcse", "arccse"],
+        metavar="METHOD",
+        help="names as in train, name:key=value,key=value with keywords of the loss or settings of its own, or "
+        "package.module:Class; the others are compared with the first (default: recommended simcse arccse)",
+    )
+    compare.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings of each method (default: 3)")
+    compare.add_argument("--output", required=True, help="a new or empty directory, or that of the comparison to go on with")
+    compare.add_argument("--force", action="store_true", help="make anew what is there and was made with something else")
+    _add_start(compare)
+    scores = compare.add_argument_group("scores (at least one)")
+    scores.add_argument("--pairs", metavar="FILE", help="graded pairs: tab-separated grade, sentence, sentence")
+    scores.add_argument("--topics", metavar="FILE", help="texts with their topics: tab-separated topic, text")
+    scores.add_argument(
+        "--retrieval",
+        metavar="DIR",
+        help="queries.tsv (id, text), corpus.tsv (id, text), qrels.tsv (query id, text id, 1), tab-separated; .gz too",
+    )
+    _add_sts(scores)
+    scores.add_argument("--dev-only", action="store_true", help="of the STS tasks STS-B dev alone: look at no test set")
+    _add_data(scores)
+    _add_settings(compare, "those of recommended, for all methods", recipes.RECOMMENDED.settings)
+    compare.set_defaults(run=_compare)
+
+
+def _add_sts(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--hub", action="store_true", help="take the STS tasks from the Hub even if a data directory is set")
+    parser.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
 
 
 def _width() -> int:
@@ -151,8 +215,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         "page with plots.",
     )
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
-    evaluate.add_argument("--hub", action="store_true", help="take the tasks from the Hub even if a data directory is set")
-    evaluate.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
+    _add_sts(evaluate)
     evaluate.add_argument(
         "--pooling",
         choices=["cls", "mean", "mask"],
@@ -212,7 +275,7 @@ def _add_mteb(commands: argparse._SubParsersAction) -> None:
         step.add_argument("--cache", metavar="DIR", help="of results (default: MTEB_CACHE or ~/.cache/mteb)")
 
 
-def _add_data(parser: argparse.ArgumentParser) -> None:
+def _add_data(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--data-dir",
         default=os.environ.get(_DATA_VARIABLE),
@@ -230,7 +293,7 @@ def _methods(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    recipe = recipes.RECIPES[options.method]
+    recipe = recipes.recipe_of(options.method)
     _check_positives(options, recipe)
     if options.backbone and "backbone" not in recipes.known_keywords(options.method):
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
@@ -241,10 +304,7 @@ def _train(options: argparse.Namespace) -> None:
     is_demo = options.offline and options.model is None
     keywords = recipes.read_keywords(options.method, options.loss)
     keywords |= {"backbone": options.backbone} if options.backbone else {}
-    settings = recipes.with_changes(
-        recipes.settings_of(options.method, keywords, offline=is_demo),
-        **{field.name: getattr(options, field.name) for field in fields(recipes.Settings)},
-    )
+    settings = _changed(recipes.settings_of(options.method, keywords, offline=is_demo), options)
     text, sentences, columns = _read(options, recipe)
     results = recipes.train(
         options.method,
@@ -271,6 +331,11 @@ def _train(options: argparse.Namespace) -> None:
     print(
         f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
     )
+
+
+def _changed(settings: recipes.Settings, options: argparse.Namespace) -> recipes.Settings:
+    """Return settings with those that flags give."""
+    return recipes.with_changes(settings, **{field.name: getattr(options, field.name) for field in fields(recipes.Settings)})
 
 
 def _encoder_to_train(options: argparse.Namespace, settings: recipes.Settings, *, is_demo: bool) -> Any:
@@ -309,11 +374,7 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe) -> tuple[str | Pa
     """Return what is trained on, its rows, and how they were made."""
     from sbert_plugins import data
 
-    text = options.text
-    if text is None and options.offline and recipe.reads == "triplets":
-        raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
-    if text is None:  # an empty name is a mistake, not a wish for the default
-        text = recipes.offline_sentences_path() if options.offline else recipe.text
+    text = _text_or_default(options, recipe)
     if recipe.reads == "triplets":
         return text, data.read_triplets(text, limit=options.limit), {}
     given = {"column": options.column, "limit": options.limit}
@@ -323,6 +384,82 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe) -> tuple[str | Pa
         made = {"by": options.crops_by or "sentences", "seed": options.seed}
         return text, data.crop_pairs(data.read_documents(text, **given), **made), {"positives": "crops", **made}
     return text, data.read_sentences(text, **given), {"positives": "dropout"} if recipe.second_column else {}
+
+
+def _text_or_default(options: argparse.Namespace, recipe: recipes.Recipe) -> str | Path:
+    if options.text is not None:  # an empty name is a mistake, not a wish for the default
+        return options.text
+    if options.offline and recipe.reads == "triplets":
+        raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
+    return recipes.offline_sentences_path() if options.offline else recipe.text
+
+
+def _compare(options: argparse.Namespace) -> None:
+    _set_up_host(options)
+    logging.getLogger("sbert_plugins.evaluation").setLevel(logging.WARNING)  # what is scored is said here
+    from sbert_plugins import evaluation
+
+    is_demo = options.offline and options.model is None
+    settings = _changed(recipes.settings_of("recommended", offline=is_demo), options)
+    has_sts = options.hub or bool(options.data_dir)
+    from_hub = options.hub or not options.data_dir
+    result = recipes.compare(
+        options.methods,
+        _text_or_default(options, recipes.RECOMMENDED),
+        output=options.output,
+        evaluators=_evaluators(options),
+        model=lambda: _encoder_to_train(options, settings, is_demo=is_demo),
+        seeds=options.seeds,
+        settings=settings,
+        dev=evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub) if has_sts else None,
+        column=options.column,
+        limit=options.limit,
+        bf16=options.bf16,
+        force=options.force,
+        report=print,
+    )
+    print()
+    _print_table(result.table)
+    for name, reason in result.failed.items():
+        print(f"{name} failed: {reason}")
+    print(f"\nAll scores, differences, curves and neighbours: {result.page}")
+    print(f"Models: {Path(options.output) / 'METHOD_seedN' / 'model'} (SentenceTransformer loads them)")
+    if result.failed:
+        raise ValueError(f"{len(result.failed)} of the trainings failed; the same command tries again.")
+
+
+def _evaluators(options: argparse.Namespace) -> list[Any]:
+    """Return what scores a comparison: all that the flags name.
+
+    Raises:
+        ValueError: If they name nothing.
+    """
+    from sbert_plugins import evaluation
+
+    found: list[Any] = []
+    for given, build in (
+        (options.pairs, evaluation.own_pairs),
+        (options.topics, evaluation.own_topics),
+        (options.retrieval, evaluation.own_retrieval),
+    ):
+        if given is not None:
+            found.append(build(given))
+    if options.hub or options.data_dir:
+        source = {"hub": True} if options.hub else {"data_dir": options.data_dir}
+        found.append(evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev", **source), name="STS-B dev", write_csv=False))
+        if not options.dev_only:
+            sick = options.sick or ("all" if options.hub else "test")
+            found.append(evaluation.STSSuiteEvaluator(**source, sick=sick, write_csv=False))
+    if not found and options.offline:
+        print("Scores are of the package's own 360 graded pairs; name yours with --pairs, --topics or --retrieval.")
+        found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", write_csv=False))
+    if not found:
+        raise ValueError(
+            "a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics), queries with the "
+            "texts that answer them (--retrieval), the STS tasks (--data-dir, or --hub from the Hub), or --offline for the "
+            "package's own 360 graded pairs."
+        )
+    return found
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -429,7 +566,7 @@ def _origin(training: dict[str, Any] | None) -> dict[str, str]:
         f"{key} {_score_text(score)} to {_score_text(training['after'][key])}" for key, score in training["before"].items()
     )
     return {
-        "trained with": recipes.RECIPES[training["method"]].name,
+        "trained with": recipes.name_of(training["method"]),
         "from": name["encoder"],
         "text": f"{name['text']}, {training['sentences']:,} sentences",
         "updates": f"{training['steps']:,} of {training['settings']['batch_size']} x "

@@ -369,7 +369,10 @@ class TestCrops:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["paser", "TEXT", "--positives", "crops"], "is for arccse, denosent, pt-bert, slt-fai, got it with paser, which"),
+            (
+                ["paser", "TEXT", "--positives", "crops"],
+                "slt-fai, consert, simcse, got it with paser, which",
+            ),
             (
                 ["paser-supervised", "TEXT", "--positives", "crops"],
                 "got it with paser-supervised, which reads anchor, positive",
@@ -639,7 +642,7 @@ def test_help_and_version_load_no_torch(capsys):
     """What keeps ``--help`` quick, checked without a clock."""
     script = (
         "import sys\nfrom sbert_plugins import cli\n"
-        "for arguments in (['--help'], ['train', '--help'], ['--version']):\n"
+        "for arguments in (['--help'], ['train', '--help'], ['compare', '--help'], ['--version']):\n"
         "    try:\n        cli.main(arguments)\n    except SystemExit as end:\n        assert end.code == 0\n"
         "cli.main(['methods'])\n"
         "heavy = {'torch', 'transformers', 'sentence_transformers', 'datasets', 'numpy', 'scipy'} & set(sys.modules)\n"

@@ -6,6 +6,7 @@ from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
 from .hard_length import HardLengthEvaluator
 from .mteb import TASK_SETS, evaluate_mteb, submit_mteb
 from .one_pass import EncodeOnce, OnePassEvaluator
+from .own import own_pairs, own_retrieval, own_topics
 from .probes import TRANSFER_TASKS, TransferEvaluator
 from .report import ModelReport, report_on, write_report
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
@@ -38,6 +39,9 @@ __all__ = [
     "load_sts",
     "offline_evaluators",
     "offline_suite",
+    "own_pairs",
+    "own_retrieval",
+    "own_topics",
     "quora_reranking",
     "quora_retrieval",
     "read_scored_pairs",

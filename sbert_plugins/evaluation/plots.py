@@ -25,11 +25,12 @@ class Map(NamedTuple):
     counts: np.ndarray
 
 
-def sts_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
+def sts_bars(scores: Mapping[str, Mapping[str, float]], *, measure: str = "Spearman x 100") -> Figure:
     """Bars per task and model; the first model is the baseline, a line across its task, and others show the distance.
 
     Args:
-        scores: Spearman x 100 by model and task.
+        scores: Scores by model and task, at most 100.
+        measure: What they are.
     """
     names, tasks = list(scores), list(next(iter(scores.values())))
     figure, (axes,) = _figure(1, 1, width=11, height=4.2)
@@ -50,7 +51,7 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     lowest = min(min(row.values()) for row in scores.values())
     axes.set_xticks(range(len(tasks)), tasks)
     axes.set_ylim(min(0, lowest - 5), 100)
-    axes.set_ylabel("Spearman x 100")
+    axes.set_ylabel(measure)
     axes.grid(axis="y", color=FAINT, alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(ncols=3, frameon=False, loc="upper left", bbox_to_anchor=(0, 1.12), borderaxespad=0)

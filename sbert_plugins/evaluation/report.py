@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from string import Template
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from .embeddings import Embeddings
 from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
+from .pages import PACKAGES, drawing, figure_section, filled, page, png, table_rows
 from .sts import STSSuiteEvaluator
 
 if TYPE_CHECKING:
@@ -86,7 +81,7 @@ def report_on(
         ModuleNotFoundError: Without matplotlib, before anything is encoded.
         ValueError: If an embedding is not finite.
     """
-    _plots()
+    drawing()
     embeddings = Embeddings(
         model,
         [*suite.sentences, *geometry.sentences, *density.sentences],
@@ -127,26 +122,21 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     sections = []
     for stem, title, caption, figure in _figures(reports):
-        png = _png(figure)
-        (folder / f"{stem}.png").write_bytes(png)
-        width = round(100 * figure.get_figwidth())
-        source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-        title, caption = html.escape(title), html.escape(caption)
-        image = f'<img alt="{title}" width="{width}" src="{source}">'
-        sections.append(f'<section id="{stem}">\n<h2>{title}</h2>\n{image}\n<p>{caption}</p>\n</section>')
+        image = png(figure)
+        (folder / f"{stem}.png").write_bytes(image)
+        sections.append(figure_section(stem, title, caption, figure, image))
     (folder / "report.json").write_text(json.dumps(_numbers(reports), indent=1) + "\n", encoding="utf-8")
-    page = folder / "index.html"
-    template = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
-    text = template.substitute(
+    body = filled(
+        __package__,
+        "report.html",
         table=_table(reports),
         collapsed=_collapsed(reports),
         origins=_origins(reports),
         sections="\n".join(sections),
-        date=datetime.now(UTC).date().isoformat(),
-        versions=_versions(),
     )
-    page.write_text(text, encoding="utf-8")
-    return page
+    path = folder / "index.html"
+    path.write_text(page("Sentence embeddings: evaluation", body), encoding="utf-8")
+    return path
 
 
 def embedding_map(vectors: np.ndarray, counts: np.ndarray) -> Map:
@@ -161,7 +151,7 @@ def embedding_map(vectors: np.ndarray, counts: np.ndarray) -> Map:
     vectors = np.asarray(vectors, dtype=np.float64)
     _, axes = np.linalg.eigh(vectors.T @ vectors)  # ascending: the last two lead
     points = vectors @ axes[:, :-3:-1]
-    return _plots().Map(points * np.where(points.sum(axis=0) < 0, -1, 1), np.asarray(counts, dtype=np.float64))
+    return drawing().Map(points * np.where(points.sum(axis=0) < 0, -1, 1), np.asarray(counts, dtype=np.float64))
 
 
 def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddings: np.ndarray) -> dict[str, Map]:
@@ -190,20 +180,20 @@ def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddi
 
 def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure]]:
     """Return file name, title, caption and figure of each plot."""
-    plots = _plots()
+    draw = drawing()
     baseline = f" The dashed line is {reports[0].name}, the numbers are the distance to it." if len(reports) > 1 else ""
     figures = [
         (
             "sts",
             "Semantic textual similarity",
             "Spearman correlation x 100 of cosine and gold score, over the pairs of all subsets of a task." + baseline,
-            plots.sts_bars({report.name: {_title(key): score for key, score in report.sts.items()} for report in reports}),
+            draw.sts_bars({report.name: {_title(key): score for key, score in report.sts.items()} for report in reports}),
         ),
         (
             "density",
             "Cosine by level of gold similarity",
             "STS-B test. The further apart the means and the narrower the hills, the better the cosine tells levels apart.",
-            plots.density_by_level(
+            draw.density_by_level(
                 {report.name: list(report.cosines.values()) for report in reports}, list(reports[0].cosines)
             ),
         ),
@@ -212,7 +202,7 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
             "Alignment and uniformity",
             "How far similar pairs are apart, and how evenly sentences fill the sphere; lower is better on both "
             f"({reports[0].protocol}). Colour and brackets: Spearman x 100 on STS-B test.",
-            plots.alignment_uniformity(
+            draw.alignment_uniformity(
                 {report.name: (report.uniformity, report.alignment, report.sts["STS-B"]) for report in reports}
             ),
         ),
@@ -223,37 +213,16 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
             "the cross is the origin. Colour: occurrences of the token in the sentences of STS-B test, for a sentence those "
             "of its tokens on average. Frequent and rare in places of their own, or all on one side of the cross: the "
             "anisotropy that encoders bring from pretraining.",
-            plots.embedding_maps({report.name: report.maps for report in reports}),
+            draw.embedding_maps({report.name: report.maps for report in reports}),
         ),
     ]
     for place, report in enumerate(reports):
-        curves = plots.learning_curves(report.log)
+        curves = draw.learning_curves(report.log)
         if curves is not None:
             title = f"Learning curves of {report.name}"
             caption = "What the training logged by update, evaluations in orange."
             figures.append((f"learning_{place}", title, caption, curves))
     return figures
-
-
-def _plots() -> ModuleType:
-    try:
-        from . import plots
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "matplotlib":
-            raise
-        raise ModuleNotFoundError(
-            'matplotlib is not installed: pip install "sbert-plugins[plot]" (or pip install matplotlib).'
-        ) from None
-    return plots
-
-
-def _png(figure: Figure) -> bytes:
-    empty = [axes.get_title("left") for axes in figure.axes if not axes.has_data() and not axes.texts]
-    if empty:
-        raise ValueError(f"a plot has nothing to show: {empty}.")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()
 
 
 def _check(reports: Sequence[ModelReport]) -> None:
@@ -284,36 +253,35 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
             }
             for report in reports
         },
-        "versions": {name: version(name) for name in _PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
     }
 
 
 def _table(reports: Sequence[ModelReport]) -> str:
     """Return the numbers as rows of HTML, the best of each row marked; no alignment of a model that has collapsed."""
     columns = [{**report.sts, "alignment": report.alignment, "uniformity": report.uniformity} for report in reports]
-    rows = ["<tr><th></th>" + "".join(f"<th>{html.escape(report.name)}</th>" for report in reports) + "</tr>"]
+    rows, classes = [["", *(report.name for report in reports)]], []
     for key in columns[0]:
         digits, best_of = (3, min) if key in ("alignment", "uniformity") else (2, max)
         values = [column[key] for column in columns]
         able = [value for value, report in zip(values, reports, strict=True) if key != "alignment" or not report.has_collapsed]
         best = best_of(able) if able and len(values) > 1 else None
-        marks = [
-            ' class="best"' if value == best and (key != "alignment" or not report.has_collapsed) else ""
-            for value, report in zip(values, reports, strict=True)
-        ]
-        cells = "".join(f"<td{mark}>{value:.{digits}f}</td>" for mark, value in zip(marks, values, strict=True))
-        rows.append(f"<tr><th>{html.escape(_title(key))}</th>{cells}</tr>")
-    return "\n".join(rows)
+        classes.append(
+            [
+                "best" if value == best and (key != "alignment" or not report.has_collapsed) else ""
+                for value, report in zip(values, reports, strict=True)
+            ]
+        )
+        rows.append([_title(key), *(f"{value:.{digits}f}" for value in values)])
+    return table_rows(rows, marks=classes)
 
 
 def _origins(reports: Sequence[ModelReport]) -> str:
     """Return where each model comes from as rows of HTML."""
     keys = list(dict.fromkeys(key for report in reports for key in report.origin))
-    rows = ["<tr><th></th>" + "".join(f"<th>{html.escape(report.name)}</th>" for report in reports) + "</tr>"]
-    for key in keys:
-        cells = "".join(f"<td>{html.escape(report.origin.get(key, ''))}</td>" for report in reports)
-        rows.append(f"<tr><th>{html.escape(key)}</th>{cells}</tr>")
-    return "\n".join(rows) if keys else ""
+    rows = [["", *(report.name for report in reports)]]
+    rows += [[key, *(report.origin.get(key, "") for report in reports)] for key in keys]
+    return table_rows(rows) if keys else ""
 
 
 def _collapsed(reports: Sequence[ModelReport]) -> str:
@@ -325,10 +293,3 @@ def _collapsed(reports: Sequence[ModelReport]) -> str:
 
 def _title(key: str) -> str:
     return "average" if key.startswith("avg") else key
-
-
-_PACKAGES = ("sbert-plugins", "sentence-transformers", "transformers", "torch")
-
-
-def _versions() -> str:
-    return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)

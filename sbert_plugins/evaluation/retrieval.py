@@ -204,30 +204,33 @@ def cranfield_retrieval(data_dir: str | Path | None = None, **keywords: Any) -> 
         data_dir: A directory with the folder ``rerank/cranfield``, by default the one in ``SBERT_PLUGINS_DATA``.
         **keywords: Of :class:`RetrievalEvaluator`.
     """
-    rows = read_table(data_path(data_dir, "rerank", "cranfield", "corpus.tsv.gz"), ("id", "title", "abstract"))
-    corpus = {document: f"{title} {abstract}".strip() for _, (document, title, abstract) in rows}
-    queries = _texts(data_path(data_dir, "rerank", "cranfield", "queries.tsv"))
-    relevant = _judgements(data_path(data_dir, "rerank", "cranfield", "qrels.tsv"), queries, corpus)
+    corpus = read_texts(data_path(data_dir, "rerank", "cranfield", "corpus.tsv.gz"), has_titles=True)
+    queries = read_texts(data_path(data_dir, "rerank", "cranfield", "queries.tsv"))
+    relevant = read_judgements(data_path(data_dir, "rerank", "cranfield", "qrels.tsv"), queries, corpus)
     return RetrievalEvaluator(queries, corpus, relevant, **{"name": "cranfield", "test_sets": ("Cranfield",)} | keywords)
 
 
 def _quora(data_dir: str | Path | None, split: str) -> tuple[dict[str, str], dict[str, str], dict[str, set[str]]]:
     if split not in ("dev", "test"):
         raise ValueError(f"split must be 'dev' or 'test', got {split!r}.")
-    corpus = _texts(data_path(data_dir, "rerank", "quora_dup", f"{split}_corpus.tsv.gz"))
-    queries = _texts(data_path(data_dir, "rerank", "quora_dup", f"{split}_queries.tsv"))
-    return queries, corpus, _judgements(data_path(data_dir, "rerank", "quora_dup", f"{split}_qrels.tsv"), queries, corpus)
+    corpus = read_texts(data_path(data_dir, "rerank", "quora_dup", f"{split}_corpus.tsv.gz"))
+    queries = read_texts(data_path(data_dir, "rerank", "quora_dup", f"{split}_queries.tsv"))
+    return queries, corpus, read_judgements(data_path(data_dir, "rerank", "quora_dup", f"{split}_qrels.tsv"), queries, corpus)
 
 
 def _tests(name: str, split: str) -> tuple[str, ...]:
     return (name,) if split == "test" else ()
 
 
-def _texts(path: Path) -> dict[str, str]:
+def read_texts(path: Path, *, has_titles: bool = False) -> dict[str, str]:
+    """Read the texts of a file of id and text, or id, title and text, by their ids."""
+    if has_titles:
+        return {name: f"{title} {text}".strip() for _, (name, title, text) in read_table(path, ("id", "title", "text"))}
     return {name: text for _, (name, text) in read_table(path, ("id", "text"))}
 
 
-def _judgements(path: Path, queries: Collection[str], corpus: Collection[str]) -> dict[str, set[str]]:
+def read_judgements(path: Path, queries: Collection[str], corpus: Collection[str]) -> dict[str, set[str]]:
+    """Read which texts answer a query: rows of query id, document id and gain."""
     relevant: dict[str, set[str]] = {}
     for place, (query, document, gain) in read_table(path, ("query id", "document id", "gain")):
         if query not in queries or document not in corpus:

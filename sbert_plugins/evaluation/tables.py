@@ -6,6 +6,7 @@ import gzip
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 
@@ -24,6 +25,20 @@ def data_path(data_dir: str | Path | None, *parts: str) -> Path:
     return Path(directory, *parts)
 
 
+def width_of(path: str | Path) -> int:
+    """Count the fields of a file's first line; 0 of an empty one.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist, or is no file.")
+    with _opened(path) as lines:
+        line = next(lines, "")
+    return len(line.split("\t")) if line else 0
+
+
 def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield ``(place, fields)`` for each line of a file without header or quoting; ``.gz`` is unpacked.
 
@@ -39,8 +54,7 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, 
             f"{path} does not exist: {DATA_VARIABLE} or data_dir must name the directory whose folder {path.parent.name} "
             f"holds {path.name}."
         )
-    # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as lines:
+    with _opened(path) as lines:
         for number, line in enumerate(lines, start=1):
             fields = line.rstrip("\r\n").split("\t")
             place = f"{path}, line {number}"
@@ -49,3 +63,10 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, 
                     f"{place}: expected {len(columns)} tab-separated fields ({', '.join(columns)}), got {len(fields)}."
                 )
             yield place, fields
+
+
+def _opened(path: Path) -> TextIO:
+    # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
+    return path.open("rt", encoding="utf-8", newline="\n")

@@ -7,6 +7,8 @@ print its tables at once.
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.building import build_loss, settings_of
+from sbert_plugins.recipes.compare import Comparison, compare
+from sbert_plugins.recipes.consert import CONSERT
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.encoders import (
     build_encoder,
@@ -18,12 +20,14 @@ from sbert_plugins.recipes.encoders import (
 )
 from sbert_plugins.recipes.glossary import LOGGED, meaning
 from sbert_plugins.recipes.keywords import known_keywords, read_keywords
-from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
 from sbert_plugins.recipes.output import check_output, load_loss, read_results, reconstructions
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
 from sbert_plugins.recipes.pt_bert import PT_BERT
+from sbert_plugins.recipes.recommended import RECOMMENDED, recommended_loss
 from sbert_plugins.recipes.run import score, train
 from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
+from sbert_plugins.recipes.simcse import SIMCSE, simcse_loss
 from sbert_plugins.recipes.slt_fai import SLT_FAI, slt_fai_loss, slt_fai_settings
 
 DEFAULT_MODEL = "bert-base-uncased"
@@ -32,6 +36,7 @@ DEFAULT_TEXT = ARCCSE.text
 __all__ = [
     "ARCCSE",
     "BAG_OF_WORDS",
+    "CONSERT",
     "DEFAULT_MODEL",
     "DEFAULT_TEXT",
     "DENOSENT",
@@ -40,17 +45,22 @@ __all__ = [
     "PASER_SUPERVISED",
     "PT_BERT",
     "RECIPES",
+    "RECOMMENDED",
+    "SIMCSE",
     "SLT_FAI",
+    "Comparison",
     "Recipe",
     "Settings",
     "build_encoder",
     "build_loss",
     "check_output",
+    "compare",
     "graded_pairs",
     "has_pooling",
     "known_keywords",
     "load_loss",
     "meaning",
+    "name_of",
     "offline_encoder",
     "offline_sentences_path",
     "paser_rows",
@@ -59,9 +69,12 @@ __all__ = [
     "pooling_of",
     "read_keywords",
     "read_results",
+    "recipe_of",
+    "recommended_loss",
     "reconstructions",
     "score",
     "settings_of",
+    "simcse_loss",
     "slt_fai_loss",
     "slt_fai_settings",
     "train",

@@ -6,9 +6,11 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
-from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.methods import recipe_of
+from sbert_plugins.recipes.settings import Settings
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -71,20 +73,27 @@ def read_value(text: str) -> Any:
 def known_keywords(method: str) -> dict[str, tuple[str, ...]]:
     """Return each keyword of a method's loss with the types that its signature gives it.
 
-    A recipe that builds its loss by a function has the function's keywords and, where it passes others on, the loss's.
+    A recipe that builds its loss by a function has the function's keywords and, where it passes others on, the loss's. A class
+    of one's own has all arguments behind the model, by keyword or not.
     """
     from sbert_plugins import losses
 
-    recipe = RECIPES[method]
+    recipe = recipe_of(method)
     sources = [recipe.build or getattr(losses, recipe.loss)]
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(sources[0]).parameters.values()):
+    kinds = [inspect.Parameter.KEYWORD_ONLY, *([inspect.Parameter.POSITIONAL_OR_KEYWORD] if recipe.reads == "any" else [])]
+    if recipe.reads != "any" and _passes_on(sources[0]):
         sources.append(getattr(losses, recipe.loss))
     known: dict[str, tuple[str, ...]] = {}
     for source in sources:
-        for name, parameter in inspect.signature(source).parameters.items():
-            if parameter.kind is parameter.KEYWORD_ONLY:
+        for place, (name, parameter) in enumerate(inspect.signature(source).parameters.items()):
+            if place and parameter.kind in kinds:  # the first is the model
                 known.setdefault(name, _types(parameter.annotation))
     return known
+
+
+def _passes_on(build: Callable[..., Any]) -> bool:
+    """Whether a function or class takes keywords that its signature does not name."""
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(build).parameters.values())
 
 
 def _types(annotation: Any) -> tuple[str, ...]:
@@ -124,8 +133,21 @@ def check_keywords(method: str, keywords: dict[str, Any]) -> None:
             raise ValueError(_refusal(key, types, value))
 
 
+def read_setting(key: str, text: str) -> Any:
+    """Read text as a value of a field of :class:`Settings`.
+
+    Raises:
+        ValueError: With what the setting takes.
+    """
+    (annotation,) = (field.type for field in fields(Settings) if field.name == key)
+    return _read_as(_types(annotation), key, text)
+
+
 def _read(method: str, key: str, text: str) -> Any:
-    types = _types_of(method, key)
+    return _read_as(_types_of(method, key), key, text)
+
+
+def _read_as(types: Sequence[str], key: str, text: str) -> Any:
     for name in types:
         try:
             return _KINDS[name].read(text)
@@ -136,9 +158,13 @@ def _read(method: str, key: str, text: str) -> Any:
 
 def _types_of(method: str, key: str) -> tuple[str, ...]:
     known = known_keywords(method)
-    if key not in known:
-        raise ValueError(f"keywords of {method}'s loss must be among {', '.join(known)}; got {key}.")
-    return known[key]
+    if key in known:
+        return known[key]
+    recipe = recipe_of(method)
+    if recipe.reads == "any" and recipe.build is not None and _passes_on(recipe.build):
+        return ("Any",)
+    listed = f"must be among {', '.join(known)}" if known else "are none"
+    raise ValueError(f"keywords of {method}'s loss {listed}; got {key}.")
 
 
 def _refusal(key: str, types: Sequence[str], value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
-from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.methods import RECIPES, recipe_of
 from sbert_plugins.recipes.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
     if Path(path).name != RUN_FILE:
         kinds |= {"before": dict, "after": dict, "steps": int, "log": list}
     wrong = [key for key, kind in kinds.items() if not isinstance(values, dict) or not isinstance(values.get(key), kind)]
-    if not wrong and values["method"] not in RECIPES:
+    if not wrong and values["method"] not in RECIPES and ":" not in values["method"]:
         wrong = ["method"]
     if not wrong and set(values["settings"]) != {field.name for field in fields(Settings)}:
         wrong = ["settings"]
@@ -76,7 +76,7 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     if not (output / "results.json").is_file() or not (output / "loss").is_dir():
         raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
     results = read_results(output / "results.json")
-    loss = build_loss(results["method"], model, **(results["loss_keywords"] | RECIPES[results["method"]].reload))
+    loss = build_loss(results["method"], model, **(results["loss_keywords"] | recipe_of(results["method"]).reload))
     load_loss_state(loss, model, output / "loss")
     return loss
 
@@ -137,14 +137,17 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
 def check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
-    run = json.loads(json.dumps(run))  # as it will be read
-    before = {"columns": {}} | read_results(output / RUN_FILE)
-    flat, flat_before = ({**values, **values["settings"]} for values in (run, before))
+    if changed := changes({"columns": {}} | read_results(output / RUN_FILE), run):
+        raise ValueError(f"{output} was begun with {changed}: resume with the same, or begin in another directory.")
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """Return in words what of ``now`` is not as it was; empty where all is. What else was before does not count."""
+    now = json.loads(json.dumps(now))  # as it will be read
+    flat, flat_before = ({**values, **values.get("settings", {})} for values in (now, before))
     # Of text and encoder the hash decides: either may have been moved, or renamed.
     changed = [key for key, value in flat.items() if key != "settings" and _mark(flat_before.get(key)) != _mark(value)]
-    if changed:
-        listed = ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
-        raise ValueError(f"{output} was begun with {listed}: resume with the same, or begin in another directory.")
+    return ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
 
 
 def _mark(value: Any) -> Any:

@@ -18,7 +18,7 @@ from sbert_plugins import __version__
 from sbert_plugins.recipes.building import build_loss, settings_of
 from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_origin
 from sbert_plugins.recipes.encoders import pooling_of, truncated_to
-from sbert_plugins.recipes.methods import RECIPES
+from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.output import RUN_FILE, check_output, check_same_run, encoder_mark, text_mark, write_json
 from sbert_plugins.recipes.settings import Recipe, Settings
 
@@ -57,7 +57,7 @@ def train(
     for :func:`load_loss`), ``checkpoints/``, ``run.json`` and ``results.json``.
 
     Args:
-        method: A key of :data:`RECIPES`.
+        method: A key of :data:`RECIPES`, or ``package.module:Class`` for a loss class of one's own.
         sentences: A dataset with the column ``anchor``, for a recipe of ``pairs`` with a positive of each as the second, or
             with the method's own columns; at least two rows. The order of the columns counts, not their names.
         model: The encoder to train. With the settings' pooling ``mask`` it is given the mask template, unless it has it.
@@ -132,11 +132,7 @@ def _checked(
     resume: bool,
 ) -> _Run:
     """Refuse what cannot be trained."""
-    import torch
-
-    if method not in RECIPES:
-        raise ValueError(f"method must be one of {', '.join(RECIPES)}, got {method!r}.")
-    recipe = RECIPES[method]
+    recipe = recipe_of(method)
     settings = settings or settings_of(method, loss_keywords)
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
@@ -144,20 +140,37 @@ def _checked(
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     _check_columns(recipe, sentences.column_names)
     output = check_output(output, resume=resume)
-    values = {
+    values = run_values(method, sentences, model, settings, seed, bf16, loss_keywords or {}, columns or {}, text)
+    if resume:
+        check_same_run(output, values)
+    return _Run(recipe, settings, output, values)
+
+
+def run_values(
+    method: str,
+    sentences: Dataset,
+    model: SentenceTransformer,
+    settings: Settings,
+    seed: int,
+    bf16: bool | None,
+    loss_keywords: dict[str, Any],
+    columns: dict[str, Any],
+    text: str | None,
+) -> dict[str, Any]:
+    """Return what makes a training this one: two that differ in none of it are the same. It is what run.json holds."""
+    import torch
+
+    return {
         "method": method,
         "settings": asdict(settings),
         "seed": seed,
         "sentences": len(sentences),
-        "loss_keywords": loss_keywords or {},
-        "columns": columns or {},
+        "loss_keywords": loss_keywords,
+        "columns": columns,
         "text": text_mark(sentences, text),
         "encoder": encoder_mark(model),
         "bf16": model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
     }
-    if resume:
-        check_same_run(output, values)
-    return _Run(recipe, settings, output, values)
 
 
 def _prepared(
@@ -195,6 +208,8 @@ def _trained(
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
             write_json(output / RUN_FILE, run)
+            if recipe.note:
+                report(recipe.note)
             report(f"Training {recipe.name} on {run['sentences']:,} sentences, seed {run['seed']}.")
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
@@ -219,7 +234,8 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         "columns": run.json["columns"] | training.chosen,
         "pooling": pooling_of(model),
         "max_seq_length": training.lengths,
-        "loss": loss.get_config_dict(),
+        # That of a class of one's own may hold what json does not.
+        "loss": json.loads(json.dumps(getattr(loss, "get_config_dict", dict)(), default=str)),
         "steps": trainer.state.global_step,
         "seconds": round(seconds, 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -327,6 +343,8 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
         "max_seq_length": f"{length['training']} in training, {length['model']} in this model",
         "updates": results["steps"],
     }
+    if recipe.citation:
+        model.model_card_data.citations[recipe.name] = recipe.citation
     describe_training(model, f"{results['encoder']['name']} trained with {recipe.name}", settings, scores)
     model.save_pretrained(str(output / "model"))
     (output / "loss").mkdir(exist_ok=True)
@@ -336,6 +354,8 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
 
 def _check_columns(recipe: Recipe, names: list[str]) -> None:
     """Refuse columns that the loss would not read, or would read as something else."""
+    if recipe.reads == "any":
+        return
     widths = (3,) if recipe.reads == "triplets" else (1, 2) if recipe.second_column else (1,)
     if len(names) not in widths and tuple(names) != recipe.columns:
         raise ValueError(

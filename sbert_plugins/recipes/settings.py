@@ -77,7 +77,7 @@ class Recipe:
     offline: Settings
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[[Dataset, SentenceTransformer, int], tuple[Dataset, dict[str, Any]]] | None = None
-    reads: str = "sentences"  # or "triplets": anchor, positive, negative
+    reads: str = "sentences"  # or "triplets": anchor, positive, negative; or "any" columns, of a class of one's own
     second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
@@ -88,6 +88,8 @@ class Recipe:
     # Keywords of the loss with which it is the paper's, where the loss's defaults are what trains better.
     paper_keywords: dict[str, Any] = field(default_factory=dict)
     reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
+    citation: str | None = None  # BibTeX of the paper, where the loss's class is not the paper's and cites another
+    note: str | None = None  # said when a training starts
 
     @property
     def columns_text(self) -> str:
@@ -102,5 +104,8 @@ class Recipe:
 
 
 def with_changes(settings: Settings, **changes: Any) -> Settings:
-    """Return ``settings`` with the changes that are not None."""
-    return replace(settings, **{name: value for name, value in changes.items() if value is not None})
+    """Return ``settings`` with the changes that are not None; ``epochs`` without ``max_steps`` takes the place of these."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "epochs" in given:
+        given = {"max_steps": -1} | given
+    return replace(settings, **given)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
+from sbert_plugins.recipes.consert import CONSERT
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.frequencies import frequencies_of
 from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.settings import Recipe, Settings
+from sbert_plugins.recipes.simcse import SIMCSE, pairs_of, simcse_loss
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -20,22 +22,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 # "we implement our experiments with the same settings as ConSERT and SimCSE, but the batch size is set to 32"
-_SIMCSE = Settings(
-    learning_rate=3e-5,  # SimCSE's for bert-base
-    batch_size=32,
-    gradient_accumulation_steps=1,
-    epochs=1,  # SimCSE's
-    pooling="mean",  # "we compute each sentence embedding by averaging the embeddings of its word tokens" (eq. 1)
-    max_seq_length=32,  # SimCSE's
-    eval_steps=125,  # SimCSE's
-)
-_CONSERT = replace(
-    _SIMCSE,
-    learning_rate=5e-7,  # ConSERT's published setting, which its authors later called far too low: 2e-5 with temperature .05
-    epochs=10,  # ConSERT's, for 89,192 sentences of the STS tasks, not a million
-    max_seq_length=64,  # ConSERT's
-    eval_steps=200,  # ConSERT's
-)
+_OWN: dict[str, Any] = {
+    "batch_size": 32,
+    "pooling": "mean",  # "we compute each sentence embedding by averaging the embeddings of its word tokens" (eq. 1)
+}
+_SIMCSE = replace(SIMCSE.settings, **_OWN)
+_CONSERT = replace(CONSERT.settings, **_OWN)
 _SETTINGS = {"simcse": _SIMCSE, "consert": _CONSERT}
 # Epochs: "we fix the warm-up iterations to 0.5 epochs for ConSERT + SLT-FAI and 0.1 epochs for SimCSE + SLT-FAI"
 _WARMUP = {"consert": 0.5}
@@ -80,8 +72,6 @@ def slt_fai_loss(
         pairs: Whether there are positives, for ``"simcse"``, which contrasts a sentence with itself otherwise.
         **keywords: Of :class:`losses.SLTFAILoss`.
     """
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
     from sbert_plugins import data, losses
 
     slt_fai_settings(backbone)
@@ -94,9 +84,7 @@ def slt_fai_loss(
     given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
     base: nn.Module
     if backbone == "simcse":
-        ranking = MultipleNegativesRankingLoss(model, scale=1 / given.get("temperature", 0.05))
-        # A sentence and its positive, or itself: two dropout views.
-        base = losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
+        base = simcse_loss(model, pairs=pairs, **given)
     elif backbone == "consert":
         base = losses.ConSERTLoss(model, **given)
     else:
@@ -117,10 +105,7 @@ def slt_fai_keywords(
         epochs = settings.max_steps * settings.batch_size * settings.gradient_accumulation_steps / len(sentences)
     warmup = _WARMUP.get(given.get("backbone", "simcse"), 0.1) / epochs
     found: dict[str, Any] = {"warmup_steps": min(warmup, _LONGEST_WARMUP)}
-    if len(sentences.column_names) == 2:
-        found["pairs"] = True
-    found |= frequencies_of(sentences, model, settings, given)
-    return found
+    return found | pairs_of(sentences, model, settings, given) | frequencies_of(sentences, model, settings, given)
 
 
 SLT_FAI = Recipe(

@@ -165,7 +165,7 @@ class TestBadInput:
         figure = Figure()
         figure.subplots().set_title("nothing", loc="left")
         with pytest.raises(ValueError, match=r"a plot has nothing to show: \['nothing'\]"):
-            report._png(figure)
+            report.png(figure)
 
     def test_without_matplotlib(self, tmp_path, monkeypatch):
         for name in [name for name in sys.modules if name.startswith(("matplotlib", "sbert_plugins.evaluation.plots"))]:

@@ -1,0 +1,295 @@
+"""A grid of trainings, method by seed, on one text and from one start: scores, records, a table and a page."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record, write_record
+from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
+from sbert_plugins.recipes.encoders import build_encoder, pooling_of
+from sbert_plugins.recipes.methods import recipe_of
+from sbert_plugins.recipes.neighbours import neighbours_of
+from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, read_results, text_mark
+from sbert_plugins.recipes.provenance import provenance
+from sbert_plugins.recipes.recommended import RECOMMENDED
+from sbert_plugins.recipes.run import run_values, train
+from sbert_plugins.recipes.scoring import Scorer
+from sbert_plugins.recipes.settings import Settings
+from sbert_plugins.recipes.summary import Row, printed, shown, summarise
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.evaluation import BaseEvaluator
+
+    from sbert_plugins.evaluation import ScoredPairs
+
+logger = logging.getLogger(__name__)
+_START = "start.json"
+
+
+class Comparison(NamedTuple):
+    """What :func:`compare` returns: rows of numbers, the printed table, the page, and why cells failed, by name."""
+
+    rows: list[Row]
+    table: list[list[str]]
+    page: Path
+    failed: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """What all cells share."""
+
+    sentences: Dataset
+    text: str | None
+    build: Callable[[], SentenceTransformer]
+    settings: Settings
+    score: Scorer
+    dev: ScoredPairs | None
+    bf16: bool | None
+    report: Callable[[str], None]
+
+    def start(self) -> SentenceTransformer:
+        """Build the encoder that every cell starts from."""
+        from sbert_plugins.encoder import apply_mask_template
+
+        model = self.build()
+        return apply_mask_template(model) if self.settings.pooling == "mask" else model
+
+    def cell(self, method: Method, seed: int, output: Path, start: SentenceTransformer) -> Cell:
+        """Return a cell with all that decides its numbers."""
+        settings = method.settings(self.settings)
+        made = run_values(method.name, self.sentences, start, settings, seed, self.bf16, method.loss_keywords, {}, self.text)
+        chosen = None if self.dev is None else "STS-B dev"
+        return Cell(method, seed, output, made | {"scored_on": self.score.mark, "selected_by": chosen})
+
+
+def compare(
+    methods: Sequence[str],
+    text: str | Path | Dataset,
+    *,
+    output: str | Path,
+    evaluators: Sequence[BaseEvaluator],
+    model: str | Callable[[], SentenceTransformer],
+    seeds: int | Sequence[int] = 3,
+    settings: Settings | None = None,
+    dev: ScoredPairs | None = None,
+    column: str | None = None,
+    limit: int | None = None,
+    bf16: bool | None = None,
+    force: bool = False,
+    report: Callable[[str], None] = logger.info,
+) -> Comparison:
+    """Train each method on a text with each seed, from one encoder and with one set of settings, and score what comes out.
+
+    ``output`` then holds ``index.html``, ``start.json``, and for each cell ``<method>_seed<N>.json`` and a folder of that name
+    with ``model/``. A comparison that was killed goes on: finished cells are skipped, one that was begun is resumed.
+
+    Args:
+        methods: Names of :data:`RECIPES`, ``name:key=value,key=value`` with keywords of the loss or settings of its own, or
+            ``package.module:Class`` for a loss class of one's own. The others are compared with the first.
+        text: Sentences: a file or Hub dataset as in :func:`data.read_sentences`, or a dataset with the column ``anchor``.
+        output: A new or empty directory, or that of an earlier comparison.
+        evaluators: What scores the start and each result, all in one way. Nothing is chosen by them.
+        model: Path or Hub name of the encoder, or a function that builds it, the same each time.
+        seeds: How many, from 0, or which.
+        settings: Of all trainings; by default those of ``recommended``, also for the other methods: what is compared are
+            losses, at equal updates.
+        dev: STS-B dev. With it each training ends with its best checkpoint by this, otherwise with its last.
+        column: Column of a table or Hub dataset.
+        limit: Use the first sentences only.
+        bf16: As in :func:`train`.
+        force: Make cells anew that were made with other settings, text, encoder or labels, instead of refusing.
+        report: Called with each message for the person who waits.
+
+    Returns:
+        Rows, table, page, and the cells that failed: they lose no other.
+
+    Raises:
+        ValueError: For methods, seeds or a text that cannot be used, or an ``output`` whose cells were made with something
+            else, each named. All of this comes before anything is trained.
+        FileExistsError: If ``output`` holds something else than a comparison.
+    """
+    asked = read_methods(methods)
+    numbers = _seeds(seeds)
+    output = _checked_directory(Path(output))
+    named = None if not isinstance(text, str | Path) else str(text)
+    grid = _Grid(
+        sentences=_sentences(text, column, limit),
+        text=named,
+        build=model if callable(model) else lambda: build_encoder(model, pooling=(settings or RECOMMENDED.settings).pooling),
+        settings=settings or RECOMMENDED.settings,
+        score=Scorer(evaluators),
+        dev=dev,
+        bf16=bf16,
+        report=report,
+    )
+    encoder = grid.start()
+    notes = [recipe_of(method.name).note for method in asked]
+    for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
+        if note:
+            report(note)
+    cells = [grid.cell(method, seed, output, encoder) for seed in numbers for method in asked]
+    _refuse_others(cells, force=force)
+    _make_directory(output)
+    start = _start(grid, encoder, output)
+    for place, cell in enumerate(cells, start=1):
+        if cell.is_finished:
+            report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed}: finished before, {cell.record_path.name}")
+        else:
+            report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed} ...")
+            _run(grid, cell, start)
+    return _ended(grid, cells, start, output)
+
+
+def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not numbers:
+        raise ValueError(f"seeds must be at least 1, or a list of them, got {seeds}.")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"seeds must differ, got {numbers}.")
+    return numbers
+
+
+def _checked_directory(output: Path) -> Path:
+    """Refuse a directory that is somebody else's."""
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
+    # A kill may leave a .tmp behind.
+    others = output.exists() and any(path.suffix != ".tmp" for path in output.iterdir())
+    if others and not (output / _START).exists():
+        raise FileExistsError(f"output must be new, empty or that of a comparison, got {output}, which holds something else.")
+    return output
+
+
+def _make_directory(output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    probe = output / ".writable"
+    probe.touch()  # said now, not when the first training is over
+    probe.unlink()
+
+
+def _sentences(text: str | Path | Dataset, column: str | None, limit: int | None) -> Dataset:
+    from sbert_plugins import data
+
+    sentences = data.read_sentences(text, column=column, limit=limit) if isinstance(text, str | Path) else text
+    if sentences.column_names != ["anchor"]:
+        raise ValueError(f"text must have the one column anchor, got {', '.join(sentences.column_names)}: select_columns.")
+    if len(sentences) < 2:
+        raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
+    return sentences
+
+
+def _refuse_others(cells: Sequence[Cell], *, force: bool) -> None:
+    """Refuse, before anything is trained, cells that are there and were made otherwise; with ``force`` remove them."""
+    for cell in cells:
+        if differs := cell.what_differs():
+            if not force:
+                raise ValueError(
+                    f"{cell.folder} was made with {differs}: ask for the same, make it anew with --force (force=True), or "
+                    "name another output."
+                )
+            cell.clear()
+
+
+def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str, Any]:
+    """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
+    made: dict[str, Any] = {
+        "encoder": encoder_mark(encoder),
+        "text": text_mark(grid.sentences, grid.text),
+        "scored_on": grid.score.mark,
+        "pooling": pooling_of(encoder),
+        "max_seq_length": encoder.max_seq_length,
+        "layers": getattr(getattr(encoder.transformers_model, "config", None), "num_hidden_layers", None),
+    }
+    path = output / _START
+    if path.exists() and not changes(record := read_record(path), made):
+        return record
+    grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
+    scores = grid.score(encoder)
+    shows = {"scores": scores, "main": grid.score.main(scores), "neighbours": neighbours_of(encoder, grid.sentences)}
+    write_record(path, made | shows)
+    return read_record(path)
+
+
+def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
+    """Train and score one cell, and put it on record; why it failed, if it did."""
+    try:
+        record = _trained(grid, cell)
+    except Exception as error:  # whatever it is, the other cells are not lost
+        logger.debug("a cell failed", exc_info=error)
+        reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
+        cell.write({"failed": reason, **provenance()})
+        grid.report(f"  failed: {reason}")
+        return
+    cell.write(record)
+    shutil.rmtree(cell.folder / "checkpoints", ignore_errors=True)  # optimizer and all, of no use to a finished training
+    scores = ", ".join(
+        f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in start["main"]
+    )
+    grid.report(f"  {scores}; training took {shown(record['seconds'], digits=0)} s")
+
+
+def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
+    """Train a cell, go on where it was interrupted, or load it where only its scores are missing."""
+    settings = cell.method.settings(grid.settings)
+    results_path = cell.folder / "results.json"
+    resume = False
+    was_begun = (cell.folder / RUN_FILE).exists() and not changes(read_results(cell.folder / RUN_FILE), cell.trained_with)
+    if was_begun and results_path.exists():
+        model, results = build_encoder(str(cell.folder / "model")), read_results(results_path)
+    else:
+        resume = was_begun and any(cell.folder.glob("checkpoints/checkpoint-*/checkpoint_complete.json"))
+        if not resume:
+            cell.clear()
+        model = grid.start()
+        results = train(
+            cell.method.name,
+            grid.sentences,
+            model,
+            output=cell.folder,
+            settings=settings,
+            seed=cell.seed,
+            bf16=grid.bf16,
+            dev=grid.dev,
+            loss_keywords=cell.method.loss_keywords,
+            resume=resume,
+            text=grid.text,
+            report=_without_note(grid.report, recipe_of(cell.method.name).note),
+        )
+    dev = "eval_stsb-dev_spearman_cosine"
+    return {
+        "scores": grid.score(model),
+        "seconds": None if resume else results["seconds"],  # those before the kill are not known
+        "steps": results["steps"],
+        "rows": results["rows"],
+        "pooling": results["pooling"],
+        "loss": results["loss"],
+        "curve": [{"step": entry["step"], "STS-B dev": 100 * entry[dev]} for entry in results["log"] if entry.get(dev)],
+        "log": results["log"],
+        "neighbours": neighbours_of(model, grid.sentences),
+        "date": results["date"],
+        **provenance(),
+    }
+
+
+def _without_note(report: Callable[[str], None], note: str | None) -> Callable[[str], None]:
+    """Leave out what each training of a recipe says of it: it is said once."""
+    return lambda line: None if line == note else report(line)
+
+
+def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Path) -> Comparison:
+    """Return the numbers of all cells, and write the page."""
+    records: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        records.setdefault(cell.method.text, []).append(read_record(cell.record_path))
+    rows = summarise(records, list(start["scores"]))
+    page = write_page(output, start, records, rows, test_sets=grid.score.test_sets)
+    failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}
+    return Comparison(rows, printed(rows, start["scores"], start["main"]), page, failed)

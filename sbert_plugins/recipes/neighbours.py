@@ -1,0 +1,45 @@
+"""What lies next to a sentence in a model's space: the comparison that needs no labels and no statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+
+def neighbours_of(
+    model: SentenceTransformer, sentences: Dataset, *, shown: int = 10, among: int = 1000, nearest: int = 3
+) -> list[dict[str, Any]]:
+    """Return some sentences of a text, always the same ones, each with its nearest others.
+
+    Args:
+        model: The encoder.
+        sentences: A dataset with the column ``anchor``.
+        shown: Sentences, taken at equal distances.
+        among: Distinct sentences from the beginning of the text in which neighbours are sought.
+        nearest: Neighbours of each.
+
+    Returns:
+        Rows of ``sentence`` and ``nearest``: texts and cosines x 100, the nearest first.
+    """
+    import torch
+
+    from sbert_plugins.evaluation import Embeddings
+
+    # Two ways to write one sentence are no neighbours worth showing.
+    distinct = {text.casefold(): text for text in reversed(sentences[: 2 * among]["anchor"])}
+    pool = list(reversed(distinct.values()))[:among]
+    vectors = torch.nn.functional.normalize(Embeddings(model, pool)(pool), dim=1)
+    places = [len(pool) * i // min(shown, len(pool)) for i in range(min(shown, len(pool)))]
+    cosines = vectors[places] @ vectors.T
+    cosines[range(len(places)), places] = -torch.inf
+    best = cosines.topk(min(nearest, len(pool) - 1), dim=1)
+    return [
+        {
+            "sentence": pool[place],
+            "nearest": [{"text": pool[other], "cosine": 100 * value} for value, other in zip(values, others, strict=True)],
+        }
+        for place, values, others in zip(places, best.values.tolist(), best.indices.tolist(), strict=True)
+    ]

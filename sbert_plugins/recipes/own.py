@@ -1,0 +1,71 @@
+"""A loss class of one's own as a method: ``package.module:Class``, built as ``Class(model, **keywords)``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+from sbert_plugins.recipes.recommended import RECOMMENDED
+from sbert_plugins.recipes.settings import Recipe
+
+
+def own_recipe(method: str) -> Recipe:
+    """Return the recipe of a class that is not this library's: its settings are those of ``recommended``.
+
+    Args:
+        method: ``package.module:Class``; the class is an ``nn.Module`` that is called as any loss of sentence-transformers is.
+
+    Raises:
+        ValueError: If the module cannot be imported, has no such name, or the name is no class of modules that takes a model.
+    """
+    return Recipe(
+        method=method,
+        name=method.partition(":")[2],
+        paper=f"a loss of your own, {method.partition(':')[0]}",
+        url="",
+        loss=method,
+        columns=("anchor",),
+        second_column="positive",
+        reads="any",
+        equation="",
+        settings=RECOMMENDED.settings,
+        offline=RECOMMENDED.offline,
+        build=_class_of(method),
+    )
+
+
+def _class_of(method: str) -> Any:
+    module_name, _, name = method.partition(":")
+    how = f"a loss of your own is given as package.module:Class, got {method!r}"
+    if not name.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
+        raise ValueError(f"{how}, which is not of that form.")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the module does when it is read
+        raise ValueError(
+            f"{how}, and {module_name} cannot be imported ({type(error).__name__}: {error}): it must be installed, or lie in "
+            "the current directory or on PYTHONPATH."
+        ) from error
+    found = getattr(module, name, None)
+    if found is None:
+        raise ValueError(f"{how}, and {module_name} has no {name}{_others(module)}.")
+    from torch import nn
+
+    if not isinstance(found, type) or not issubclass(found, nn.Module):
+        kind = "a class" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise ValueError(f"{how}, and {name} is {kind} that is not a torch.nn.Module class: a loss is one.")
+    try:
+        inspect.signature(found).bind(None)
+    except TypeError as error:
+        taken = ", ".join(str(parameter) for parameter in inspect.signature(found).parameters.values())
+        raise ValueError(
+            f"{how}, which must be built by {name}(model), its other arguments having defaults; it takes ({taken}) ({error})."
+        ) from error
+    return found
+
+
+def _others(module: Any) -> str:
+    """Name the classes of a module, for one that was mistyped."""
+    names = [name for name, value in vars(module).items() if isinstance(value, type) and value.__module__ == module.__name__]
+    return f"; its classes are {', '.join(names)}" if names else ""

@@ -1,0 +1,63 @@
+"""What this library's own tables say is best: ConSERT and ArcCSE in equal parts, both at ConSERT's temperature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins.recipes.settings import Recipe, Settings
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+def recommended_loss(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
+    """Build the mean of ConSERT and ArcCSE, for one column of sentences, or two of sentences and positives.
+
+    Args:
+        model: The encoder.
+        temperature: Of both. ArcCSE's own is 0.05, which is worse here.
+    """
+    from sbert_plugins import losses
+
+    members = {"consert": losses.ConSERTLoss, "arccse": losses.ArcCSELoss}
+    return losses.WeightedSumLoss(
+        model, {name: (build(model, temperature=temperature), 0.5) for name, build in members.items()}
+    )
+
+
+RECOMMENDED = Recipe(
+    method="recommended",
+    name="ConSERT + ArcCSE",
+    paper="this library, of two papers",
+    url="https://aclanthology.org/2021.acl-long.393",
+    loss="WeightedSumLoss",
+    columns=("anchor",),
+    second_column="positive",
+    equation="ConSERT's views and ArcCSE's margin and order, half each, temperature 0.1",
+    # Those of the table that it leads (benchmarks/README.md), which compares methods at equal updates.
+    settings=Settings(
+        learning_rate=5e-5,
+        batch_size=64,
+        gradient_accumulation_steps=1,
+        epochs=1,
+        max_steps=60,  # minutes on a laptop, and most of what there is to gain; with more time --epochs 1
+        pooling="mean",
+        max_seq_length=32,
+        eval_steps=20,
+    ),
+    # The first four layers of MiniLM and 1,281 short sentences.
+    offline=Settings(
+        learning_rate=1e-4,
+        batch_size=64,
+        gradient_accumulation_steps=1,
+        epochs=1,
+        max_steps=60,
+        pooling="mean",
+        max_seq_length=32,
+        eval_steps=20,
+    ),
+    build=recommended_loss,
+    note="recommended is the mean of ConSERT and ArcCSE at temperature 0.1, the best on sentence similarity in this library's "
+    "tables (benchmarks/README.md). Contrast can harm topics and clusters: for those compare it with bag-of-words, which has "
+    "no negatives.",
+)

@@ -1,0 +1,121 @@
+"""The scores of a comparison: any evaluators on one pass of encoding, under names that people read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.evaluation import BaseEvaluator
+
+
+class Scorer:
+    """Scores models, all by this one way: the start of a comparison and what each training made of it.
+
+    Args:
+        evaluators: Of this package or of sentence-transformers; each under a name of its own.
+
+    Raises:
+        ValueError: Without evaluators.
+    """
+
+    def __init__(self, evaluators: Sequence[BaseEvaluator]) -> None:
+        from sbert_plugins.evaluation import OnePassEvaluator
+
+        if not evaluators:
+            raise ValueError(
+                "evaluators must be at least one, got none: graded pairs (evaluation.own_pairs), topics (own_topics), queries "
+                "and the texts that answer them (own_retrieval), or the STS tasks (STSSuiteEvaluator)."
+            )
+        self.evaluators = list(evaluators)
+        self._all = OnePassEvaluator(evaluators)
+
+    def __call__(self, model: SentenceTransformer) -> dict[str, float]:
+        """Return ``{title: score}``, first the main score of each evaluator.
+
+        Raises:
+            ValueError: On a score or an embedding that is not finite.
+        """
+        metrics = {key: value for key, value in self._all(model).items() if key != "sequential_score"}
+        scores: dict[str, float] = {}
+        others: dict[str, float] = {}
+        for evaluator in self.evaluators:
+            for place, (key, title, factor) in enumerate(_shown(evaluator)):
+                (others if place else scores)[title] = factor * float(metrics.pop(key))
+            if prefix := _unshown(evaluator):
+                metrics = {key: value for key, value in metrics.items() if not key.startswith(prefix)}
+        scores |= others | {key: float(value) for key, value in metrics.items()}
+        if bad := [title for title, score in scores.items() if not math.isfinite(score)]:
+            raise ValueError(f"scores must be finite, got NaN or infinity for {', '.join(bad)}.")
+        return scores
+
+    def main(self, scores: Mapping[str, float]) -> list[str]:
+        """Return the titles of the main scores among ``scores``, one for each evaluator, after a call."""
+        found = []
+        for evaluator in self.evaluators:
+            if shown := _shown(evaluator):
+                found.append(shown[0][1])
+            else:  # the host's may not know it before they are called
+                found += [title for title in scores if title == evaluator.primary_metric]
+        return found
+
+    @property
+    def test_sets(self) -> list[str]:
+        """Names of the test sets among what is scored: who chooses a method by them has chosen by the test."""
+        return [name for evaluator in self.evaluators for name in getattr(evaluator, "test_sets", ())]
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """What is scored in words, and a hash of it, by which a comparison that goes on knows it."""
+        digest = hashlib.sha256()
+        for evaluator in self.evaluators:
+            content = {key: getattr(evaluator, key) for key in _CONTENT if hasattr(evaluator, key)}
+            digest.update(json.dumps([type(evaluator).__name__, content], sort_keys=True, default=_plain).encode())
+        names = (getattr(evaluator, "name", "") or type(evaluator).__name__ for evaluator in self.evaluators)
+        return {"name": ", ".join(names), "sha256": digest.hexdigest()[:16]}
+
+
+# Where evaluators, ours and the host's, keep what decides their numbers.
+_CONTENT = (
+    "sentences", "sentences1", "sentences2", "labels", "scores", "pairs", "queries", "corpus", "relevant_docs", "candidates",
+    "neighbours", "seed", "n_init",
+)  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
+    """Return metric, title and factor of what is shown of an evaluator of ours, its main score first; none of another."""
+    from sbert_plugins.evaluation import ClusteringEvaluator, PairsEvaluator, RetrievalEvaluator, STSSuiteEvaluator
+
+    name = getattr(evaluator, "name", "")
+    before = f"{name}_" if name else ""
+    title = f"{name}: " if name else ""
+    if isinstance(evaluator, STSSuiteEvaluator):
+        average = evaluator.average_key
+        tasks = [(f"{before}{task}", f"{title}{task}", 1.0) for task in evaluator.pairs]
+        return [(f"{before}{average}", f"{title}average of {len(tasks)} STS tasks", 1.0), *tasks]
+    if isinstance(evaluator, PairsEvaluator):
+        return [(f"{before}spearman", f"{title}Spearman", 1.0)]
+    if isinstance(evaluator, ClusteringEvaluator):
+        keys = ("v_measure", "accuracy", f"purity@{evaluator.neighbours}")
+        return [(f"{before}{key}", f"{title}{key.replace('_', '-')}", 1.0) for key in keys]
+    if isinstance(evaluator, RetrievalEvaluator):
+        words = {f"map@{evaluator.map_at_k[0]}": "MAP", "mrr@10": "MRR@10", "ndcg@10": "nDCG@10"}
+        return [(f"{before}cosine_{key}", f"{title}{word}", 100.0) for key, word in words.items()]
+    return []
+
+
+def _unshown(evaluator: BaseEvaluator) -> str | None:
+    """Return the beginning of the metrics that the host's retrieval evaluator gives besides."""
+    from sbert_plugins.evaluation import RetrievalEvaluator
+
+    if not isinstance(evaluator, RetrievalEvaluator):
+        return None
+    return "_".join(filter(None, [evaluator.name, "cosine_"]))

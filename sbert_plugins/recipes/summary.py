@@ -1,0 +1,92 @@
+"""The numbers of a comparison: each is computed here, once, and table and page show it with one function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+
+class Number(NamedTuple):
+    """A mean over seeds, and the standard deviation (with n - 1), None of one seed."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Number | None:
+        """Return the number of some values; None of none."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
+
+
+class Row(NamedTuple):
+    """A method over its seeds; ``differences`` are to the first method, seed by seed."""
+
+    method: str
+    seeds: list[int]
+    scores: dict[str, Number | None]
+    differences: dict[str, Number | None]
+    seconds: Number | None
+    failed: dict[int, str]  # seed -> why
+
+
+def summarise(records: Mapping[str, Sequence[Mapping[str, Any]]], titles: Sequence[str]) -> list[Row]:
+    """Return a row for each method.
+
+    Args:
+        records: By method, the first being what the others are compared with: a record for each seed.
+        titles: Of the scores.
+    """
+    first = _by_seed(next(iter(records.values())))
+    rows = []
+    for place, (method, cells) in enumerate(records.items()):
+        done = _by_seed(cells)
+        paired = [seed for seed in done if seed in first] if place else []
+        rows.append(
+            Row(
+                method=method,
+                seeds=list(done),
+                scores={title: Number.of([scores[title] for scores in done.values()]) for title in titles},
+                differences={
+                    title: Number.of([done[seed][title] - first[seed][title] for seed in paired]) for title in titles
+                },
+                seconds=Number.of([cell["seconds"] for cell in cells if cell.get("seconds") is not None]),
+                failed={cell["seed"]: cell["failed"] for cell in cells if "failed" in cell},
+            )
+        )
+    return rows
+
+
+def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2) -> str:
+    """Return a number as table and page have it: two digits, the deviation behind it."""
+    if number is None:
+        return "none"
+    mean, deviation = number if isinstance(number, Number) else (number, None)
+    text = f"{mean:+.{digits}f}" if sign else f"{mean:.{digits}f}"
+    return text if deviation is None else f"{text} ± {deviation:.{digits}f}"
+
+
+def printed(rows: Sequence[Row], start: Mapping[str, float], titles: Sequence[str]) -> list[list[str]]:
+    """Return the table that is printed: the start, then a line for each method, with its difference to the first."""
+    first = rows[0].method
+    heading = ["", "seeds"]
+    for title in titles:
+        heading += [title, f"minus {first}"] if len(rows) > 1 else [title]
+    lines = [heading, ["start", "", *_spread([shown(start[title]) for title in titles], [""] * len(titles), len(rows) > 1)]]
+    for row in rows:
+        scores = [shown(row.scores[title]) for title in titles]
+        gaps = [shown(row.differences[title], sign=True) if row.method != first else "" for title in titles]
+        lines.append([row.method, str(len(row.seeds)), *_spread(scores, gaps, len(rows) > 1)])
+    return [[*line, seconds] for line, seconds in zip(lines, _seconds(rows), strict=True)]
+
+
+def _seconds(rows: Sequence[Row]) -> list[str]:
+    return ["seconds", "", *(shown(row.seconds, digits=0) for row in rows)]
+
+
+def _spread(first: Sequence[str], second: Sequence[str], both: bool) -> list[str]:
+    return [cell for pair in zip(first, second, strict=True) for cell in pair] if both else list(first)
+
+
+def _by_seed(cells: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
+    return {cell["seed"]: cell["scores"] for cell in cells if "scores" in cell}

@@ -1,0 +1,91 @@
+import gzip
+
+import pytest
+from encoders import project_text
+
+from sbert_plugins import evaluation
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(name, *rows):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        return path
+
+    return written
+
+
+class TestPairs:
+    @pytest.mark.parametrize("before", [[], ["news"]])
+    def test_three_fields_or_four(self, write, tiny_encoder, before):
+        path = write("mine.tsv", *([*before, grade, f"a {grade}", "b"] for grade in (0.5, 2, 11)))
+        evaluator = evaluation.own_pairs(path)
+        assert evaluator.pairs.scores == [0.5, 2, 11]
+        assert evaluator.pairs.sentences1 == ["a 0.5", "a 2", "a 11"]
+        assert list(evaluator(tiny_encoder())) == ["mine_spearman"]
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ([("grade", "a", "b")], "line 1: a grade must be a finite number, got 'grade'; the file has no header"),
+            ([(1, "a", "b"), ("inf", "a", "b")], "line 2: a grade must be a finite number, got 'inf'"),
+            ([(1, "a", "b"), (2, "a")], "line 2: expected 3 tab-separated fields"),
+            ([(1, "a", "b")] * 3, "at least 3 pairs and two different grades, got 3 pairs of 1"),
+            ([(1, "a", "b"), (2, "a", "b")], "at least 3 pairs and two different grades, got 2 pairs of 2"),
+            ([], "got 0 pairs of 0"),
+        ],
+    )
+    def test_mistakes(self, write, rows, message):
+        with pytest.raises(ValueError, match=message):
+            evaluation.own_pairs(write("mine.tsv", *rows))
+
+    def test_no_file(self, tmp_path):
+        for build in (evaluation.own_pairs, evaluation.own_topics):
+            with pytest.raises(FileNotFoundError, match="mine.tsv does not exist, or is no file"):
+                build(tmp_path / "mine.tsv")
+
+
+class TestTopics:
+    def test_texts_by_topic(self, write):
+        rows = [(["sport", "trade"][i % 2], text) for i, text in enumerate(project_text()[:30])]
+        evaluator = evaluation.own_topics(write("mine.tsv.gz", *rows))
+        assert (evaluator.name, evaluator.neighbours) == ("mine", 10)
+        assert evaluator.labels[:2] == ["sport", "trade"]
+
+    def test_a_small_file_has_fewer_neighbours(self, write):
+        evaluator = evaluation.own_topics(write("mine.tsv", ("a", "x"), ("b", "y"), ("a", "z")))
+        assert evaluator.neighbours == 2
+
+    @pytest.mark.parametrize("rows", [[], [("a", "x"), ("a", "y")], [("a", "x", "y")]])
+    def test_mistakes(self, write, rows):
+        with pytest.raises(ValueError, match=r"mine\.tsv"):
+            evaluation.own_topics(write("mine.tsv", *rows))
+
+
+class TestRetrieval:
+    def test_with_titles_or_without(self, write, tiny_encoder):
+        write("shop/queries.tsv", ("q", "a cat"))
+        write("shop/qrels.tsv", ("q", "1", 1), ("q", "2", 0))
+        folder = write("shop/corpus.tsv", ("1", "one cat"), ("2", "two dogs")).parent
+        plain = evaluation.own_retrieval(folder)
+        assert plain.name == "shop"
+        assert plain.corpus == ["one cat", "two dogs"]
+        (folder / "corpus.tsv").unlink()
+        write("shop/corpus.tsv.gz", ("1", "one", "cat"), ("2", "two", "dogs"))
+        titled = evaluation.own_retrieval(folder)
+        assert titled.corpus == plain.corpus
+        assert titled(tiny_encoder())["shop_cosine_mrr@10"] in (0.5, 1.0)
+
+    def test_mistakes(self, write):
+        folder = write("shop/queries.tsv", ("q", "a cat")).parent
+        with pytest.raises(
+            FileNotFoundError, match="corpus.tsv .* does not exist: a directory for retrieval holds queries.tsv"
+        ):
+            evaluation.own_retrieval(folder)
+        write("shop/corpus.tsv", ("1", "one cat"))
+        write("shop/qrels.tsv", ("q", "7", 1))
+        with pytest.raises(ValueError, match=r"qrels.tsv, line 1: no query 'q' or no document '7'"):
+            evaluation.own_retrieval(folder)

@@ -1,0 +1,72 @@
+import pytest
+
+from sbert_plugins import recipes
+from sbert_plugins.recipes.cells import read_methods, slug
+
+LOSSES = "sentence_transformers.sentence_transformer.losses"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "keywords", "changed"),
+    [
+        ("simcse", "simcse", {}, {}),
+        ("simcse:", "simcse", {}, {}),
+        ("simcse:temperature=0.1,learning_rate=1e-4", "simcse", {"temperature": 0.1}, {"learning_rate": 1e-4}),
+        (
+            "arccse:margin_degrees=5,sam_rho=none,group_by_length=yes",
+            "arccse",
+            {"margin_degrees": 5},
+            {"sam_rho": None, "group_by_length": True},
+        ),
+        # A value with commas goes on until the next key.
+        (
+            "consert:first_view=dropout,feature_cutoff,temperature=0.2",
+            "consert",
+            {"first_view": ["dropout", "feature_cutoff"], "temperature": 0.2},
+            {},
+        ),
+        (f"{LOSSES}:MultipleNegativesRankingLoss", f"{LOSSES}:MultipleNegativesRankingLoss", {}, {}),
+        (
+            f"{LOSSES}:MultipleNegativesRankingLoss:scale=10,max_steps=3",
+            f"{LOSSES}:MultipleNegativesRankingLoss",
+            {"scale": 10},
+            {"max_steps": 3},
+        ),
+    ],
+)
+def test_methods(text, name, keywords, changed):
+    (method,) = read_methods([text])
+    assert (method.text, method.name, method.loss_keywords, method.changes) == (text, name, keywords, changed)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "methods must be at least one of recommended, .*, or package.module:Class; got none"),
+        (["simces"], "method must be one of .*simcse.*, got 'simces'"),
+        (["simces:temperature=1"], "method must be one of .*simcse.*, got 'simces'"),
+        ([""], "method must be one of .*, got ''"),
+        (["simcse", "arccse", "simcse"], "methods must differ, got simcse and simcse"),
+        (["simcse:temperature=0.1", "simcse:temperature=1e-1"], "methods must differ"),
+        (["simcse:temprature=0.1"], "method simcse:temprature=0.1: keywords of simcse's loss must be among temperature"),
+        (["simcse:temperature"], "method simcse:temperature: .*KEY=VALUE"),
+        (["simcse:learning_rate=fast"], "learning_rate takes a finite number, got 'fast'"),
+        (["simcse:pooling=cls"], "pooling must be the same for all methods, got it with simcse"),
+        (["paser-supervised"], "paser-supervised reads triplets, and a comparison is on sentences"),
+        (["no_such_module:Loss"], "no_such_module cannot be imported"),
+    ],
+)
+def test_what_is_no_method(texts, message):
+    with pytest.raises(ValueError, match=message):
+        read_methods(texts)
+
+
+def test_settings_of_its_own():
+    (method,) = read_methods(["simcse:batch_size=1"])
+    with pytest.raises(ValueError, match="batch_size must be at least 2, got 1"):
+        method.settings(recipes.RECOMMENDED.settings)
+
+
+def test_file_names():
+    assert slug("consert:temperature=0.1") == "consert_temperature=0.1"
+    assert slug("a/b c") == "a_b_c"

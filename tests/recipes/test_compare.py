@@ -1,0 +1,310 @@
+"""A comparison in small: it goes through, goes on, refuses, and shows one number everywhere."""
+
+import json
+import re
+import sys
+
+import pytest
+from datasets import Dataset
+from encoders import project_text
+from recipe_inputs import anchors, quick
+
+from sbert_plugins import evaluation, recipes, training
+from sbert_plugins.recipes.summary import shown
+
+MODULE = sys.modules["sbert_plugins.recipes.compare"]
+
+
+def pairs(step=12):
+    return evaluation.ScoredPairs(*(values[::step] for values in recipes.graded_pairs()))
+
+
+def evaluators():
+    text = project_text()[100:140]
+    topics = [sentence.split()[0] in ("The", "A") for sentence in text]
+    queries, corpus = {"a": text[0], "b": text[1]}, {str(i): sentence for i, sentence in enumerate(text[2:])}
+    return [
+        evaluation.PairsEvaluator(pairs(), name="mine", write_csv=False),
+        evaluation.ClusteringEvaluator(text, topics, name="kinds", n_init=2, write_csv=False),
+        evaluation.RetrievalEvaluator(queries, corpus, {"a": {"0"}, "b": {"3"}}, name="search", write_csv=False),
+    ]
+
+
+def compare(folder, encoder, methods=("simcse", "consert"), text=None, **changes):
+    """Compare SimCSE with ConSERT, or what else is asked for."""
+    given = {"seeds": 1, "settings": quick(max_steps=2, eval_steps=1), "output": folder / "out", "model": encoder}
+    text = anchors(24) if text is None else text
+    return recipes.compare(methods, text, **({"evaluators": evaluators()} | given | changes))
+
+
+@pytest.fixture
+def run(tiny_encoder, tmp_path):
+    return lambda **changes: compare(tmp_path, tiny_encoder, **changes)
+
+
+@pytest.fixture
+def without_page(monkeypatch):
+    """The page takes longer than a training of two updates."""
+    monkeypatch.setattr(MODULE, "write_page", lambda output, *_, **__: output / "index.html")
+
+
+def records(folder):
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*_seed*.json"))}
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """The methods that are really trained."""
+    names, train = [], MODULE.train
+    monkeypatch.setattr(MODULE, "train", lambda method, *a, **k: names.append((method, k["resume"])) or train(method, *a, **k))
+    return names
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("compared")
+
+
+@pytest.fixture(scope="module")
+def result(tiny_encoder, folder):
+    return compare(folder, tiny_encoder, seeds=2, dev=pairs(15))
+
+
+class TestNumbers:
+    def test_one_number_everywhere(self, result, folder):
+        page = (folder / "out" / "index.html").read_text(encoding="utf-8")
+        cells = records(folder / "out")
+        assert list(cells) == ["consert_seed0", "consert_seed1", "simcse_seed0", "simcse_seed1"]
+        start = json.loads((folder / "out" / "start.json").read_text(encoding="utf-8"))["scores"]
+        titles = ["mine: Spearman", "kinds: v-measure", "search: MAP"]
+        assert list(start)[:3] == titles
+        assert len(start) == 7
+        for cell in (*cells.values(), {"scores": start}):
+            for title, score in cell["scores"].items():
+                assert f"<td>{shown(score)}</td>" in page, title
+        for cell in cells.values():
+            assert f"<td>{cell['seconds']:.1f}</td><td>2</td><td>24</td>" in page
+            assert [point["step"] for point in cell["curve"]] == [1, 2]
+            for point in cell["curve"]:
+                assert f"<td>{shown(point['STS-B dev'])}</td>" in page
+        for row in result.rows:
+            of_method = [cell["scores"] for cell in cells.values() if cell["name"] == row.method]
+            for title in start:
+                assert row.scores[title].mean == pytest.approx(sum(scores[title] for scores in of_method) / 2)
+                assert re.search(f">{re.escape(shown(row.scores[title]))}</td>", page)
+        printed = {line[0]: line for line in result.table}
+        assert printed["consert"][2] == shown(result.rows[1].scores[titles[0]])
+        assert printed["consert"][3] == shown(result.rows[1].differences[titles[0]], sign=True)
+        assert f"<td>{printed['consert'][3]}</td>" in page
+
+    def test_the_page_needs_no_other_file(self, result):
+        page = result.page.read_text(encoding="utf-8")
+        assert result.page.name == "index.html"
+        assert not re.search(r"url\(|@import|https?://", re.sub(r'src="data:[^"]*"', "", page))
+        for word in ("2 methods, 2 seeds each", "cls pooling", "<h2>Learning curves of simcse</h2>", "learning_rate"):
+            assert word in page, word
+        assert page.count("<ol>") == 30  # ten sentences, start and two methods
+
+    def test_a_score_is_that_of_the_saved_model(self, result, folder):
+        model = recipes.build_encoder(str(folder / "out" / "simcse_seed1" / "model"), device="cpu")
+        assert recipes.score(model, pairs()) == records(folder / "out")["simcse_seed1"]["scores"]["mine: Spearman"]
+
+    def test_the_record_says_where_it_comes_from(self, result, folder):
+        for record in records(folder / "out").values():
+            assert {"settings", "seed", "versions", "commit", "hardware", "scores", "seconds", "text", "encoder"} <= set(
+                record
+            )
+            assert "NaN" not in json.dumps(record)
+        assert not [*(folder / "out").glob("*/checkpoints")]
+
+
+@pytest.mark.usefixtures("without_page")
+class TestGoesOn:
+    def test_after_a_kill_in_the_second_cell(self, run, tmp_path, monkeypatch, trainings):
+        """Between two checkpoints; the end is that of a comparison that nobody killed."""
+        step = training.SentenceTransformerTrainer.training_step
+
+        def killed(trainer, *arguments):
+            if trainer.state.global_step == 1 and "consert" in str(trainer.args.output_dir):
+                raise KeyboardInterrupt
+            return step(trainer, *arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", killed)
+            run()
+        assert list(records(tmp_path / "out")) == ["simcse_seed0"]
+        run()
+        assert trainings == [("simcse", False), ("consert", False), ("consert", True)]
+        whole = tmp_path / "whole"
+        run(output=whole)
+        for name, record in records(whole).items():
+            assert records(tmp_path / "out")[name]["scores"] == record["scores"], name
+        assert records(tmp_path / "out")["consert_seed0"]["seconds"] is None  # those before the kill are lost
+
+    def test_after_a_kill_before_the_first_checkpoint(self, run, tmp_path, monkeypatch, trainings):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(
+                training.SentenceTransformerTrainer, "training_step", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
+            run(methods=["simcse"])
+        assert (tmp_path / "out" / "simcse_seed0" / "run.json").exists()
+        run(methods=["simcse"])
+        assert trainings == [("simcse", False), ("simcse", False)]
+
+    def test_after_a_kill_while_it_was_scored(self, run, tmp_path, monkeypatch, trainings):
+        expected = run(methods=["simcse"], output=tmp_path / "whole").rows[0].scores
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(MODULE, "neighbours_of", _only_once(MODULE.neighbours_of))
+            run(methods=["simcse"])
+        assert run(methods=["simcse"]).rows[0].scores == expected
+        assert len(trainings) == 2  # one for each directory: the killed one was not trained again
+
+    def test_a_second_time_and_with_more_methods(self, run, trainings):
+        first = run()
+        again = run(methods=["simcse", "consert", "simcse:temperature=0.1"], seeds=[0])
+        assert trainings == [("simcse", False), ("consert", False), ("simcse", False)]
+        assert again.rows[:2] == first.rows
+
+
+def _only_once(function):
+    called = []
+
+    def once(*arguments, **keywords):
+        if called:
+            raise KeyboardInterrupt
+        called.append(1)
+        return function(*arguments, **keywords)
+
+    return once
+
+
+@pytest.mark.usefixtures("without_page")
+class TestRefuses:
+    @pytest.mark.parametrize(
+        ("change", "named"),
+        [
+            ({"settings": quick(max_steps=2, eval_steps=1, learning_rate=0.5)}, r"learning_rate 0.0001 \(now 0.5\)"),
+            ({"text": anchors(23)}, r"sentences 24 \(now 23\), text None \[\w{16}\] \(now None \[\w{16}\]\)"),
+            ({"evaluators": evaluators()[:1]}, r"scored_on mine, kinds, search \[\w+\] \(now mine \[\w+\]\)"),
+            ({"dev": pairs()}, r"selected_by None \(now STS-B dev\)"),
+        ],
+        ids=["settings", "text", "labels", "choice"],
+    )
+    def test_cells_that_were_made_otherwise(self, run, tmp_path, trainings, change, named):
+        run(methods=["simcse"])
+        before = records(tmp_path / "out")
+        with pytest.raises(ValueError, match=rf"simcse_seed0 was made with {named}.*--force"):
+            run(methods=["simcse"], **change)
+        assert len(trainings) == 1
+        assert records(tmp_path / "out") == before
+
+    def test_unless_it_is_forced(self, run, tmp_path, trainings):
+        run()
+        changed = quick(max_steps=1, eval_steps=1)
+        run(settings=changed, force=True)
+        assert len(trainings) == 4
+        assert {record["steps"] for record in records(tmp_path / "out").values()} == {1}
+        run(settings=changed, force=True)  # what is as it is asked for stays
+        assert len(trainings) == 4
+
+    def test_another_start(self, run, tiny_encoder):
+        run(methods=["simcse"])
+        with pytest.raises(ValueError, match=r"encoder .* \(now"):
+            run(methods=["simcse"], model=lambda: tiny_encoder(num_hidden_layers=1))
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"seeds": 0}, ValueError, "seeds must be at least 1, or a list of them, got 0"),
+            ({"seeds": -1}, ValueError, "seeds must be at least 1"),
+            ({"seeds": [1, 1]}, ValueError, r"seeds must differ, got \[1, 1\]"),
+            ({"methods": []}, ValueError, "methods must be at least one of"),
+            ({"evaluators": []}, ValueError, "evaluators must be at least one, got none: graded pairs"),
+            ({"text": anchors(1)}, ValueError, "training needs at least 2 sentences, got 1"),
+            ({"text": Dataset.from_dict({"a": ["x"], "b": ["y"]})}, ValueError, "must have the one column anchor, got a, b"),
+            ({"text": "no/such/text"}, FileNotFoundError, "no/such/text does not exist"),
+        ],
+        ids=str,
+    )
+    def test_mistakes_before_anything_is_trained(self, run, trainings, change, error, message):
+        with pytest.raises(error, match=message):
+            run(**change)
+        assert trainings == []
+
+    def test_a_directory_of_somebody_else(self, run, tmp_path):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "mine.txt").write_text("mine", encoding="utf-8")
+        with pytest.raises(FileExistsError, match="holds something else"):
+            run()
+        with pytest.raises(FileExistsError, match="must be a directory, got the file"):
+            run(output=tmp_path / "out" / "mine.txt")
+
+    @pytest.mark.parametrize("content", ["", "[]", "{}"])
+    def test_a_broken_record(self, run, tmp_path, content):
+        run(methods=["simcse"])
+        (tmp_path / "out" / "simcse_seed0.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"simcse_seed0.json must be the json that a comparison wrote"):
+            run(methods=["simcse"])
+
+
+class TestFailures:
+    def test_a_training_that_diverges_loses_no_other(self, run, tmp_path, trainings):
+        diverging = "simcse:learning_rate=1e38"
+        result = run(methods=["consert", diverging])
+        assert list(result.failed) == [f"{diverging}, seed 0"]
+        assert "weights are not finite" in result.failed[f"{diverging}, seed 0"]
+        assert [row.seeds for row in result.rows] == [[0], []]
+        assert result.table[-1] == [diverging, "0", *["none"] * 7]
+        page = result.page.read_text(encoding="utf-8")
+        assert "<h2>Failed</h2>" in page
+        assert "weights are not finite" in page
+        run(methods=["consert", diverging])  # tries it again, and only it
+        assert [name for name, _ in trainings] == ["consert", "simcse", "simcse"]
+
+    def test_all_of_them(self, run):
+        result = run(methods=["simcse:learning_rate=1e38"])
+        assert len(result.failed) == 1
+        assert result.table[-1][2] == "none"
+
+    def test_a_text_without_phrases(self, run):
+        text = Dataset.from_dict({"anchor": [f"{word} {word}." for word in ("It", "We", "Who", "They", "She", "He")] * 4})
+        result = run(methods=["simcse", "paser:mlm_head=fresh"], text=text)
+        assert list(result.failed) == ["paser:mlm_head=fresh, seed 0"]
+
+    @pytest.mark.filterwarnings("ignore:An input array is constant")
+    def test_scores_that_are_no_numbers(self, run):
+        with pytest.raises(ValueError, match="scores must be finite, got NaN or infinity for mine: Spearman"):
+            same = evaluation.PairsEvaluator(pairs()._replace(scores=[1.0] * 30), name="mine", write_csv=False)
+            run(evaluators=[same])
+
+
+def test_an_evaluator_of_the_host(run):
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    evaluator = [EmbeddingSimilarityEvaluator(*pairs(), name="host", main_similarity="cosine", write_csv=False)]
+    first = run(methods=["simcse"], evaluators=evaluator)
+    assert first.table[0][2] == "host_spearman_cosine"
+    evaluator = [EmbeddingSimilarityEvaluator(*pairs(), name="host", main_similarity="cosine", write_csv=False)]
+    assert run(methods=["simcse"], evaluators=evaluator).table == first.table
+
+
+class TestPage:
+    def test_without_matplotlib(self, run, monkeypatch):
+        monkeypatch.delitem(sys.modules, "sbert_plugins.evaluation.plots", raising=False)
+        monkeypatch.delattr("sbert_plugins.evaluation.plots", raising=False)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        page = run(methods=["simcse"]).page.read_text(encoding="utf-8")
+        assert "Without plots: matplotlib is not installed" in page
+        assert "<img" not in page
+
+    def test_text_is_text(self, run):
+        text = Dataset.from_dict({"anchor": [f"<b>{sentence}</b> & $x" for sentence in project_text()[:24]]})
+        page = run(methods=["simcse"], text=text).page.read_text(encoding="utf-8")
+        assert "&lt;b&gt;" in page
+        assert "<b>" not in page
+
+    def test_test_sets_are_named(self, run):
+        evaluator = evaluation.RetrievalEvaluator({"q": "a cat"}, {"1": "one cat", "2": "two dogs"}, {"q": {"1"}}, name="pets",
+                                                  test_sets=("Pets",), write_csv=False)  # fmt: skip
+        page = run(methods=["simcse"], evaluators=[evaluator]).page.read_text(encoding="utf-8")
+        assert "Pets are test sets: a method that is chosen by them has been chosen by the test" in page

@@ -1,0 +1,64 @@
+import pytest
+from datasets import Dataset
+from recipe_inputs import anchors, quick, texts
+
+from sbert_plugins import losses, recipes
+
+
+def test_recommended_is_the_row_that_leads_the_table(tiny_encoder):
+    """``consert + arccse:temperature=0.1``, in equal parts, as benchmarks/quality.py builds it."""
+    loss = recipes.build_loss("recommended", tiny_encoder())
+    assert {name: type(member) for name, member in loss.losses.items()} == {
+        "consert": losses.ConSERTLoss,
+        "arccse": losses.ArcCSELoss,
+    }
+    assert loss.weights == {"consert": 0.5, "arccse": 0.5}
+    assert [member.temperature for member in loss.losses.values()] == [0.1, 0.1]
+    assert loss.balance is None
+    settings = recipes.settings_of("recommended")
+    assert (settings.max_steps, settings.batch_size, settings.learning_rate, settings.pooling) == (60, 64, 5e-5, "mean")
+
+
+def test_epochs_take_the_place_of_the_small_budget():
+    longer = recipes.with_changes(recipes.RECOMMENDED.settings, epochs=2)
+    assert (longer.epochs, longer.max_steps) == (2, -1)
+    both = recipes.with_changes(recipes.RECOMMENDED.settings, epochs=2, max_steps=7)
+    assert (both.epochs, both.max_steps) == (2, 7)
+
+
+def test_it_says_what_it_is_when_it_starts(tiny_encoder, tmp_path):
+    said = []
+    recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path, settings=quick(max_steps=1), report=said.append)
+    assert said[0].startswith("recommended is the mean of ConSERT and ArcCSE at temperature 0.1")
+    assert "bag-of-words" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "cited"),
+    [
+        ("recommended", ["yan-etal-2021-consert", "zhang-etal-2022-contrastive"]),
+        ("consert", ["yan-etal-2021-consert"]),
+        ("simcse", ["gao-etal-2021-simcse"]),
+    ],
+)
+def test_the_card_cites_the_papers(method, cited, tiny_encoder, tmp_path):
+    recipes.train(method, anchors(20), tiny_encoder(), output=tmp_path, settings=quick(max_steps=1))
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert [key for key in cited if key not in card] == []
+
+
+class TestSimCSE:
+    def test_is_the_hosts_loss_on_a_sentence_and_itself(self, tiny_encoder):
+        loss = recipes.build_loss("simcse", tiny_encoder(), temperature=0.1)
+        assert loss.columns == {"simcse": [0, 0]}
+        assert loss.losses["simcse"].scale == pytest.approx(10)
+        with pytest.raises(ValueError, match="temperature"):
+            recipes.build_loss("simcse", tiny_encoder(), temperature=0.0)
+
+    def test_takes_positives(self, tiny_encoder, tmp_path, monkeypatch):
+        built = []
+        plain = recipes.build_loss
+        monkeypatch.setattr("sbert_plugins.recipes.run.build_loss", lambda *a, **k: built.append(plain(*a, **k)) or built[-1])
+        rows = Dataset.from_dict({key: texts("paser-supervised", 20)[key] for key in ("anchor", "positive")})
+        recipes.train("simcse", rows, tiny_encoder(), output=tmp_path, settings=quick(max_steps=1))
+        assert built[0].columns == {"simcse": [0, 1]}

@@ -1,0 +1,65 @@
+"""Means, deviations and paired differences against numbers computed by hand."""
+
+import pytest
+
+from sbert_plugins.recipes.summary import Number, printed, shown, summarise
+
+
+def cell(seed, **scores):
+    return {"seed": seed, "scores": scores, "seconds": 10.0 * (seed + 1)}
+
+
+RECORDS = {
+    "first": [cell(0, x=1.0), cell(1, x=2.0), cell(2, x=6.0)],
+    "second": [cell(0, x=2.0), cell(1, x=5.0), {"seed": 2, "failed": "update 3: loss is nan"}],
+}
+
+
+def test_numbers():
+    first, second = summarise(RECORDS, ["x"])
+    assert first.scores["x"] == Number(3.0, pytest.approx(7**0.5))  # deviations -2, -1, 3: 14 / 2
+    assert second.scores["x"] == Number(3.5, pytest.approx(4.5**0.5))
+    assert second.differences["x"] == Number(2.0, pytest.approx(2**0.5))  # 1 and 3: seeds that both have
+    assert first.differences["x"] is None
+    assert (first.seconds, second.seconds) == (Number(20.0, 10.0), Number(15.0, pytest.approx(50**0.5)))
+    assert (first.seeds, second.seeds) == ([0, 1, 2], [0, 1])
+    assert second.failed == {2: "update 3: loss is nan"}
+
+
+def test_one_seed_has_no_deviation():
+    first, second = summarise({"a": [cell(0, x=1.0)], "b": [cell(0, x=3.5)]}, ["x"])
+    assert first.scores["x"] == Number(1.0, None)
+    assert second.differences["x"] == Number(2.5, None)
+
+
+def test_nothing_but_failures():
+    failed = {"seed": 0, "failed": "no"}
+    first, second = summarise({"a": [failed], "b": [cell(0, x=3.5)]}, ["x"])
+    assert (first.scores["x"], first.seconds, second.differences["x"]) == (None, None, None)
+    assert printed([first, second], {"x": 1.0}, ["x"])[2] == ["a", "0", "none", "", "none"]
+
+
+@pytest.mark.parametrize(
+    ("number", "sign", "text"),
+    [
+        (Number(1.005, None), False, "1.00"),
+        (Number(81.456, 0.123), False, "81.46 ± 0.12"),
+        (Number(0.5, 0.25), True, "+0.50 ± 0.25"),
+        (Number(-0.5, None), True, "-0.50"),
+        (None, True, "none"),
+        (3.14159, False, "3.14"),
+    ],
+)
+def test_shown(number, sign, text):
+    assert shown(number, sign=sign) == text
+
+
+def test_the_printed_table():
+    table = printed(summarise(RECORDS, ["x"]), {"x": 0.5}, ["x"])
+    assert table == [
+        ["", "seeds", "x", "minus first", "seconds"],
+        ["start", "", "0.50", "", ""],
+        ["first", "3", "3.00 ± 2.65", "", "20 ± 10"],
+        ["second", "2", "3.50 ± 2.12", "+2.00 ± 1.41", "15 ± 7"],
+    ]
+    assert len({len(line) for line in table}) == 1

@@ -1,0 +1,138 @@
+"""``sbert-plugins compare`` as a person uses it."""
+
+import json
+import os
+
+import pytest
+from encoders import project_text
+
+from sbert_plugins import cli
+
+QUICK = ["--max-steps", "2", "--batch-size", "8", "--eval-steps", "1", "--seeds", "1"]
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(name, rows):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
+        return str(path)
+
+    return written
+
+
+@pytest.fixture
+def command(tiny_encoder, tmp_path, write):
+    text = project_text()
+    tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
+    sentences = write("text.txt", [[line] for line in text[:24]])
+    return ["compare", sentences, "--model", str(tmp_path / "encoder"), "--output", str(tmp_path / "out"), *QUICK]
+
+
+@pytest.fixture
+def labels(write):
+    text = project_text()
+    write("shop/queries.tsv", [("a", text[0]), ("b", text[1])])
+    write("shop/corpus.tsv", [(i, sentence) for i, sentence in enumerate(text[2:20])])
+    folder = os.path.dirname(write("shop/qrels.tsv", [("a", 0, 1), ("b", 3, 1)]))
+    return {
+        "--pairs": write("grades.tsv", [(i % 4, text[i], text[30 + i]) for i in range(20)]),
+        "--topics": write("topics.tsv", [(i % 2, text[i]) for i in range(20)]),
+        "--retrieval": folder,
+    }
+
+
+def test_from_text_to_page(command, labels, tmp_path, capsys):
+    given = [part for pair in labels.items() for part in pair]
+    assert cli.main([*command, "--methods", "recommended", "simcse:temperature=0.1", *given]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("recommended is the mean of ConSERT and ArcCSE")
+    assert printed.count("recommended is the mean") == 1
+    assert "1/2 recommended, seed 0 ..." in printed
+    assert "2/2 simcse:temperature=0.1, seed 0 ..." in printed
+    (heading,) = [line for line in printed.splitlines() if "minus recommended" in line]
+    assert heading.split("  ")[-1] == "seconds"
+    for title in ("grades: Spearman", "topics: v-measure", "shop: MAP"):
+        assert title in heading
+    rows = {line.split()[0]: line.split() for line in printed.splitlines() if line}
+    record = json.loads((tmp_path / "out" / "recommended_seed0.json").read_text(encoding="utf-8"))
+    assert rows["recommended"][2] == f"{record['scores']['grades: Spearman']:.2f}"
+    assert f"neighbours: {tmp_path / 'out' / 'index.html'}" in printed
+    assert record["settings"]["pooling"] == "mean"
+    assert record["settings"]["learning_rate"] == 5e-5
+
+    assert cli.main([*command, "--methods", "recommended", "simcse:temperature=0.1", *given]) == 0
+    assert "2/2 simcse:temperature=0.1, seed 0: finished before" in capsys.readouterr().out
+    assert cli.main([*command, "--methods", "recommended", *given, "--learning-rate", "1e-3"]) == 2
+    assert "recommended_seed0 was made with learning_rate 5e-05 (now 0.001): ask for the same" in capsys.readouterr().err
+
+
+def test_a_failure_is_no_success(command, labels, capsys):
+    methods = ["--methods", "simcse", "simcse:learning_rate=1e38"]
+    assert cli.main([*command, *methods, "--pairs", labels["--pairs"]]) == 2
+    printed, errors = capsys.readouterr()
+    assert "simcse:learning_rate=1e38, seed 0 failed: after update 1 " in printed
+    assert "  failed: after update 1 " in printed
+    assert "1 of the trainings failed; the same command tries again" in errors
+
+
+def test_the_sts_tasks(command, write, tmp_path, capsys):
+    """STS-B dev selects, as in train; a test set is called one."""
+    names = [f"sts{year}" for year in range(12, 17)] + ["stsb_dev", "stsb_test", "sick_test"]
+    for name in names:
+        rows = [("x", 1 + i % 4, line, project_text()[50 + i]) for i, line in enumerate(project_text()[:20])]
+        write(f"data/sts/{name}.tsv", rows)
+    sts = ["--methods", "simcse", "--data-dir", str(tmp_path / "data")]
+    assert cli.main([*command, *sts]) == 0
+    printed = capsys.readouterr().out
+    assert "STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R are test sets" in printed
+    assert "STS-B dev: Spearman  average of 7 STS tasks" in printed
+    command[command.index("--output") + 1] = str(tmp_path / "other")
+    assert cli.main([*command, *sts, "--dev-only"]) == 0
+    printed = capsys.readouterr().out
+    assert "test sets" not in printed
+    assert "average" not in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics)"),
+        (["--pairs", "PAIRS", "--methods", "simces"], "method must be one of"),
+        (["--pairs", "PAIRS", "--methods", "simcse", "simcse"], "methods must differ, got simcse and simcse"),
+        (["--pairs", "PAIRS", "--seeds", "0"], "seeds must be at least 1"),
+        (["--pairs", "PAIRS", "--batch-size", "1"], "batch_size must be at least 2"),
+        (["--pairs", "no.tsv"], "no.tsv does not exist, or is no file"),
+        (["--topics", "PAIRS"], "expected 2 tab-separated fields (topic, text), got 3"),
+        (["--retrieval", "no"], "no/queries.tsv (or .tsv.gz) does not exist"),
+        (["--pairs", "PAIRS", "--methods", "paser-supervised"], "reads triplets"),
+        (["--pairs", "PAIRS", "--limit", "1"], "training needs at least 2 sentences"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_one_line(command, labels, tmp_path, capsys, arguments, message):
+    arguments = [labels["--pairs"] if part == "PAIRS" else part for part in arguments]
+    assert cli.main([*command, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sbert-plugins: error: ")
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_offline_names_what_it_scores_by(capsys):
+    (evaluator,) = cli._evaluators(cli.build_parser().parse_args(["compare", "--offline", "--output", "out"]))
+    assert (evaluator.name, len(evaluator.pairs.scores)) == ("graded pairs", 360)
+    assert capsys.readouterr().out.startswith("Scores are of the package's own 360 graded pairs; name yours with --pairs")
+
+
+def test_output_that_cannot_be_written(command, labels, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    command[command.index("--output") + 1] = str(tmp_path / "file" / "out")
+    assert cli.main([*command, "--pairs", labels["--pairs"]]) == 2
+    assert "file" in capsys.readouterr().err
