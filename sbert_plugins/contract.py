@@ -28,15 +28,16 @@ class Terms(dict[str, Tensor]):
     weight and add (``MatryoshkaLoss``: ``loss = 0.0``, then ``loss += weight * self.loss(...)``). This is both.
     """
 
-    def __add__(self, other: Terms | Real) -> Terms:
+    def __add__(self, other: Terms | float) -> Terms:
         """Add the terms of the same name; 0, where a sum begins, changes nothing."""
         if isinstance(other, Terms):
-            return Terms({name: _sum(self.get(name), other.get(name)) for name in {**self, **other}})
-        return self if isinstance(other, Real) and other == 0 else NotImplemented
+            both = {name: self[name] + other[name] for name in self.keys() & other.keys()}
+            return Terms({name: both.get(name, part) for name, part in {**self, **other}.items()})
+        return self if _is_weight(other) and other == 0 else NotImplemented
 
     __radd__ = __add__
 
-    def __mul__(self, weight: Real | Tensor) -> Terms:
+    def __mul__(self, weight: float | Tensor) -> Terms:
         """Scale each term."""
         return Terms({name: weight * term for name, term in self.items()}) if _is_weight(weight) else NotImplemented
 
@@ -87,16 +88,16 @@ _EMBEDS_EACH_COLUMN = (
 )
 
 
-def asks_for_passes(loss: nn.Module) -> bool:
+def asks_for_passes(loss: Any) -> bool:
     """Whether a loss takes its passes from who calls it, or embeds its columns in a ``forward`` that nobody can look into."""
     own = _definer(loss, "compute_loss_from_passes")
     if own is not None:  # a subclass with a forward of its own wants that to be called
-        return issubclass(own, _definer(loss, "forward"))
+        return issubclass(own, _definer(loss, "forward") or nn.Module)
     return type(loss).forward in [each.forward for each in _EMBEDS_EACH_COLUMN]
 
 
 def value_of(
-    loss: nn.Module, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+    loss: Any, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
 ) -> Tensor | Mapping[str, Tensor]:
     """Compute a loss inside another one, whose encoder answers its passes where it asks for them."""
     if not asks_for_passes(loss):
@@ -127,7 +128,7 @@ def one_or_two(loss: nn.Module, columns: Sequence[dict[str, Tensor]]) -> tuple[d
     return columns[0], columns[-1]
 
 
-def begin_forward(loss: nn.Module, *, bypasses_ddp: bool = False) -> None:
+def begin_forward(loss: Any, *, bypasses_ddp: bool = False) -> None:
     """Do what each loss does first: :func:`refuse_wrappers`, and in training say where nothing is saved or trained."""
     refuse_wrappers(loss, bypasses_ddp=bypasses_ddp)
     if loss.model.training:
@@ -135,7 +136,7 @@ def begin_forward(loss: nn.Module, *, bypasses_ddp: bool = False) -> None:
         require_trained(loss)
 
 
-def refuse_wrappers(loss: nn.Module, *, bypasses_ddp: bool = False) -> None:
+def refuse_wrappers(loss: Any, *, bypasses_ddp: bool = False) -> None:
     """Refuse the host's losses round a loss that would go wrong round this one; to be called in each forward.
 
     Args:
@@ -160,7 +161,7 @@ def refuse_wrappers(loss: nn.Module, *, bypasses_ddp: bool = False) -> None:
         )
 
 
-def warn_unless_kept(loss: nn.Module) -> None:
+def warn_unless_kept(loss: Any) -> None:
     """Warn, once a loss, that nobody saves its state; to be called in each training forward.
 
     ``loss.state_is_kept`` is set by ``training.SentenceTransformerTrainer`` and ``training.LossStateCallback``.
@@ -176,14 +177,14 @@ def warn_unless_kept(loss: nn.Module) -> None:
         )
 
 
-def follow_mode(loss: nn.Module) -> None:
+def follow_mode(loss: Any) -> None:
     """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only."""
     for name, module in loss.named_children():
         if name != "model" and module.training != loss.model.training:
             module.train(loss.model.training)
 
 
-def require_trained(loss: nn.Module) -> None:
+def require_trained(loss: Any) -> None:
     """Say where the encoder is not trained; to be called in each training forward.
 
     Raises:
@@ -204,14 +205,14 @@ def require_trained(loss: nn.Module) -> None:
     )
 
 
-def negatives_of(loss: nn.Module, anchors: Tensor, positives: Tensor) -> Tensor | None:
+def negatives_of(loss: Any, anchors: Tensor, positives: Tensor) -> Tensor | None:
     """Return the positives of other ranks where a contrastive loss gathers them, and check that there are negatives at all."""
     negatives = rows_of_other_ranks(positives) if loss.gather_across_devices else None
     check_negatives(loss, len(anchors) + (0 if negatives is None else len(negatives)))
     return negatives
 
 
-def check_negatives(loss: nn.Module, batch_size: int) -> None:
+def check_negatives(loss: Any, batch_size: int) -> None:
     """Refuse a first training batch of one sentence, warn of a later one (the rest of an epoch).
 
     Args:
@@ -232,14 +233,14 @@ def check_negatives(loss: nn.Module, batch_size: int) -> None:
         logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
 
 
-def keep_settings(loss: nn.Module, given: Mapping[str, Any]) -> None:
+def keep_settings(loss: Any, given: Mapping[str, Any]) -> None:
     """Keep what a loss is built with, for :func:`settings_of`; called by its ``__init__`` with ``locals()``."""
     build = given["__class__"].__init__  # not that of a subclass
     names = [parameter.name for parameter in inspect.signature(build).parameters.values() if parameter.kind is _KEYWORD]
     loss.settings = {name: given[name] for name in names}
 
 
-def settings_of(loss: nn.Module) -> dict[str, Any]:
+def settings_of(loss: Any) -> dict[str, Any]:
     """Return each keyword of a loss with its value: that of the attribute of the same name, where it was changed since.
 
     What has a ``source`` (counts of tokens) is named by it.
@@ -247,10 +248,6 @@ def settings_of(loss: nn.Module) -> dict[str, Any]:
     # A part of the loss may have the name of the keyword that asks for it: a module is not among vars().
     values = {name: vars(loss).get(name, value) for name, value in loss.settings.items()}
     return {name: getattr(value, "source", value) for name, value in values.items()}
-
-
-def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    return first if second is None else second if first is None else first + second
 
 
 def _is_weight(value: object) -> bool:

@@ -548,10 +548,17 @@ def check_weight(name: str, weight: float, leaves_out: str) -> None:
         raise ValueError(f"{name} must be at least 0, got {weight}. 0 leaves {leaves_out} out.")
 
 
-def check_finite(name: str, value: float) -> None:
+def check_share(name: str, value: float, hint: str) -> None:
+    """Refuse a share that is not in (0, 1); ``hint`` says what is usual or what to do."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be in (0, 1), got {value}. {hint}")
+
+
+def check_finite(**values: float) -> None:
     """Refuse a factor or margin that is not a finite number."""
-    if not -math.inf < value < math.inf:
-        raise ValueError(f"{name} must be a finite number, got {value}.")
+    for name, value in values.items():
+        if not -math.inf < value < math.inf:
+            raise ValueError(f"{name} must be a finite number, got {value}.")
 
 
 def _check_rows(**tensors: Tensor) -> None:

@@ -1,7 +1,15 @@
 """One pass over a model: tokens, views, dropout, templates, processes, and the gradients at what it gives."""
 
 from .balance import GradientTap, bound_gradients
-from .distributed import is_compiled, refuse_bypass, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
+from .distributed import (
+    is_compiled,
+    refuse_bypass,
+    rows_of_all_ranks,
+    rows_of_other_ranks,
+    transformer_of,
+    unwrap,
+    without_ddp,
+)
 from .dropout import dropout_off, max_dropout, require_dropout
 from .encode import Encoder, MemberEncoder, Pass, SharedPasses
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
@@ -41,6 +49,7 @@ __all__ = [
     "rows_of_all_ranks",
     "rows_of_other_ranks",
     "sentence_width",
+    "transformer_of",
     "unwrap",
     "viewed",
     "without_ddp",

@@ -75,7 +75,7 @@ def outputs_tapped(model: nn.Module, tap: GradientTap) -> Iterator[None]:
 
 
 def bound_gradients(
-    main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], *, balance: float
+    main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], *, balance: float | None
 ) -> dict[str, Tensor]:
     """Set the factors of the other objectives' taps: :func:`functional.balance_factor`, at all outputs that each reads.
 
@@ -86,24 +86,24 @@ def bound_gradients(
     Args:
         main: Value of the main objective, and the tap through which it read.
         others: Value and tap of each other one, by name.
-        balance: Most that another gradient's norm may be, as a multiple of the main one's.
+        balance: Most that another gradient's norm may be, as a multiple of the main one's; None for no bound.
 
     Returns:
         Diagnostics, by ``name_`` where there are several: ``balance_factor``, ``balance_share`` (of the bounded gradient in
         the sum of the norms) and ``balance_cosine`` (of both gradients at the outputs that both read; 0 without any).
     """
     leading = _gradients(*main)
-    if leading is None:  # an evaluation
+    if leading is None or balance is None:  # an evaluation
         return {}
     found = {name: _gradients(*other) for name, other in others.items()}
-    sums = [_squared_norm(leading)]
+    norms = [_squared_norm(leading)]
     for gradients in found.values():
-        sums += [_squared_norm(gradients or {}), _product(leading, gradients or {})]
-    sums = torch.stack([torch.as_tensor(value, device=main[1].tensors[0][0].device, dtype=torch.float32) for value in sums])
+        norms += [_squared_norm(gradients or {}), _product(leading, gradients or {})]
+    sums = torch.stack([torch.as_tensor(value, device=main[1].tensors[0][0].device, dtype=torch.float32) for value in norms])
     if get_world_size() > 1:
         dist.all_reduce(sums)
-    own, *pairs = sums
-    diagnostics = {}
+    own, *pairs = sums.unbind()
+    diagnostics: dict[str, Tensor] = {}
     for place, (name, (_, tap)) in enumerate(others.items()):
         squared, product = pairs[2 * place], pairs[2 * place + 1]
         factor = functional.balance_factor(own.sqrt(), squared.sqrt(), balance=balance)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import all_gather, all_gather_with_grad, get_rank, get_world_size
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
 
 from sbert_plugins import host
 
@@ -62,7 +65,7 @@ def without_ddp(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
-def refuse_bypass(loss: nn.Module, *members: nn.Module) -> None:
+def refuse_bypass(loss: Any, *members: nn.Module) -> None:
     """Refuse, in several processes, losses inside ``loss`` that all call the encoder beside DistributedDataParallel.
 
     The trainer puts the wrapper in the place of each attribute ``model``. Some losses of the host keep the encoder under
@@ -80,11 +83,18 @@ def refuse_bypass(loss: nn.Module, *members: nn.Module) -> None:
         )
 
 
-def unwrap(model: nn.Module) -> nn.Module:
+def unwrap(model: Any) -> SentenceTransformer:
     """Return the SentenceTransformer inside DistributedDataParallel and torch.compile, for its parts; never to call it."""
     model = getattr(model, "module", model)
-    inside = host.inside_compiled(model)
+    inside: Any = host.inside_compiled(model)
     return model if inside is None else inside
+
+
+def transformer_of(model: nn.Module) -> PreTrainedModel:
+    """Return the transformers encoder of a model that is known to have one."""
+    encoder = unwrap(model).transformers_model
+    assert encoder is not None, "losses that look into the encoder refuse others when they are built"
+    return encoder
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -44,6 +44,16 @@ class Pass:
         """(B, T, D), of this column; None from a model without token embeddings."""
         return None if self.all_tokens is None else self.all_tokens[self.rows]
 
+    def require_tokens(self) -> Tensor:
+        """Return :attr:`tokens`.
+
+        Raises:
+            ValueError: If the model gives none.
+        """
+        if self.tokens is None:
+            raise ValueError("this loss reads token embeddings, got a model that gives none: begin it with a Transformer.")
+        return self.tokens
+
     @property
     def attended(self) -> Tensor | None:
         """(B, T), of this column."""
@@ -149,15 +159,15 @@ class MemberEncoder(Encoder):
     def _passes(
         self, columns: Sequence[Column], views: Sequence[View] | None, dropout: list[bool], tokens: bool, beside_ddp: bool
     ) -> list[Pass]:
-        how = {"tokens": tokens or self._tokens, "beside_ddp": beside_ddp}
+        tokens = tokens or self._tokens
         if self._shared is None or views is not None:
-            passes = self._whole(columns, views=views, dropout=dropout, **how)
+            passes = self._whole(columns, views=views, dropout=dropout, tokens=tokens, beside_ddp=beside_ddp)
         else:
             passes = []
             for column, on in zip(columns, dropout, strict=True):
                 made, asked = (known.over(column, on) for known in (self._shared, self._asked))
                 if len(asked) == len(made):
-                    made += self._whole([column], dropout=on, **how)
+                    made += self._whole([column], dropout=on, tokens=tokens, beside_ddp=beside_ddp)
                 asked.append(made[len(asked)])
                 passes.append(asked[-1])
         return passes if self._tap is None else [one.read_through(self._tap) for one in passes]
@@ -206,7 +216,7 @@ def _pass(
         output = model(features)
     vectors, found = output["sentence_embedding"], output.get(ENCODER_TOKENS, output.get("token_embeddings"))
     size = len(vectors) // count
-    drawn = views or [None] * count
+    drawn: Sequence[View | None] = views or [None] * count
     return [
         Pass(vectors, found, output.get("attention_mask"), slice(i * size, (i + 1) * size), drawn[i], on) for i in range(count)
     ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 from tokenizers import Tokenizer
 from tokenizers.normalizers import Replace, Sequence
 from tokenizers.processors import TemplateProcessing
-from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from sbert_plugins import host
@@ -81,7 +82,7 @@ def apply_mask_template(model: SentenceTransformer, template: str = "[X] means [
     return model
 
 
-def has_mask_template(model: nn.Module) -> bool:
+def has_mask_template(model: SentenceTransformer) -> bool:
     """Return whether the sentence vector is that of a mask in a template."""
     tokenizer = getattr(model[0], "tokenizer", None)
     if len(model) < 2 or not isinstance(model[1], WordWeights) or not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -89,11 +90,11 @@ def has_mask_template(model: nn.Module) -> bool:
     return tokenizer.mask_token_id in [id for ids in added_around(tokenizer) for id in ids]
 
 
-def freeze_mask_template(model: nn.Module) -> None:
+def freeze_mask_template(model: SentenceTransformer) -> None:
     """Keep training from moving the 0-1 weights of a mask template, and a model card from printing them, if there are any."""
     if has_mask_template(model):
-        model[1].requires_grad_(False)
-        model[1].vocab = _Vocabulary(model[1].vocab)
+        weights: Any = model[1].requires_grad_(False)
+        weights.vocab = _Vocabulary(weights.vocab)
 
 
 class _Vocabulary(list):

@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from .distributed import is_compiled, unwrap
+from .distributed import is_compiled, transformer_of, unwrap
 from .dropout import dropout_off
 from .mask_template import has_mask_template
 
@@ -21,15 +21,21 @@ def sentence_width(model: SentenceTransformer) -> int:
     """Return the width of the sentence vectors that a pass gives; ``truncate_dim`` cuts only those of ``encode``."""
     truncate_dim, model.truncate_dim = model.truncate_dim, None
     try:
-        return model.get_embedding_dimension()
+        width = model.get_embedding_dimension()
     finally:
         model.truncate_dim = truncate_dim
+    if width is None:
+        raise ValueError(
+            "the model must know the width of its sentence vectors, got None of get_embedding_dimension: end it with Pooling "
+            "or another module that knows."
+        )
+    return width
 
 
 @torch.no_grad()
 def input_embeddings(model: nn.Module, ids: Tensor) -> Tensor:
     """Return (B, L, E), what the encoder's first layer reads of (B, L) ids: words, positions, norm; without dropout."""
-    encoder = unwrap(model).transformers_model
+    encoder = transformer_of(model)
     embeddings = getattr(encoder, "embeddings", None) or encoder.get_input_embeddings()
     with dropout_off(embeddings):
         return embeddings(ids)

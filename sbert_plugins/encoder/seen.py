@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ class FirstPass:
         self.place: int | None = None
 
     def __call__(
-        self, model: nn.Module, loss: nn.Module, columns: list[dict[str, Tensor]], labels: Tensor | None
+        self, model: nn.Module, loss: nn.Module, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
     ) -> tuple[Any, Pass]:
         """Return the value of ``loss`` and its pass.
 
@@ -39,14 +40,13 @@ class FirstPass:
                 value = loss([dict(column) for column in columns], labels)
         finally:
             hook.remove()
-        self._find([output for output, _ in passes], columns[0]["input_ids"], loss)
-        output, dropout = passes[self.place]
+        output, dropout = passes[self._find([output for output, _ in passes], columns[0]["input_ids"], loss)]
         tokens = output.get(ENCODER_TOKENS, output["token_embeddings"])
         view = next(iter(output.get(VIEWS, ())), None)
         rows = slice(len(columns[0]["input_ids"]))
         return value, Pass(output["sentence_embedding"], tokens, output.get("attention_mask"), rows, view, dropout)
 
-    def _find(self, outputs: list[dict[str, Tensor]], ids: Tensor, loss: nn.Module) -> None:
+    def _find(self, outputs: list[dict[str, Tensor]], ids: Tensor, loss: nn.Module) -> int:
         same = next((i for i, output in enumerate(outputs) if output.get("input_ids") is ids), None)
         if same is not None:
             self.place = same
@@ -60,6 +60,7 @@ class FirstPass:
                     f"in {len(outputs)} passes: its columns may be in another order, or it embeds texts of its own, or this "
                     "column by a copy of the model."
                 )
+        return self.place
 
 
 def _begins_with(output: dict[str, Tensor], ids: Tensor) -> bool:

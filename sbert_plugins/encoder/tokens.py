@@ -24,6 +24,11 @@ class TokenRoles(nn.Module):
         ValueError: If the model has no transformers tokenizer (static embeddings, for instance).
     """
 
+    special: Tensor
+    wordy: Tensor
+    joins: Tensor
+    starts_word: Tensor
+
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__()
         if not isinstance(tokenizer, PreTrainedTokenizerBase):

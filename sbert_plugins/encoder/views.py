@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from .distributed import is_compiled, unwrap
+from .distributed import is_compiled, transformer_of
 from .dropout import dropout_off
 from .tokens import random_subset
 
@@ -68,7 +69,7 @@ def viewed(model: nn.Module, *views: View) -> Iterator[None]:
             "the encoder must not be compiled, got one that torch.compile has wrapped: it would leave out the cutoffs and the "
             "shuffling that make a view. Train without torch_compile."
         )
-    encoder = unwrap(model).transformers_model
+    encoder = transformer_of(model)
 
     def tokens(change: Callable[[View, Tensor], Tensor], view: View, rows: Tensor) -> Tensor:
         if rows.shape[1] == view.length:
@@ -95,7 +96,7 @@ def viewed(model: nn.Module, *views: View) -> Iterator[None]:
 
 def require_views(model: SentenceTransformer, needed_by: str) -> None:
     """Raise ``ValueError`` for an encoder whose embeddings a :class:`View` would miss or mistake, seen in a pass."""
-    encoder = model.transformers_model
+    encoder = transformer_of(model)
     ids = model.tokenizer("a few words", return_tensors="pt")["input_ids"].to(model.device)
     words, inputs = _embedding_modules(encoder)
     shapes: list[tuple[int, ...]] = []
@@ -119,12 +120,13 @@ def require_views(model: SentenceTransformer, needed_by: str) -> None:
         )
 
 
-def _embedding_modules(encoder: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
+def _embedding_modules(encoder: PreTrainedModel) -> tuple[list[nn.Module], list[nn.Module]]:
     """Return the modules that look up words, of which one runs in a pass, and those that give the first layer's input."""
     table = encoder.get_input_embeddings()
     # T5 has its table twice, and reads the one that it does not name.
     words = [module for module in encoder.modules() if type(module) is type(table) and module.weight is table.weight]
-    return words, [encoder.embeddings] if hasattr(encoder, "embeddings") else words
+    inputs = getattr(encoder, "embeddings", None)
+    return words, words if inputs is None else [inputs]
 
 
 def _shuffled_order(content: Tensor) -> Tensor:

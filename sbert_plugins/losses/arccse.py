@@ -117,7 +117,7 @@ class ArcCSELoss(nn.Module):
         functional.check_margin_degrees(margin_degrees)
         functional.check_temperature(temperature)
         functional.check_weight("triplet_weight", triplet_weight, "the triplet term")
-        functional.check_finite("triplet_margin", triplet_margin)
+        functional.check_finite(triplet_margin=triplet_margin)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(
                 "mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "

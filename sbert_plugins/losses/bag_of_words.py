@@ -75,6 +75,7 @@ class BagOfWordsLoss(nn.Module):
     """
 
     citation = CITATIONS["bag_of_words"]
+    weights: Tensor | None
 
     def __init__(
         self,

@@ -90,8 +90,7 @@ class ConSERTLoss(nn.Module):
             if isinstance(view, str) or not set(view) <= set(VIEW_PARTS):
                 raise ValueError(f"{name} must be a sequence of {', '.join(map(repr, VIEW_PARTS))}, got {view!r}.")
         for name, rate in (("feature_cutoff_rate", feature_cutoff_rate), ("token_cutoff_rate", token_cutoff_rate)):
-            if not 0 < rate < 1:
-                raise ValueError(f"{name} must be in (0, 1), got {rate}. To leave it out, leave it out of the views.")
+            functional.check_share(name, rate, "To leave it out, leave it out of the views.")
         if "dropout" in (*first_view, *second_view):
             require_dropout(model, "ConSERTLoss with a view of dropout")
         require_one_encoder(model, "ConSERTLoss")

@@ -24,6 +24,7 @@ from sbert_plugins.encoder import (
     require_dropout,
     require_one_encoder,
     sentence_width,
+    transformer_of,
     unwrap,
 )
 from sbert_plugins.losses.citations import CITATIONS
@@ -93,7 +94,7 @@ class DenoSentLoss(nn.Module):
     Relations:
         - ``**recipes.DENOSENT.paper_keywords`` are the paper's: 16 layers, temperature 0.03, nothing weighed or bounded.
         - ``denoising_weight=0`` is ``MultipleNegativesRankingLoss`` with ``scale=1 / temperature``: on one column SimCSE.
-        - ``contrastive_weight=0`` with the default decoder is :class:`BagOfWordsLoss`.
+        - ``contrastive_weight=0`` is :class:`BagOfWordsLoss`.
 
     Deviations:
         From the paper, by default: the decoder, the temperature, weights and the bound. The paper's noise leaves 67 of 384
@@ -113,6 +114,8 @@ class DenoSentLoss(nn.Module):
     """
 
     citation = CITATIONS["denosent"]
+    model: SentenceTransformer
+    weights: Tensor | None
 
     def __init__(
         self,
@@ -154,8 +157,8 @@ class DenoSentLoss(nn.Module):
             self.overhead = sum(map(len, added_around(model.tokenizer)))
             self.head = MLMHead(model, checkpoint=mlm_head, is_needed=decoder_layers > 0)
             self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
-            layered = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
-            layered |= {"dropout": decoder_dropout, "noise_dropout": noise_dropout}
+            sizes = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
+            layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "noise_dropout": noise_dropout}
             words = BagOfWordsDecoder(self.head, size) if decoder_layers == 0 else None
             self.decoder = words or self._layered_decoder(**layered)
         self.diagnostics: dict[str, Tensor] = {}
@@ -166,7 +169,7 @@ class DenoSentLoss(nn.Module):
         word = (~self.tokens.special).nonzero()[0].to(self.model.device)
         first, second = input_embeddings(self.model, word.repeat(1, 2))[0]
         return DenoisingDecoder(
-            self.model.transformers_model.config.hidden_size,
+            transformer_of(self.model).config.hidden_size,
             embedding_dimension=len(first),
             memory_dimension=sentence_width(self.model),
             learned_positions=torch.equal(first, second),  # one word at two places

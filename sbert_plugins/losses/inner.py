@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -26,6 +27,11 @@ def check_uncached(loss: nn.Module) -> None:
             f"loss must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and again "
             f"later: use {cached[0].removeprefix('Cached')} with a smaller batch."
         )
+
+
+def inner_settings(loss: Any) -> dict[str, Any]:
+    """Return the settings of a loss, where it tells them."""
+    return loss.get_config_dict() if hasattr(loss, "get_config_dict") else {}
 
 
 class InnerLoss:
@@ -54,7 +60,7 @@ class InnerLoss:
                 f"the base loss must embed the first column through its model, which {name} did not: its columns may be in "
                 "another order."
             )
-        if torch.is_grad_enabled() and encode.model.training and not found.all_tokens.requires_grad:
+        if torch.is_grad_enabled() and encode.model.training and not found.all_vectors.requires_grad:
             raise ValueError(
                 f"the base loss must embed the first column with gradients, {name} did without "
                 "(it caches gradients, or the encoder is frozen): use the loss without cache."

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, unwrap
+from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, transformer_of
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.losses.decoding import check_layers, in_own_dtype, weights_of_tokens
 from sbert_plugins.losses.reconstruction import reconstruct
@@ -60,8 +60,8 @@ class PaSeRLoss(nn.Module):
         mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out; the paper's is 1.
         mlm_probability: Share of the sentence's tokens to predict.
         mlm_head: As in :class:`DenoSentLoss`.
-        signed: Difference and product as they are, as in the official code; False takes their absolute values, eq. 2. Under
-            [CLS] pooling a decoder reads 2.09 nats with the sign and .01 without, normalised 3.99 and 1.90.
+        signed: Difference and product as they are; False: their absolute values, eq. 2. Of [CLS] vectors a decoder reads 2.09
+            nats with the sign and .01 without, normalised 3.99 and 1.90.
         normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
         project_masked: Pass the masked copy's vector through a Linear first, as the official code does.
 
@@ -71,27 +71,27 @@ class PaSeRLoss(nn.Module):
 
     Relations:
         - ``**recipes.PASER.paper_keywords`` are the paper's keywords: eq. 2 as printed, six layers, the masked language model.
-        - As a second objective it is the generative term of supervised PaSeR (eq. 5): :class:`WeightedSumLoss` adds it to
-          ``MultipleNegativesRankingLoss`` (with ``balance`` the contrast leads), ``recipes.PASER_SUPERVISED`` does both.
+        - In :class:`WeightedSumLoss` beside a contrast it is supervised PaSeR (eq. 5): ``recipes.PASER_SUPERVISED``.
 
     Deviations:
         From the paper, by default: the decoder, its weights and sign, and no masked language model. Without layers the map
-        starts by reading :math:`E_s` alone. From the official code: no projection (a keyword); a decoder of its own with
-        positions and LayerNorm, its words looked up in the encoder's table; rows whose sentence fills ``max_seq_length`` are
-        not left out. A row with an empty phrase, or whose mask was truncated away, is not scored.
+        starts by reading :math:`E_s` alone. From the official code: no projection (a keyword); a decoder of its own, its
+        words looked up in the encoder's table; truncated sentences count, unless their mask was cut off.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
         >>> from sbert_plugins import data, losses
         >>> model = SentenceTransformer("bert-base-uncased")
-        >>> sentences = ["The old harbour master counts the boats."]
-        >>> train = data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, synonyms=None)
+        >>> train = data.paser_columns(["The old man counts the boats."], mask_token="[MASK]", synonyms=None)
         >>> loss = losses.PaSeRLoss(model)
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
         >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])
     """
 
     citation = CITATIONS["paser"]
+    model: SentenceTransformer
+    weights: Tensor | None
+    ordinary_ids: Tensor
 
     def __init__(
         self,
@@ -114,11 +114,15 @@ class PaSeRLoss(nn.Module):
     ) -> None:
         super().__init__()
         keep_settings(self, locals())
-        _check_values(decoder_layers, mlm_weight, mlm_probability, difference_scale, product_scale)
+        check_layers(decoder_layers, paper=6)
+        functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
+        functional.check_share("mlm_probability", mlm_probability, "The paper's 0.15 is BERT's.")
+        functional.check_finite(difference_scale=difference_scale, product_scale=product_scale)
         require_one_encoder(model, "PaSeRLoss")
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)
-        self.mask_id = self.tokens.id_of("mask", needed_by="PaSeRLoss")
+        self.ends: dict[str, int] = {}  # of what a decoder with layers writes
+        self.mask_id, self.mask_token = self.tokens.id_of("mask", needed_by="PaSeRLoss"), model.tokenizer.mask_token
         self.difference_scale = difference_scale
         self.product_scale = product_scale
         self.mlm_weight = mlm_weight
@@ -126,10 +130,10 @@ class PaSeRLoss(nn.Module):
         self.signed = signed
         self.head = MLMHead(model, checkpoint=mlm_head, is_needed=bool(decoder_layers or mlm_weight))
         size = sentence_width(model)
-        layered = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
-        layered |= {"dropout": decoder_dropout, "normalize_memory": normalize_memory}
-        words = BagOfWordsDecoder(self.head, size, start=_START) if decoder_layers == 0 else None
-        self.decoder = words or self._layered_decoder(**layered)
+        sizes = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
+        layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "normalize_memory": normalize_memory}
+        layers = self._layered_decoder(**layered) if decoder_layers else None
+        self.decoder = layers or BagOfWordsDecoder(self.head, size, start=_START)
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
         self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
@@ -142,7 +146,7 @@ class PaSeRLoss(nn.Module):
         start, end = (self.tokens.id_of(*names, needed_by="PaSeRLoss") for names in (("cls", "bos"), ("sep", "eos")))
         self.ends = {"start_id": start, "end_id": end}
         return PhraseDecoder(
-            self.model.transformers_model.config.hidden_size,
+            transformer_of(self.model).config.hidden_size,
             embedding_dimension=self.word_embeddings.weight.shape[1],
             memory_dimension=sentence_width(self.model),
             **keywords,
@@ -168,14 +172,15 @@ class PaSeRLoss(nn.Module):
         self.head.follow(self.model)
         batches = [anchor, masked]
         if self.mlm_weight:
-            ids, drawn = anchor["input_ids"], {"ordinary_ids": self.ordinary_ids, "probability": self.mlm_probability}
-            corrupted, chosen = mlm_mask(ids, self.tokens.content(anchor), mask_token_id=self.mask_id, **drawn)
+            ids, content, share = anchor["input_ids"], self.tokens.content(anchor), self.mlm_probability
+            ordinary, mask = self.ordinary_ids, self.mask_id
+            corrupted, chosen = mlm_mask(ids, content, mask_token_id=mask, ordinary_ids=ordinary, probability=share)
             batches.append({**anchor, "input_ids": corrupted})
         sentences, copies, *third = encode(batches, tokens=bool(self.mlm_weight))
         usable = (masked["input_ids"] == self.mask_id).any(dim=1)  # the copy still hides something after truncation
         terms = Terms(generative=self._generative(sentences, copies, phrase, usable))
         if self.mlm_weight:
-            logits = self.head(third[0].tokens[:, : chosen.shape[1]][chosen])
+            logits = self.head(third[0].require_tokens()[:, : chosen.shape[1]][chosen])
             terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[chosen])
         return terms
 
@@ -183,7 +188,7 @@ class PaSeRLoss(nn.Module):
         """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
         memory, content = self.memory(sentences.vectors, copies.vectors), self.tokens.content(phrase)
         usable = usable & content.any(dim=1)
-        writes = {"embed": self.word_embeddings, **self.ends} if isinstance(self.decoder, PhraseDecoder) else {}
+        writes: dict[str, Any] = {"embed": self.word_embeddings, **self.ends} if self.ends else {}
         hidden = content & usable.unsqueeze(1)
         loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], hidden, self.weights, **writes)
         self.diagnostics = {"scored_share": usable.float().mean(), **found}
@@ -200,10 +205,10 @@ class PaSeRLoss(nn.Module):
         )
 
     @property
-    def word_embeddings(self) -> nn.Module:
+    def word_embeddings(self) -> Any:
         """The encoder's table."""
         # Looked up at each use: the trainer wraps self.model, and as an attribute the table would be registered twice.
-        return unwrap(self.model).transformers_model.get_input_embeddings()
+        return transformer_of(self.model).get_input_embeddings()
 
     def _check(self, masked: dict[str, Tensor], phrase: dict[str, Tensor]) -> None:
         if phrase.get("prompt_length") is not None:
@@ -215,7 +220,7 @@ class PaSeRLoss(nn.Module):
         self._has_seen_mask = self._has_seen_mask or bool((masked["input_ids"] == self.mask_id).any())
         if not self._has_seen_mask:
             raise ValueError(
-                f"the second column must be the sentence with a phrase hidden by {unwrap(self.model).tokenizer.mask_token!r}, "
+                f"the second column must be the sentence with a phrase hidden by {self.mask_token!r}, "
                 "got a first batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."
             )
 
@@ -237,14 +242,3 @@ class PaSeRLoss(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
         return settings_of(self)
-
-
-def _check_values(
-    decoder_layers: int, mlm_weight: float, mlm_probability: float, difference_scale: float, product_scale: float
-) -> None:
-    check_layers(decoder_layers, paper=6)
-    functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
-    functional.check_finite("difference_scale", difference_scale)
-    functional.check_finite("product_scale", product_scale)
-    if not 0 < mlm_probability < 1:
-        raise ValueError(f"mlm_probability must be in (0, 1), got {mlm_probability}. The paper's 0.15 is BERT's.")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from sbert_plugins.encoder import dropout_off, sentence_width, unwrap
 from sbert_plugins.modules import BagOfWordsDecoder
@@ -21,8 +22,8 @@ def reconstruct(
     """Write the phrase that each masked copy hides: :meth:`PaSeRLoss.reconstruct`."""
     if len(sentences) != len(masked):
         raise ValueError(f"sentences and masked must be of one length, got {len(sentences)} and {len(masked)}.")
-    model, phrases = unwrap(loss.model), []
-    mask, whole = model.tokenizer.mask_token, sentence_width(model)
+    model, phrases = unwrap(loss.model), list[str]()
+    whole = sentence_width(model)
     with dropout_off(loss):
         for start in range(0, len(sentences), batch_size):
             columns = [list(texts[start : start + batch_size]) for texts in (sentences, masked)]
@@ -30,8 +31,9 @@ def reconstruct(
                 model.encode(texts, convert_to_tensor=True, show_progress_bar=False, truncate_dim=whole) for texts in columns
             ]
             memory = loss.memory(*vectors)
+            ids: list[list[int]] | Tensor
             if isinstance(loss.decoder, BagOfWordsDecoder):
-                counts = [min(text.count(mask), max_tokens) for text in columns[1]]
+                counts = [min(text.count(loss.mask_token), max_tokens) for text in columns[1]]
                 ids = loss.decoder.likeliest(memory, loss.head, loss.ordinary_ids, counts)
             else:
                 ids = loss.decoder.write(memory, loss.head, loss.word_embeddings, max_tokens=max_tokens, **loss.ends)

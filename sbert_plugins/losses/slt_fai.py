@@ -21,9 +21,10 @@ from sbert_plugins.encoder import (
     refuse_bypass,
     require_one_encoder,
     sentence_width,
+    transformer_of,
 )
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.inner import InnerLoss, check_inner, check_uncached
+from sbert_plugins.losses.inner import InnerLoss, check_inner, check_uncached, inner_settings
 from sbert_plugins.losses.warm_up import WarmUp
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
 
@@ -74,7 +75,6 @@ class SLTFAILoss(nn.Module):
         masking_ratio: :math:`\epsilon`, share of a sentence's rare tokens to mask, at least one.
         warmup_steps: Updates with the base loss alone: a number of them, or as a float below 1 a share of the training. The
             length of a training is known to this library's trainer and callback; without, a share is taken for 0.
-        discriminator_dimension: Inner width of both discriminators, by default twice that of their input.
 
     Raises:
         ValueError: On a value out of range, a base loss round another model, one that caches gradients (``Cached...``) or
@@ -104,6 +104,8 @@ class SLTFAILoss(nn.Module):
     """
 
     citation = CITATIONS["slt_fai"]
+    low_frequency: Tensor
+    updates: Tensor
 
     def __init__(
         self,
@@ -119,7 +121,6 @@ class SLTFAILoss(nn.Module):
         reversal_strength: float = 1.0,
         masking_ratio: float = 0.2,
         warmup_steps: float = 0.1,
-        discriminator_dimension: int | None = None,
     ) -> None:
         super().__init__()
         keep_settings(self, locals())
@@ -139,10 +140,10 @@ class SLTFAILoss(nn.Module):
         self.training_steps: int | None = None  # of the whole training; set by who knows it
         if adversarial_weight:
             self.frequency_discriminator = TokenFrequencyDiscriminator(
-                model.transformers_model.config.hidden_size, discriminator_dimension, reversal_strength=reversal_strength
+                transformer_of(model).config.hidden_size, reversal_strength=reversal_strength
             )
         if filtering_weight:
-            self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model), discriminator_dimension)
+            self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
             self.mask_token_id = model.tokenizer.mask_token_id
             if self.mask_token_id is None:
                 raise ValueError(
@@ -183,7 +184,7 @@ class SLTFAILoss(nn.Module):
             taps = {name: GradientTap() for name in own}
             own = self._objectives(encode, columns[0], original, taps)
             if self.balance is not None:
-                self._bound(sum(terms.values()), original, own, taps)
+                self._bound(sum(terms.values(), torch.zeros(())), original, own, taps)
         return Terms(terms | {name: weights[name] * term for name, term in own.items()})
 
     def _objectives(
@@ -196,7 +197,7 @@ class SLTFAILoss(nn.Module):
         if self.adversarial_weight:
             # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
             order = None if original.view is None else original.view.order
-            seen = original.read_through(taps["adversarial"]).tokens[:, : is_low.shape[1]]
+            seen = original.read_through(taps["adversarial"]).require_tokens()[:, : is_low.shape[1]]
             targets = is_low if order is None else is_low.gather(1, order)
             terms["adversarial"], found = self.frequency_discriminator.loss(seen, targets, content)
             self._own_diagnostics |= found
@@ -207,15 +208,15 @@ class SLTFAILoss(nn.Module):
             views = None if original.view is None else [original.view]
             # Beside DistributedDataParallel: its gradients are averaged with those of the base loss's passes.
             (incomplete,) = encode([copy], views=views, dropout=original.dropout, beside_ddp=True)
-            vectors = [one.read_through(tap).vectors for one in (original, incomplete)]
-            terms["filtering"], found = self.completeness_discriminator.loss(*vectors, masked.any(dim=1))
+            whole, part = (one.read_through(tap).vectors for one in (original, incomplete))
+            terms["filtering"], found = self.completeness_discriminator.loss(whole, part, masked.any(dim=1))
             self._own_diagnostics |= found
         return terms
 
     def _bound(self, base: Tensor, original: Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
         """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
         for name, output in (("adversarial", original.all_tokens), ("filtering", original.all_vectors)):
-            if name in terms:
+            if name in terms and output is not None:
                 main = GradientTap()
                 main.watch(output)
                 term = getattr(self, f"{name}_weight") * terms[name]
@@ -230,8 +231,7 @@ class SLTFAILoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows, those of the base loss among them."""
-        base = self.loss.get_config_dict() if hasattr(self.loss, "get_config_dict") else {}
-        return {"loss": {"class": type(self.loss).__name__, "settings": base}, **settings_of(self)}
+        return {"loss": {"class": type(self.loss).__name__, "settings": inner_settings(self.loss)}, **settings_of(self)}
 
 
 @torch.no_grad()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
@@ -21,7 +21,7 @@ from sbert_plugins.encoder import (
     is_compiled,
     refuse_bypass,
 )
-from sbert_plugins.losses.inner import check_inner
+from sbert_plugins.losses.inner import check_inner, inner_settings
 
 
 class WeightedSumLoss(nn.Module):
@@ -103,7 +103,7 @@ class WeightedSumLoss(nn.Module):
                 raise ValueError(f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), got {entry!r}.")
             loss, weight, columns = (*entry, None)[:3]
             check_inner(f"losses[{name!r}]", loss, model)
-            if not isinstance(weight, Real) or not 0 < weight < math.inf:
+            if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
                 raise ValueError(
                     f"the weight of losses[{name!r}] must be a number above 0, got {weight!r}: leave a loss out at 0."
                 )
@@ -133,7 +133,7 @@ class WeightedSumLoss(nn.Module):
             member = MemberEncoder(encode, shared=shared, tap=taps[name] if is_balanced else None)
             terms[name] = self.weights[name] * prefixed(name, value_of(loss, member, self._read(name, columns), labels))
         if is_balanced:
-            main, *others = ((name, (sum(parts.values()), taps[name])) for name, parts in terms.items())
+            main, *others = ((name, (sum(parts.values(), torch.zeros(())), taps[name])) for name, parts in terms.items())
             self._own_diagnostics = bound_gradients(main[1], dict(others), balance=self.balance)
         return Terms({term: part for parts in terms.values() for term, part in parts.items()})
 
@@ -169,7 +169,7 @@ class WeightedSumLoss(nn.Module):
                 "loss": type(loss).__name__,
                 "weight": self.weights[name],
                 "columns": self.columns[name],
-                "settings": loss.get_config_dict() if hasattr(loss, "get_config_dict") else {},
+                "settings": inner_settings(loss),
             }
             for name, loss in self.losses.items()
         }
@@ -178,5 +178,5 @@ class WeightedSumLoss(nn.Module):
     @property
     def citation(self) -> str:
         """BibTeX entries of the losses, each once."""
-        entries = [loss.citation.strip() for loss in self.losses.values() if getattr(loss, "citation", None)]
-        return "\n\n".join(dict.fromkeys(entries)) + "\n"
+        entries = [str(getattr(loss, "citation", None) or "").strip() for loss in self.losses.values()]
+        return "\n\n".join(filter(None, dict.fromkeys(entries))) + "\n"

@@ -20,7 +20,7 @@ class _Discriminator(nn.Module):
         super().__init__()
         hidden_dimension = 2 * dimension if hidden_dimension is None else hidden_dimension
         if hidden_dimension < 1:
-            raise ValueError(f"discriminator_dimension must be at least 1, got {hidden_dimension}. By default it is 2 D.")
+            raise ValueError(f"hidden_dimension must be at least 1, got {hidden_dimension}. By default it is 2 D.")
         self.inner = nn.Linear(dimension, hidden_dimension)
         self.outer = nn.Linear(hidden_dimension, 2)
 
@@ -89,11 +89,11 @@ class CompletenessDiscriminator(_Discriminator):
         Returns:
             The loss, and diagnostics: ``completeness_accuracy`` and ``masked_share``, the share of usable rows.
         """
-        logits = [self(vectors) for vectors in (sentences, incomplete)]
+        of_sentences, of_copies = self(sentences), self(incomplete)
         with torch.no_grad():
-            right = sum(((part.argmax(dim=1) == label) & usable).sum() for label, part in enumerate(logits))
+            right = ((of_sentences.argmax(dim=1) == 0) & usable).sum() + ((of_copies.argmax(dim=1) == 1) & usable).sum()
             diagnostics = {
                 "completeness_accuracy": right / (2 * usable.sum()).clamp(min=1),
                 "masked_share": usable.float().mean(),
             }
-        return functional.incomplete_sentence_loss(*logits, usable), diagnostics
+        return functional.incomplete_sentence_loss(of_sentences, of_copies, usable), diagnostics

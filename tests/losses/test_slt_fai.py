@@ -463,7 +463,6 @@ class TestBadInput:
             ({"reversal_strength": -1}, "reversal_strength must be at least 0, got -1"),
             ({"low_frequency_share": 1.0}, "share must be in"),
             ({"low_frequency_by": "count"}, "low_frequency_by must be 'mass' or 'types', got 'count'"),
-            ({"discriminator_dimension": 0}, "discriminator_dimension must be at least 1"),
         ],
     )
     def test_values(self, encoder, keywords, message):

@@ -24,7 +24,7 @@ class TestBoth:
         assert kind(6, 4)(torch.randn(2, 3, 6, dtype=torch.bfloat16)).dtype == torch.float32
 
     def test_width(self, kind):
-        with pytest.raises(ValueError, match="discriminator_dimension must be at least 1, got 0"):
+        with pytest.raises(ValueError, match="hidden_dimension must be at least 1, got 0"):
             kind(6, 0)
 
 
