@@ -74,6 +74,30 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         ),
         epilog=_glossary(),
     )
+    _add_text(train)
+    _add_start(train)
+    train.add_argument("--backbone", help="what slt-fai goes round: simcse (default), consert or another method on sentences")
+    train.add_argument("--output", required=True, help="a new or empty directory")
+    train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
+    train.add_argument(
+        "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
+    )
+    _add_data(train)
+    settings = _add_settings(train, "the paper's")
+    settings.add_argument(
+        "--loss",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="keywords of the loss: signed=true margin_degrees=5; a wrong one lists those that there are",
+    )
+    settings.add_argument("--seed", type=int, default=42)
+    train.set_defaults(run=_train)
+
+
+def _add_text(train: argparse.ArgumentParser) -> None:
+    """Add what is trained, on which text."""
     train.add_argument(
         "method",
         metavar="METHOD",
@@ -103,25 +127,6 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument(
         "--crops-by", choices=["sentences", "spans"], help="neighbouring sentences (default), or two spans of words"
     )
-    _add_start(train)
-    train.add_argument("--backbone", help="what slt-fai goes round: simcse (default), consert or another method on sentences")
-    train.add_argument("--output", required=True, help="a new or empty directory")
-    train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
-    train.add_argument(
-        "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
-    )
-    _add_data(train)
-    settings = _add_settings(train, "the paper's")
-    settings.add_argument(
-        "--loss",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="keywords of the loss: signed=true margin_degrees=5; a wrong one lists those that there are",
-    )
-    settings.add_argument("--seed", type=int, default=42)
-    train.set_defaults(run=_train)
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:

@@ -150,3 +150,29 @@ def test_no_imports_run_in_a_circle():
 def test_a_circle_is_caught(first, second, is_circle):
     sources = {("p",): "from .a import x", ("p", "a"): first, ("p", "b"): second, ("p", "c"): ""}
     assert bool(circle(sources)) == is_circle
+
+
+def long_functions(source: str, most: int = 50) -> list[str]:
+    """Names of the functions with more lines than that, docstrings aside."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+            if node.end_lineno - first.lineno + node.body[0].lineno - node.lineno + 1 > most:
+                found.append(node.name)
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_long(path):
+    source = path.read_text(encoding="utf-8")
+    assert long_functions(source) == []
+    assert path.parent.name != "losses" or len(source.splitlines()) <= 250
+
+
+def test_long_functions_are_found():
+    body = "\n".join(["    x = 1"] * 50)
+    docstring = '    """Docstring.\n' + "\n" * 60 + '    """'
+    assert long_functions(f"def f():\n{body}") == ["f"]
+    assert long_functions(f"def f():\n{docstring}\n{body}") == ["f"]
+    assert long_functions(f"def f():\n{docstring}\n{body.removesuffix(chr(10) + '    x = 1')}") == []

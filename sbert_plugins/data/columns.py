@@ -67,13 +67,7 @@ def paser_columns(
         >>> rows[0]["masked"]
         'The [MASK] [MASK] [MASK] [MASK] the boats.'
     """
-    for name, value in (("deletion", deletion), ("swap", swap)):
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be in [0, 1), got {value}. It is a share of words; 0 leaves it out.")
-    if top_k < 1:
-        raise ValueError(f"top_k must be at least 1, got {top_k}. It is the number of phrases taken from a sentence.")
-    if not isinstance(mask_token, str) or not mask_token:
-        raise ValueError(f"mask_token must be the tokenizer's mask token, got {mask_token!r}.")
+    _check_values(mask_token, top_k, deletion=deletion, swap=swap)
     if not isinstance(sentences, Dataset):
         sentences = Dataset.from_dict({"anchor": list(sentences)})
     sentences = _with_anchor(sentences)
@@ -109,6 +103,16 @@ def paser_columns(
             "extractor=data.Rake(stop_words=...) with the language's stop words."
         )
     return rows
+
+
+def _check_values(mask_token: object, top_k: int, **shares: float) -> None:
+    for name, value in shares.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must be in [0, 1), got {value}. It is a share of words; 0 leaves it out.")
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}. It is the number of phrases taken from a sentence.")
+    if not isinstance(mask_token, str) or not mask_token:
+        raise ValueError(f"mask_token must be the tokenizer's mask token, got {mask_token!r}.")
 
 
 def synonyms_if_installed() -> float | None:

@@ -71,6 +71,23 @@ class TokenRoles(nn.Module):
             "not: use an encoder pretrained with masks."
         )
 
+    def mask_id(self, masked: str, option: str) -> int:
+        """Return the id of the mask token.
+
+        Args:
+            masked: What is masked, for the error.
+            option: What leaves it out.
+
+        Raises:
+            ValueError: If the tokenizer has none.
+        """
+        if self._tokenizer.mask_token_id is None:
+            raise ValueError(
+                f"{masked}, but this model's tokenizer has no mask token (mask_token is None). "
+                f"Use an encoder pretrained with masks, or pass {option}."
+            )
+        return self._tokenizer.mask_token_id
+
     def content(self, features: dict[str, Tensor]) -> Tensor:
         """Return (B, L) bool: the sentence's own tokens, not special, padding, prompt or template tokens.
 

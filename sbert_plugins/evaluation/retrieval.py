@@ -75,24 +75,19 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
     ) -> None:
         _check_ids("relevant_docs", relevant_docs, queries, corpus)
         _check_ids("candidates", candidates or {}, queries, corpus)
-        first: dict[str, str] = {}  # text -> the first of its ids
-        for document in sorted(corpus):
-            first.setdefault(corpus[document], document)
+        first = {corpus[document]: document for document in sorted(corpus, reverse=True)}  # text -> the first of its ids
 
         def ids(query: str, documents: Collection[str]) -> set[str]:
             return {first[corpus[document]] for document in documents} - {first.get(queries[query])}
 
         relevant = {query: ids(query, documents) for query, documents in relevant_docs.items()}
+        self.candidates: dict[str, set[str]] | None = None
         if candidates is not None:
             if missing := [query for query in relevant if relevant[query] and query not in candidates]:
                 raise ValueError(f"candidates must have every query with judgements, {missing[0]!r} is missing.")
-            self.candidates: dict[str, set[str]] | None = {
-                query: ids(query, documents) for query, documents in candidates.items()
-            }
+            self.candidates = {query: ids(query, documents) for query, documents in candidates.items()}
             relevant = {query: documents & self.candidates.get(query, set()) for query, documents in relevant.items()}
             map_at_k = max((len(documents) for documents in self.candidates.values()), default=1)
-        else:
-            self.candidates = None
         if not any(relevant.values()):
             raise ValueError("no query has a relevant document (among its candidates) that is not its own text: got nothing.")
         super().__init__(
@@ -110,11 +105,14 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         )
         self.test_sets = test_sets
         place = {document: i for i, document in enumerate(self.corpus_ids)}
-        self._ranked = None if self.candidates is None else [
-            [place[document] for document in self.candidates[query]] for query in self.queries_ids
-        ]  # fmt: skip
+        self._ranked = self._places_of_candidates(place)
         texts = [queries[query] for query in self.queries_ids]
         self._own = [(i, place[first[text]]) for i, text in enumerate(texts) if text in first]
+
+    def _places_of_candidates(self, place: Mapping[str, int]) -> list[list[int]] | None:
+        if self.candidates is None:
+            return None
+        return [[place[document] for document in self.candidates[query]] for query in self.queries_ids]
 
     def _score(self, queries: Tensor, documents: Tensor) -> Tensor:
         """Return cosines, minus infinity for what is not to be ranked."""

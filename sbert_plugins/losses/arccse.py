@@ -136,12 +136,7 @@ class ArcCSELoss(nn.Module):
         if triplet_weight:
             require_one_encoder(model, "ArcCSELoss with triplet_weight above 0")
             self.tokens = TokenRoles(model.tokenizer)
-            self.mask_token_id = model.tokenizer.mask_token_id
-            if self.mask_token_id is None:
-                raise ValueError(
-                    "the triplet term masks tokens, but this model's tokenizer has no mask token (mask_token is None). "
-                    "Use an encoder pretrained with masks, or pass triplet_weight=0."
-                )
+            self.mask_token_id = self.tokens.mask_id("the triplet term masks tokens", "triplet_weight=0")
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not projection_head
         self.to(model.device)  # for loops that do not move the loss themselves

@@ -144,12 +144,7 @@ class SLTFAILoss(nn.Module):
             )
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
-            self.mask_token_id = model.tokenizer.mask_token_id
-            if self.mask_token_id is None:
-                raise ValueError(
-                    "incomplete sentences are masked, but this model's tokenizer has no mask token (mask_token is None). "
-                    "Use an encoder pretrained with masks, or pass filtering_weight=0."
-                )
+            self.mask_token_id = self.tokens.mask_id("incomplete sentences are masked", "filtering_weight=0")
         low = torch.zeros(len(frequencies.counts), dtype=torch.uint8)  # not bool: gloo cannot send that to other ranks
         low[torch.as_tensor(frequencies.low_frequency_ids(low_frequency_share, low_frequency_by))] = 1
         self.register_buffer("low_frequency", low)

@@ -24,7 +24,7 @@ from sbert_plugins.recipes.settings import Recipe, Settings
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
     from sbert_plugins.evaluation import ScoredPairs
@@ -214,7 +214,7 @@ def _trained(
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
-                f"{_updates(settings, len(rows)):,} updates."
+                f"{_updates(settings, len(training.rows)):,} updates."
             )
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
@@ -257,14 +257,33 @@ def _trainer(
     report: Callable[[str], None],
 ) -> SentenceTransformerTrainer:
     """Build the trainer of a method's rows, which shows one line of progress and keeps the rows out of the model card."""
-    from sentence_transformers import SentenceTransformerTrainingArguments
     from transformers import PrinterCallback
 
     from sbert_plugins.recipes.progress import ProgressLine
-    from sbert_plugins.training import LengthGroupedBatchSampler, SentenceTransformerTrainer
+    from sbert_plugins.training import SentenceTransformerTrainer
 
-    settings, model, rows = training.run.settings, training.model, training.rows
-    arguments = SentenceTransformerTrainingArguments(
+    with examples_kept_private(training.model, share=share):
+        trainer = SentenceTransformerTrainer(
+            model=training.model,
+            args=_arguments(training, selects=evaluator is not None),
+            train_dataset=training.rows,
+            loss=training.loss,
+            evaluator=evaluator,
+            sam_rho=training.run.settings.sam_rho or None,
+        )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(ProgressLine(report, score=(f"eval_{_DEV_SCORE}", "STS-B dev")))
+    return trainer
+
+
+def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrainingArguments:
+    """Return the trainer's arguments; ``selects`` is whether the best checkpoint by STS-B dev is kept."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
+    from sbert_plugins.training import LengthGroupedBatchSampler
+
+    settings = training.run.settings
+    return SentenceTransformerTrainingArguments(
         output_dir=str(training.run.output / "checkpoints"),
         learning_rate=settings.learning_rate,
         per_device_train_batch_size=settings.batch_size,
@@ -273,34 +292,22 @@ def _trainer(
         max_steps=settings.max_steps,
         learning_rate_mapping={} if settings.loss_learning_rate is None else {r"^(?!model\.)": settings.loss_learning_rate},
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
-        use_cpu=model.device.type == "cpu",
+        use_cpu=training.model.device.type == "cpu",
         bf16=training.run.json["bf16"],
         seed=training.run.json["seed"],
         # Ten lines of a short training, five between two evaluations of a long one.
-        logging_steps=max(1, min(settings.eval_steps // 5, _updates(settings, len(rows)) // 10)),
+        logging_steps=max(1, min(settings.eval_steps // 5, _updates(settings, len(training.rows)) // 10)),
         logging_first_step=True,
-        eval_strategy="no" if evaluator is None else "steps",
+        eval_strategy="steps" if selects else "no",
         eval_steps=settings.eval_steps,
         save_strategy="steps",
         save_steps=settings.eval_steps,
         save_total_limit=1,
-        load_best_model_at_end=evaluator is not None,
-        metric_for_best_model=None if evaluator is None else f"eval_{_DEV_SCORE}",
+        load_best_model_at_end=selects,
+        metric_for_best_model=f"eval_{_DEV_SCORE}" if selects else None,
         report_to="none",
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
-    with examples_kept_private(model, share=share):
-        trainer = SentenceTransformerTrainer(
-            model=model,
-            args=arguments,
-            train_dataset=rows,
-            loss=training.loss,
-            evaluator=evaluator,
-            sam_rho=settings.sam_rho or None,
-        )
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(ProgressLine(report, score=(f"eval_{_DEV_SCORE}", "STS-B dev")))
-    return trainer
 
 
 _DEV_SCORE = "stsb-dev_spearman_cosine"
