@@ -448,8 +448,12 @@ def _evaluators(options: argparse.Namespace) -> list[Any]:
         source = {"hub": True} if options.hub else {"data_dir": options.data_dir}
         found.append(evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev", **source), name="STS-B dev", write_csv=False))
         if not options.dev_only:
-            sick = options.sick or ("all" if options.hub else "test")
-            found.append(evaluation.STSSuiteEvaluator(**source, sick=sick, write_csv=False))
+            # The Hub has all pairs of SICK only.
+            found.append(
+                evaluation.STSSuiteEvaluator(
+                    **source, sick=options.sick or ("all" if options.hub else "test"), write_csv=False
+                )
+            )
     if not found and options.offline:
         print("Scores are of the package's own 360 graded pairs; name yours with --pairs, --topics or --retrieval.")
         found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", write_csv=False))
