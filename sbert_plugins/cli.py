@@ -453,6 +453,7 @@ def _evaluators(options: argparse.Namespace) -> list[Any]:
         source = {"hub": True} if options.hub else {"data_dir": options.data_dir}
         found.append(evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev", **source), name="STS-B dev", write_csv=False))
         if not options.dev_only:
+            # The Hub has all pairs of SICK only.
             sick: Any = options.sick or ("all" if options.hub else "test")
             found.append(evaluation.STSSuiteEvaluator(**source, sick=sick, write_csv=False))
     if not found and options.offline:
