@@ -4,13 +4,15 @@ import pytest
 import torch
 from encoders import SENTENCES
 from methods import METHODS
+from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
 from test_trainer import trainer_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sbert_plugins import data, functional, losses
-from sbert_plugins.contract import Terms, check_negatives, settings_of, warn_unless_kept
+from sbert_plugins.contract import Terms, asks_for_passes, check_negatives, prefixed, settings_of, value_of, warn_unless_kept
+from sbert_plugins.encoder import Encoder
 
 BUILD = {
     "arccse": lambda model: losses.ArcCSELoss(model, triplet_margin=0.5, projection_head=False),
@@ -48,6 +50,73 @@ class TestArithmetic:
     def test_nothing_else(self, wrong):
         with pytest.raises(TypeError):
             wrong(Terms(x=torch.tensor(2.0)))
+
+
+HOSTS = [
+    host_losses.ContrastiveLoss,
+    host_losses.CoSENTLoss,
+    host_losses.AnglELoss,
+    host_losses.CosineSimilarityLoss,
+    host_losses.MultipleNegativesRankingLoss,
+    host_losses.OnlineContrastiveLoss,
+    host_losses.TripletLoss,
+]
+
+
+class TestPasses:
+    """The seam from passes to a loss's value."""
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_forward_is_the_value_of_an_encoder_of_its_own(self, method, tiny_encoder):
+        build, dataset = METHODS[method]
+        model = tiny_encoder().train()
+        loss = build(model)
+        columns = [model.preprocess(list(column)) for column in dataset(8)[:].values()]
+        values = []
+        for call in (loss, lambda columns: value_of(loss, Encoder(model), columns, None)):
+            torch.manual_seed(0)
+            if hasattr(loss, "queue"):
+                loss.queue.rows.zero_()
+                loss.queue.seen.zero_()
+            values.append(call([dict(column) for column in columns]))
+        assert asks_for_passes(loss)
+        assert values[0].keys() == values[1].keys()
+        for name, value in values[0].items():
+            torch.testing.assert_close(values[1][name], value)
+
+    @pytest.mark.parametrize("kind", HOSTS)
+    def test_of_the_host(self, kind, model):
+        """Each of these embeds each column once, the first by itself: the draws are the same."""
+        loss = kind(model)
+        columns = [model.preprocess(texts) for texts in (SENTENCES, SENTENCES[::-1], SENTENCES[1:] + SENTENCES[:1])]
+        columns = columns if kind is host_losses.TripletLoss else columns[:2]
+        labels = torch.tensor([1.0, 0.0] * (len(SENTENCES) // 2))
+        assert asks_for_passes(loss)
+        torch.manual_seed(0)
+        expected = loss([dict(column) for column in columns], labels)
+        torch.manual_seed(0)
+        assert torch.equal(value_of(loss, Encoder(model), columns, labels), expected)
+
+    def test_of_losses_that_embed_otherwise(self, model):
+        class Ranking(host_losses.MultipleNegativesRankingLoss):
+            def forward(self, sentence_features, labels):
+                return 2 * super().forward(sentence_features, labels)
+
+        class Seen(losses.ConSERTLoss):
+            def compute_loss_from_passes(self, encode, columns, labels=None):
+                return super().compute_loss_from_passes(encode, columns, labels)
+
+        for kind in (Ranking, host_losses.BatchAllTripletLoss, host_losses.DenoisingAutoEncoderLoss):
+            assert not asks_for_passes(kind(model))
+        assert asks_for_passes(Seen(model))
+        columns = [model.eval().preprocess(SENTENCES)] * 2
+        ranking, plain = (kind(model) for kind in (Ranking, host_losses.MultipleNegativesRankingLoss))
+        doubled = value_of(ranking, Encoder(model), columns, None)
+        torch.testing.assert_close(doubled, 2 * value_of(plain, Encoder(model), columns, None))
+
+    def test_names_inside_another_loss(self):
+        assert prefixed("a", torch.tensor(1.0)) == {"a": 1.0}
+        assert prefixed("a", {"b": torch.tensor(1.0)}) == {"a/b": 1.0}
 
 
 class TestMatryoshka:

@@ -1,8 +1,10 @@
 """The examples of the docstrings run, with a tiny encoder of the same vocabulary in the place of those from the Hub."""
 
+import ast
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 import sentence_transformers
@@ -14,6 +16,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 import sbert_plugins
 from sbert_plugins import losses, recipes
 
+ROOT = Path(sbert_plugins.__file__).parent
 FINDER = doctest.DocTestFinder()
 MODULES = [module.name for module in pkgutil.walk_packages(sbert_plugins.__path__, "sbert_plugins.")]
 EXAMPLES = {
@@ -69,3 +72,21 @@ def test_example(name, encoder, tmp_path, monkeypatch, wordnet, data_dir):
     runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
     runner.run(test, out=report.append)
     assert not runner.failures, "".join(report)
+
+
+DOCSTRINGS = {
+    f"{path.relative_to(ROOT)} {getattr(node, 'name', '')}": ast.get_docstring(node)
+    for path in sorted(ROOT.rglob("*.py"))
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and "+--" in (ast.get_docstring(node) or "")
+}
+
+
+@pytest.mark.parametrize("name", DOCSTRINGS)
+def test_grid_tables_are_aligned(name):
+    """A cell's border stands under the crossing of the lines: docutils refuses anything else."""
+    lines = [line.strip() for line in DOCSTRINGS[name].splitlines() if line.strip().startswith(("+-", "+=", "|"))]
+    crossings = [i for i, sign in enumerate(lines[0]) if sign == "+"]
+    for line in lines:
+        assert len(line) == len(lines[0]), line
+        assert all(line[i] in "+|" for i in crossings), line

@@ -46,11 +46,11 @@ class SLTFAILoss(nn.Module):
     are those of the base loss's own first pass over the first column; the copy is the one further pass.
 
     Inputs:
-        +---------------------------------------------+------------------+
-        | Columns                                     | Labels           |
-        +=============================================+==================+
+        +----------------------------------------------+-----------------+
+        | Columns                                      | Labels          |
+        +==============================================+=================+
         | the base loss's, the first of them sentences | the base loss's |
-        +---------------------------------------------+------------------+
+        +----------------------------------------------+-----------------+
 
     Returns from ``forward``: a dict with the base loss's terms (``base``, or ``base/term`` each) and the scalars
     ``adversarial`` and ``filtering``, weights applied, to be summed; both are 0 during the warm-up. ``diagnostics`` then

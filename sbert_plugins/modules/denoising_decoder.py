@@ -52,11 +52,13 @@ class DenoisingDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if num_layers < 1:
-            raise ValueError(f"decoder_layers must be at least 1, got {num_layers}. The paper uses 16.")
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}. The paper uses 16.")
         if num_heads < 1 or dimension % num_heads:
-            raise ValueError(f"decoder_heads must divide the encoder's width {dimension}, got {num_heads}. The paper uses 1.")
+            raise ValueError(
+                f"num_heads (a loss's decoder_heads) must divide the width {dimension}, got {num_heads}. The paper uses 1."
+            )
         if not 0 <= dropout < 1:
-            raise ValueError(f"decoder_dropout must be in [0, 1), got {dropout}.")
+            raise ValueError(f"dropout (a loss's decoder_dropout) must be in [0, 1), got {dropout}.")
         if not 0 <= noise_dropout < 1:
             raise ValueError(f"noise_dropout must be in [0, 1), got {noise_dropout}. The paper uses 0.825.")
         embedding_dimension = embedding_dimension or dimension

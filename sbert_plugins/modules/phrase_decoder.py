@@ -46,11 +46,13 @@ class PhraseDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if num_layers < 1:
-            raise ValueError(f"decoder_layers must be at least 1, got {num_layers}. The paper uses 6.")
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}. The paper uses 6.")
         if num_heads < 1 or dimension % num_heads:
-            raise ValueError(f"decoder_heads must divide the encoder's width {dimension}, got {num_heads}.")
+            raise ValueError(
+                f"num_heads (a loss's decoder_heads) must divide the encoder's width {dimension}, got {num_heads}."
+            )
         if not 0 <= dropout < 1:
-            raise ValueError(f"decoder_dropout must be in [0, 1), got {dropout}.")
+            raise ValueError(f"dropout (a loss's decoder_dropout) must be in [0, 1), got {dropout}.")
         self.widen = _linear_unless_equal(embedding_dimension or dimension, dimension)
         self.norm_memory = nn.LayerNorm(memory_dimension or dimension) if normalize_memory else nn.Identity()
         self.read_memory = _linear_unless_equal(memory_dimension or dimension, dimension)

@@ -386,7 +386,7 @@ class TestBadInput:
             ({"product_scale": math.nan}, "product_scale must be a finite number, got nan"),
             ({"mlm_probability": 0}, r"mlm_probability must be in \(0, 1\), got 0"),
             ({"decoder_layers": -1}, "decoder_layers must be at least 0, got -1"),
-            ({"decoder_heads": 5}, "decoder_heads must divide the encoder's width 32, got 5"),
+            ({"decoder_heads": 5}, r"num_heads \(a loss's decoder_heads\) must divide the encoder's width 32, got 5"),
         ],
     )
     def test_values(self, encoder, keywords, message):
