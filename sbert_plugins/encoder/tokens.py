@@ -148,9 +148,7 @@ def added_around(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[in
     return encoding["input_ids"][: own[0]], encoding["input_ids"][own[-1] + 1 :]
 
 
-def nested_span_masks(
-    content: Tensor, *, near_ratio: float = 0.2, far_ratio: float = 0.4, num_segments: int = 2
-) -> tuple[Tensor, Tensor]:
+def nested_span_masks(content: Tensor, *, near_ratio: float, far_ratio: float, num_segments: int) -> tuple[Tensor, Tensor]:
     """Draw contiguous spans covering a share of the content tokens, and wider spans that extend them (ArcCSE section 3.2).
 
     The content of a row is cut into ``num_segments`` stretches; each gets one span of the wide mask at a random place and,

@@ -36,7 +36,6 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         relevant_docs: Ids of the documents that answer a query, by query id; queries without any are left out.
         candidates: Ids of the documents to rank, by query id: reranking. MAP is then over all of them. None ranks the corpus.
         test_sets: Names of the test sets that the queries are from: choosing a checkpoint by their metrics warns.
-        map_at_k: Cut-off of MAP without ``candidates``; the host's 100.
         batch_size: Texts an encoder call.
         show_progress_bar: Whether ``encode`` shows its bar.
         name: Prefix of the metric names.
@@ -67,12 +66,12 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         *,
         candidates: Mapping[str, Collection[str]] | None = None,
         test_sets: tuple[str, ...] = (),
-        map_at_k: int = 100,
         batch_size: int = 128,
         show_progress_bar: bool = False,
         name: str = "",
         write_csv: bool = True,
     ) -> None:
+        map_at_k = 100  # the host's
         _check_ids("relevant_docs", relevant_docs, queries, corpus)
         _check_ids("candidates", candidates or {}, queries, corpus)
         first = {corpus[document]: document for document in sorted(corpus, reverse=True)}  # text -> the first of its ids

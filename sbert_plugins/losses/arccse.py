@@ -23,6 +23,8 @@ from sbert_plugins.encoder import (
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
 
+_SPANS = 2  # a mask; the paper's "contiguous segments" come without a number
+
 
 class ArcCSELoss(nn.Module):
     r"""ArcCSE (Zhang et al., ACL 2022, https://aclanthology.org/2022.acl-long.336): learns from single sentences or pairs.
@@ -172,7 +174,8 @@ class ArcCSELoss(nn.Module):
         if len(long) == 0:
             return torch.zeros((), device=content.device)
         sentences = {key: value[long] if _is_per_row(value, len(words)) else value for key, value in features.items()}
-        spans = nested_span_masks(content[long], near_ratio=self.near_mask_ratio, far_ratio=self.far_mask_ratio)
+        ratios = {"near_ratio": self.near_mask_ratio, "far_ratio": self.far_mask_ratio}
+        spans = nested_span_masks(content[long], num_segments=_SPANS, **ratios)
         masked = [{**sentences, "input_ids": sentences["input_ids"].masked_fill(span, self.mask_token_id)} for span in spans]
         # Beside DistributedDataParallel: a rank without a long sentence does not come here.
         passes = encode([sentences, *masked], dropout=False, beside_ddp=True)

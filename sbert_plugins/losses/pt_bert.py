@@ -58,7 +58,6 @@ class PTBERTLoss(nn.Module):
             319 negatives with a batch of 64, as in the official code.
         projection_head: Whether a Linear and tanh, in training only, sits on the mapped vector.
         momentum_dropout: Whether the copy uses dropout.
-        momentum_bf16: Whether the copy is kept in bfloat16: half its memory.
 
     Raises:
         ValueError: On a value out of range, one column with a model without dropout, a number of columns other than one or
@@ -104,7 +103,6 @@ class PTBERTLoss(nn.Module):
         enqueue_first: bool = True,
         projection_head: bool = True,
         momentum_dropout: bool = True,
-        momentum_bf16: bool = False,
     ) -> None:
         super().__init__()
         keep_settings(self, locals())
@@ -114,9 +112,7 @@ class PTBERTLoss(nn.Module):
         self.enqueue_first = enqueue_first
         self.mapping = _Mapping(sentence_width(model), num_pseudo_tokens, attend_to, projection_head)
         self.queue = EmbeddingQueue(queue_size, sentence_width(model))
-        self.momentum_encoder = MomentumEncoder(
-            model, self.mapping, momentum=momentum, dropout=momentum_dropout, bf16=momentum_bf16
-        )
+        self.momentum_encoder = MomentumEncoder(model, self.mapping, momentum=momentum, dropout=momentum_dropout)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves

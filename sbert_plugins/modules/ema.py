@@ -17,33 +17,17 @@ _Owner = TypeVar("_Owner", bound=nn.Module)
 
 
 @torch.no_grad()
-def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: float, *, dither: Tensor | None = None) -> None:
+def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: float) -> None:
     """Move each average towards its value in place: ``average = momentum * average + (1 - momentum) * value``.
 
     Args:
         averages: The tensors to move.
         values: Tensors of the same shapes; another dtype is converted.
         momentum: In [0, 1].
-        dither: A counter of updates, an integer scalar on their device, for averages in bfloat16: they are computed in
-            float32 and rounded up or down with the probability of the part that is cut off. Rounded to the nearest, an
-            average would stop where a step is below its last bit. The draws follow from the counter: no generator to
-            save, and the same on every rank.
     """
     averages = list(averages)
-    exact = averages if dither is None else [average.float() for average in averages]
-    values = [value.detach().to(average.dtype) for average, value in zip(exact, values, strict=True)]
-    host.lerp_all(exact, values, 1 - momentum)
-    if dither is not None:
-        for average, wide in zip(averages, exact, strict=True):
-            average.copy_(_dithered(wide, dither))
-
-
-def _dithered(x: Tensor, counter: Tensor) -> Tensor:
-    """Round float32 to the 16 bits of bfloat16, to either neighbour at random."""
-    draws = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view_as(x) + (counter * 0x61C88647).to(torch.int32)
-    for multiplier in (0x2C1B3C6D, 0x297A2D39):  # integer arithmetic wraps: a hash of place and counter
-        draws = (draws ^ (draws >> 15)) * multiplier
-    return ((x.view(torch.int32) + ((draws >> 16) & 0xFFFF)) & ~0xFFFF).view(torch.float32)
+    ends = [value.detach().to(average.dtype) for average, value in zip(averages, values, strict=True)]
+    host.lerp_all(averages, ends, 1 - momentum)
 
 
 def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], None]) -> None:

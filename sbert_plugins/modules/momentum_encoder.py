@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,29 +25,21 @@ class MomentumEncoder(nn.Module):
         *modules: What to copy: the encoder first, then what reads its output.
         momentum: :math:`m`, in [0, 1).
         dropout: Whether the copies use dropout in training.
-        bf16: Whether the copies are kept in bfloat16, which halves their memory. They are then rounded up or down at
-            random, for to the nearest small steps would be lost: off by .2 to .4 % of a weight, what bfloat16 resolves.
 
     Raises:
         ValueError: On a momentum out of range.
     """
 
-    updates: Tensor | None
-
-    def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True, bf16: bool = False) -> None:
+    def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True) -> None:
         super().__init__()
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {momentum}. PT-BERT's code has 0.885, MoCo 0.999.")
         self.momentum = momentum
         self.dropout = dropout
         self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
-        self.register_buffer("updates", torch.zeros((), dtype=torch.int64) if bf16 else None)
-        if bf16:
-            self.copies.bfloat16()
-        else:
-            for parameter in self.copies.parameters():
-                if parameter.dtype in (torch.bfloat16, torch.float16):
-                    parameter.data = parameter.data.float()  # a step of 1 - m is below the last bit of half precision
+        for parameter in self.copies.parameters():
+            if parameter.dtype in (torch.bfloat16, torch.float16):
+                parameter.data = parameter.data.float()  # a step of 1 - m is below the last bit of half precision
 
     @torch.no_grad()
     def forward(self, features: dict[str, Tensor], *, training: bool) -> Any:
@@ -84,9 +75,4 @@ class MomentumEncoder(nn.Module):
         Raises:
             ValueError: As :meth:`check`.
         """
-        values: Sequence[Tensor] = self.check(*modules)
-        if self.updates is not None:
-            self.updates += 1
-        else:
-            values = [value.to(copied.dtype) for copied, value in zip(self.copies.parameters(), values, strict=True)]
-        ema_update(self.copies.parameters(), values, self.momentum, dither=self.updates)
+        ema_update(self.copies.parameters(), self.check(*modules), self.momentum)

@@ -4,6 +4,7 @@ import torch
 from sbert_plugins import recipes
 from sbert_plugins.encoder import TokenRoles, mlm_mask, nested_span_masks, random_subset
 
+SPANS = {"near_ratio": 0.2, "far_ratio": 0.4, "num_segments": 2}
 KINDS = ("wordpiece", "bpe", "unigram")
 
 
@@ -112,14 +113,14 @@ class TestNestedSpanMasks:
         """A special token amid the content is never masked and does not end a span's count."""
         content = content_of(40)
         content[0, 20] = False
-        near, far = nested_span_masks(content)
+        near, far = nested_span_masks(content, **SPANS)
         assert far.sum() == round(0.4 * 39)
         assert near.sum() == round(0.2 * 39)
         assert not far[0, 20]
 
     def test_every_place_gets_its_turn(self):
         torch.manual_seed(0)
-        near, far = nested_span_masks(content_of(30, width=32).expand(4000, -1))
+        near, far = nested_span_masks(content_of(30, width=32).expand(4000, -1), **SPANS)
         frequency = far[:, 1:31].float().mean(dim=0)
         assert frequency.mean().item() == pytest.approx(0.4, abs=1e-6)
         assert frequency.min() > 0.08  # 1 of 10 at the ends of a stretch
@@ -130,13 +131,13 @@ class TestNestedSpanMasks:
         draws = []
         for seed in (0, 0, 1):
             torch.manual_seed(seed)
-            draws.append(torch.stack(nested_span_masks(content)))
+            draws.append(torch.stack(nested_span_masks(content, **SPANS)))
         assert torch.equal(draws[0], draws[1])
         assert not torch.equal(draws[0], draws[2])
 
     @pytest.mark.parametrize("lengths", [(0,), (1,), (0, 3, 40)])
     def test_short_and_empty_rows(self, lengths):
-        near, far = nested_span_masks(content_of(*lengths))
+        near, far = nested_span_masks(content_of(*lengths), **SPANS)
         assert not (near & ~far).any()
         assert far.sum(dim=1).tolist() == [round(0.4 * n) for n in lengths]
 

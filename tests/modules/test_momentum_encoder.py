@@ -62,32 +62,6 @@ def test_its_mode_follows_training_and_dropout(parts, dropout):
     assert torch.equal(first, second)
 
 
-def test_in_bfloat16_it_takes_half_the_memory_and_still_follows(parts):
-    head = parts[1]
-    exact, half = MomentumEncoder(head, momentum=0.99), MomentumEncoder(head, momentum=0.99, bf16=True)
-    assert all(parameter.dtype == torch.bfloat16 for parameter in half.parameters())
-    with torch.no_grad():  # a step that round-to-nearest would never make: 1 % of 0.4 % of the weight
-        for parameter in head.parameters():
-            parameter.mul_(1.004)
-    for _ in range(400):
-        exact.update(head)
-        half.update(head)
-    for average, rounded in zip(exact.parameters(), half.parameters(), strict=True):
-        error = (rounded.float() - average) / average.abs()
-        assert error.mean().abs() < 1e-3
-        assert error.std() < 0.02
-
-
-def test_the_bfloat16_copy_owes_nothing_to_a_generator(parts):
-    results = []
-    for seed in range(2):
-        torch.manual_seed(seed)
-        slow = MomentumEncoder(parts[1], momentum=0.9, bf16=True)
-        slow.update(parts[1])
-        results.append([parameter.clone() for parameter in slow.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
 @pytest.mark.parametrize("momentum", [-0.1, 1.0, 2])
 def test_momentum(parts, momentum):
     with pytest.raises(ValueError, match=rf"momentum must be in \[0, 1\), got {momentum}"):
