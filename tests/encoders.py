@@ -49,6 +49,8 @@ ARCHITECTURES = {
     "xlm-roberta": ("unigram", _SIZE),
     "deberta-v2": ("unigram", _SIZE),
 }
+# Each architecture with one pooling, the first with both: a loss reads the vectors, however they were pooled.
+POOLED = [("bert", "mean"), *zip(ARCHITECTURES, ["cls", "mean"] * (len(ARCHITECTURES) // 2), strict=True)]
 
 
 def project_text() -> list[str]:

@@ -260,6 +260,7 @@ class TestTable3:
         assert ("token_accuracy" in loss.diagnostics) == ("denoising" in terms)
 
 
+@pytest.mark.slow
 class TestOverfit:
     def test_the_vector_helps_the_decoder(self, tiny_encoder):
         """Noise of 90 %: with the sentence's own vector three times as many tokens come back as with another's."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES, project_text
+from encoders import POOLED, SENTENCES, project_text
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
@@ -198,8 +198,7 @@ class TestGradients:
         (_, output) = recorder.calls[0]
         assert output["sentence_embedding"].requires_grad
 
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    @pytest.mark.parametrize(("architecture", "pooling"), POOLED)
     def test_every_architecture_learns(self, tiny_encoder, architecture, pooling):
         model = tiny_encoder(architecture, pooling).train()
         loss = build(model)
@@ -270,6 +269,7 @@ class TestNothingToScore:
         assert loss(batch(encoder, sentences=SENTENCES[:1]))["generative"] > 0
 
 
+@pytest.mark.slow
 class TestOverfit:
     def test_the_phrase_is_in_the_sentence_vector(self, tiny_encoder):
         """32 sentences: phrases come back letter for letter, and no longer when the vectors belong to other sentences."""
