@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from sbert_plugins import recipes
+from sbert_plugins import data, recipes
 
 LONG = (
     "The old man, who had lived by the sea for forty years, told the visitors that a storm was coming and that nobody "
@@ -53,9 +54,20 @@ ARCHITECTURES = {
 POOLED = [("bert", "mean"), *zip(ARCHITECTURES, ["cls", "mean"] * (len(ARCHITECTURES) // 2), strict=True)]
 
 
+_COUNTS: dict[str, data.TokenFrequencies] = {}
+
+
 def project_text() -> list[str]:
     """The sentences that the package ships."""
     return recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
+
+
+def project_counts(tokenizer: PreTrainedTokenizerFast) -> data.TokenFrequencies:
+    """Count the project's text, once for each tokenizer."""
+    key = f"{tokenizer.backend_tokenizer.to_str()} {tokenizer.all_special_ids}"
+    if key not in _COUNTS:
+        _COUNTS[key] = data.TokenFrequencies.from_corpus(project_text(), tokenizer)
+    return copy.deepcopy(_COUNTS[key])
 
 
 def _counted_pieces(split: pre_tokenizers.PreTokenizer, number: int) -> list[tuple[str, bool, float]]:

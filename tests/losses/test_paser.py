@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import POOLED, SENTENCES, project_text
+from encoders import POOLED, SENTENCES, project_counts, project_text
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
@@ -412,7 +412,7 @@ class TestWords:
     @pytest.fixture
     def words(self, tiny_encoder):
         model = tiny_encoder(pooling="mean")
-        frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+        frequencies = project_counts(model.tokenizer)
         torch.manual_seed(0)
         return losses.PaSeRLoss(model, frequencies=frequencies, mlm_head="fresh", token_weights=1e-3)
 
@@ -422,7 +422,7 @@ class TestWords:
         table = model.transformers_model.get_input_embeddings().weight.detach()
         logits = (torch.from_numpy(model.encode(rows["anchor"])) @ table.T).double().tolist()
         texts = [model.tokenizer(phrase, add_special_tokens=False)["input_ids"] for phrase in rows["phrase"]]
-        shares = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer).probabilities()
+        shares = project_counts(model.tokenizer).probabilities()
         expected = reference.bag_of_words_loss(texts, logits, [reference.token_weight(share, 1e-3) for share in shares])
         assert words(batch(model, rows))["generative"].item() == pytest.approx(expected, rel=1e-4)
 
