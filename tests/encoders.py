@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from sbert_plugins import recipes
+from sbert_plugins import data, recipes
 from sbert_plugins.encoder import Pass
 
 LONG = (
@@ -52,11 +53,24 @@ ARCHITECTURES = {
     "xlm-roberta": ("unigram", _SIZE),
     "deberta-v2": ("unigram", _SIZE),
 }
+# Each architecture with one pooling, the first with both: a loss reads the vectors, however they were pooled.
+POOLED = [("bert", "mean"), *zip(ARCHITECTURES, ["cls", "mean"] * (len(ARCHITECTURES) // 2), strict=True)]
+
+
+_COUNTS: dict[str, data.TokenFrequencies] = {}
 
 
 def project_text() -> list[str]:
     """The sentences that the package ships."""
     return recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
+
+
+def project_counts(tokenizer: PreTrainedTokenizerFast) -> data.TokenFrequencies:
+    """Count the project's text, once for each tokenizer."""
+    key = f"{tokenizer.backend_tokenizer.to_str()} {tokenizer.all_special_ids}"
+    if key not in _COUNTS:
+        _COUNTS[key] = data.TokenFrequencies.from_corpus(project_text(), tokenizer)
+    return copy.deepcopy(_COUNTS[key])
 
 
 def _counted_pieces(split: pre_tokenizers.PreTokenizer, number: int) -> list[tuple[str, bool, float]]:

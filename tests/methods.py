@@ -1,7 +1,7 @@
 """The methods that the parametrised suites run: a later one joins with one line."""
 
 from datasets import Dataset
-from encoders import SENTENCES, project_text
+from encoders import SENTENCES, project_counts, project_text
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from sbert_plugins import data, losses, modules, recipes
@@ -32,7 +32,7 @@ def _paser(model):
 
 
 def _slt_fai(model, base, **keywords):
-    frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+    frequencies = project_counts(model.tokenizer)
     return losses.SLTFAILoss(model, base, frequencies=frequencies, **keywords)
 
 
@@ -41,7 +41,7 @@ def _simcse(model):
 
 
 def _counts(model):
-    return {"frequencies": data.TokenFrequencies.from_corpus(project_text(), model.tokenizer), "mlm_head": "fresh"}
+    return {"frequencies": project_counts(model.tokenizer), "mlm_head": "fresh"}
 
 
 def _balanced(model):

@@ -63,6 +63,7 @@ def no_data():
         yield
 
 
+@pytest.mark.slow
 def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
     output = tmp_path / "run"
     assert cli.main(["train", "arccse", str(text), "--model", encoder, "--output", str(output), *QUICK]) == 0
@@ -80,6 +81,7 @@ def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
     assert len(printed) == 3
 
 
+@pytest.mark.slow
 class TestOneNumber:
     """What is scored once is the same wherever it is read."""
 
@@ -168,6 +170,7 @@ class TestOneNumber:
         assert "pool differently (cls, mean): say with --pooling" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 class TestCard:
     def test_says_how_and_keeps_the_sentences(self, text, encoder, tmp_path):
         cards = {}
@@ -325,6 +328,7 @@ def documents(tmp_path):
     return path
 
 
+@pytest.mark.slow
 class TestCrops:
     @pytest.mark.parametrize(
         ("method", "by", "term"), [("arccse", "sentences", "arccon"), ("slt-fai", "spans", "base/simcse")]
@@ -404,6 +408,7 @@ def test_evaluate_seven_tasks(encoder, data_dir_with_dev, capsys):
     assert len(row.split()) == 10
 
 
+@pytest.mark.slow
 def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, capsys):
     lines = [f"subset\t{i % 6}\t{line}\t{project_text()[40 + i]}\n" for i, line in enumerate(project_text()[:24])]
     (data_dir_with_dev / "sts" / "stsb_test.tsv").write_text("".join(lines), encoding="utf-8")
@@ -546,6 +551,7 @@ def test_load_reports(missing, shown):
     assert shown is None or record.getMessage().endswith(shown)
 
 
+@pytest.mark.slow
 class TestResume:
     @staticmethod
     def command(folder):

@@ -57,6 +57,7 @@ def test_each_loss_has_an_example():
     assert {f"{loss.__module__}.{loss.__name__}" for loss in classes} <= set(EXAMPLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name, encoder, tmp_path, monkeypatch, wordnet, data_dir):
     """Models, a dataset and arguments that an example takes for given are there."""

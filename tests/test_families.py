@@ -43,6 +43,7 @@ _NEEDS_MASKS = {"ArcCSE", "SLT-FAI"}
 _NEEDS_HEAD = {"DenoSent", "DenoSent by layers", "PaSeR", "PaSeR by layers", "BagOfWords"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "refused"),
     [

@@ -31,6 +31,7 @@ def assert_trained(loss, before):
     assert own <= moved
 
 
+@pytest.mark.slow
 def test_trainer(method, tmp_path):
     model, loss, dataset = method
     before = snapshot(loss)
@@ -60,6 +61,7 @@ def test_trainer(method, tmp_path):
         assert recipes.meaning(key), key
 
 
+@pytest.mark.slow
 def test_legacy_fit(method, tmp_path):
     model, loss, dataset = method
     before = snapshot(loss)
@@ -89,6 +91,7 @@ def test_own_loop(method):
     assert_trained(loss, before)
 
 
+@pytest.mark.slow
 def test_model_card_shows_citation_and_settings(method, tmp_path):
     model, loss, dataset = method
     arguments = SentenceTransformerTrainingArguments(

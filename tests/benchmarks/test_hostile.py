@@ -15,6 +15,7 @@ def quiet_host():
     hostile.host_is_quiet()
 
 
+@pytest.mark.slow
 def test_no_quick_attack_ends_in_an_obscure_error_or_silently():
     found = hostile.run_all(quick=True)
     assert [entry for entry in found if entry["end"] not in ("right", "refused")] == []

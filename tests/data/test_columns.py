@@ -115,6 +115,7 @@ class TestAugmentation:
 
 
 class TestReproducible:
+    @pytest.mark.slow
     def test_by_seed_whatever_the_number_of_processes(self, wordnet, tmp_path, monkeypatch):
         results = []
         for number, (seed, num_proc) in enumerate([(0, None), (0, 2), (1, None)]):

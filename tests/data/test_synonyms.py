@@ -79,6 +79,7 @@ class TestReplacement:
         assert replaced(replacer, 0, sentence) == sentence
 
 
+@pytest.mark.slow
 def test_a_forked_process_opens_its_own_files(replacer):
     """An open WordNet file shared over a fork has one reading position for both processes."""
     replacer.synonyms("warm")

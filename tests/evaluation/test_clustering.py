@@ -202,6 +202,7 @@ class TestRealCollections:
         assert evaluator.n_init == 3
         assert not any(text != text.strip() for text in evaluator.sentences)
 
+    @pytest.mark.slow
     def test_a_subset_of_the_news(self, data_dir, minilm):
         """75 of each topic; a guess has purity and accuracy near 25 and next to no v-measure."""
         whole = evaluation.agnews_clustering(data_dir)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, LONG, SENTENCES
+from encoders import ARCHITECTURES, LONG, POOLED, SENTENCES
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from sbert_plugins import losses
@@ -173,8 +173,7 @@ class TestGradients:
             assert (terms["triplet"] > 0) == bool(active)
             assert not any(value.requires_grad for value in loss.diagnostics.values())
 
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    @pytest.mark.parametrize(("architecture", "pooling"), POOLED)
     def test_every_architecture_learns(self, tiny_encoder, architecture, pooling):
         model = tiny_encoder(architecture, pooling).train()
         loss = losses.ArcCSELoss(model, triplet_margin=0.5)

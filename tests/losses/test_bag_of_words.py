@@ -3,16 +3,16 @@ import inspect
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES, project_text
+from encoders import ARCHITECTURES, SENTENCES, project_counts
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Dense
 
-from sbert_plugins import data, losses
+from sbert_plugins import losses
 
 
 def counts(model):
-    return data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+    return project_counts(model.tokenizer)
 
 
 def build(model, **keywords):

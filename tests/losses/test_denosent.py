@@ -4,12 +4,12 @@ import math
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES, given, project_text
+from encoders import ARCHITECTURES, SENTENCES, given, project_counts, project_text
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
 
-from sbert_plugins import data, functional, losses, recipes
+from sbert_plugins import functional, losses, recipes
 from sbert_plugins.encoder import apply_mask_template, input_embeddings
 
 # The paper's objective, small.
@@ -257,6 +257,7 @@ class TestTable3:
         assert ("token_accuracy" in loss.diagnostics) == ("denoising" in terms)
 
 
+@pytest.mark.slow
 class TestOverfit:
     def test_the_vector_helps_the_decoder(self, tiny_encoder):
         """Noise of 90 %: with the sentence's own vector three times as many tokens come back as with another's."""
@@ -385,7 +386,7 @@ class TestWords:
     def words(self, tiny_encoder):
         def build(**keywords):
             model = tiny_encoder(pooling="mean")
-            frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+            frequencies = project_counts(model.tokenizer)
             torch.manual_seed(0)
             return losses.DenoSentLoss(model, **({"frequencies": frequencies, "mlm_head": "fresh"} | keywords))
 
@@ -400,7 +401,7 @@ class TestWords:
         texts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in restored]
         table = model.transformers_model.get_input_embeddings().weight.detach()
         logits = torch.from_numpy(model.encode(read)) @ table.T  # the map starts as the identity, the head is not pretrained
-        shares = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer).probabilities()
+        shares = project_counts(model.tokenizer).probabilities()
         weights = [reference.token_weight(share, 1e-3) for share in shares]
         expected = reference.bag_of_words_loss(texts, logits.double().tolist(), weights)
         assert terms["denoising"].item() == pytest.approx(expected, rel=1e-4)

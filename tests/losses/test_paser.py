@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES, given, project_text
+from encoders import POOLED, SENTENCES, given, project_counts, project_text
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense
@@ -212,8 +212,7 @@ class TestGradients:
         (_, output) = recorder.calls[0]
         assert output["sentence_embedding"].requires_grad
 
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    @pytest.mark.parametrize(("architecture", "pooling"), POOLED)
     def test_every_architecture_learns(self, tiny_encoder, architecture, pooling):
         model = tiny_encoder(architecture, pooling).train()
         loss = build(model)
@@ -272,6 +271,7 @@ class TestNothingToScore:
         assert loss(batch(encoder, sentences=SENTENCES[:1]))["generative"] > 0
 
 
+@pytest.mark.slow
 class TestOverfit:
     def test_the_phrase_is_in_the_sentence_vector(self, tiny_encoder):
         """32 sentences: phrases come back letter for letter, and no longer when the vectors belong to other sentences."""
@@ -413,7 +413,7 @@ class TestWords:
     @pytest.fixture
     def words(self, tiny_encoder):
         model = tiny_encoder(pooling="mean")
-        frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+        frequencies = project_counts(model.tokenizer)
         torch.manual_seed(0)
         return losses.PaSeRLoss(model, frequencies=frequencies, mlm_head="fresh", token_weights=1e-3)
 
@@ -423,7 +423,7 @@ class TestWords:
         table = model.transformers_model.get_input_embeddings().weight.detach()
         logits = (torch.from_numpy(model.encode(rows["anchor"])) @ table.T).double().tolist()
         texts = [model.tokenizer(phrase, add_special_tokens=False)["input_ids"] for phrase in rows["phrase"]]
-        shares = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer).probabilities()
+        shares = project_counts(model.tokenizer).probabilities()
         expected = reference.bag_of_words_loss(texts, logits, [reference.token_weight(share, 1e-3) for share in shares])
         assert words(batch(model, rows))["generative"].item() == pytest.approx(expected, rel=1e-4)
 

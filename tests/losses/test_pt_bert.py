@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, LONG, SENTENCES, given
+from encoders import LONG, POOLED, SENTENCES, given
 from sentence_transformers.sentence_transformer.modules import Dense
 from test_sam import trainer_of
 from torch import nn
@@ -291,8 +291,7 @@ class TestGradients:
             assert sentence.grad.norm() > 0
             assert tokens.grad is None
 
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    @pytest.mark.parametrize(("architecture", "pooling"), POOLED)
     def test_every_architecture_learns(self, tiny_encoder, architecture, pooling):
         model = tiny_encoder(architecture, pooling).train()
         loss = losses.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=24)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES, project_text
+from encoders import ARCHITECTURES, SENTENCES, project_counts, project_text
 from methods import METHODS
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
@@ -29,7 +29,7 @@ def encoder(tiny_encoder):
 
 
 def counts(model):
-    return data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+    return project_counts(model.tokenizer)
 
 
 def simcse(model):

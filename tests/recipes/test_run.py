@@ -44,6 +44,7 @@ def trained(request, tiny_encoder, tmp_path_factory, dev):
     return Trained(method, output, results, model, before, built[0].state_dict())
 
 
+@pytest.mark.slow
 class TestTrain:
     def test_leaves_a_model_its_checkpoint_and_results(self, trained):
         names = ["checkpoints", "loss", "model", "results.json", "run.json"]
@@ -124,6 +125,7 @@ def test_a_second_column_holds_the_positives(method, tiny_encoder, tmp_path, mon
     assert tuple(word[0].tolist()) in texts_read
 
 
+@pytest.mark.slow
 class TestResume:
     def test_an_interrupted_training_ends_as_if_it_had_not_been(self, tiny_encoder, tmp_path, dev, monkeypatch):
         def run(model, output, **changes):

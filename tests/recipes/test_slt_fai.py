@@ -1,13 +1,13 @@
 import pytest
 import torch
-from encoders import project_text
+from encoders import project_counts
 from recipe_inputs import anchors, quick
 
 from sbert_plugins import data, losses, recipes
 
 
 def counts(model):
-    return data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+    return project_counts(model.tokenizer)
 
 
 class TestSettings:

@@ -266,6 +266,7 @@ class TestChoiceByTestSet:
             self.evaluate(model, tmp_path, metric)
 
 
+@pytest.mark.slow
 class TestResume:
     def test_a_checkpoint_that_is_written_again_is_torn_meanwhile(self, encoder_path, tmp_path, monkeypatch):
         """Its files have the sizes of the old list, but not its step."""
@@ -281,11 +282,16 @@ class TestResume:
             runs.run(str(tmp_path), encoder=encoder_path)
         assert f"{COMPLETE_FILE} is missing" in why_incomplete(checkpoint)
 
+    @pytest.fixture(scope="class")
+    def whole(self, encoder_path, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("whole")
+        runs.run(str(folder), encoder=encoder_path)
+        return folder
+
     @pytest.fixture
-    def run(self, encoder_path, tmp_path):
-        arguments = {"encoder": encoder_path}
-        runs.run(str(tmp_path), **arguments)
-        return tmp_path, arguments
+    def run(self, whole, encoder_path, tmp_path):
+        shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+        return tmp_path, {"encoder": encoder_path}
 
     def test_takes_the_newest_complete_one(self, run, caplog):
         folder, arguments = run
@@ -386,6 +392,7 @@ class TestResume:
             trainer.train(resume_from_checkpoint=True)
 
 
+@pytest.mark.slow
 class TestOtherSettings:
     """A training that is resumed is the one that was interrupted, or says in what it is another."""
 
