@@ -145,9 +145,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
 
 
-def _add_settings(
-    parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None
-) -> _Flags:
+def _add_settings(parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None) -> _Flags:
     """Add a flag for each field of Settings; where there is one set of defaults, ``values``, the help shows it."""
     settings = parser.add_argument_group(f"settings (default: {default})")
     for field in fields(recipes.Settings):
