@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sbert_plugins import __version__, recipes
 from sbert_plugins.recipes.keywords import read_value
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _TYPES = {"int": int, "int | None": int, "float": float, "float | None": float, "str": str}  # of a setting, by its annotation
 _DATA_VARIABLE = "SBERT_PLUGINS_DATA"
+
+
+class _Flags(Protocol):
+    """A parser, or a group of its flags."""
+
+    def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,9 +145,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
 
 
-def _add_settings(
-    parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None
-) -> argparse._ArgumentGroup:
+def _add_settings(parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None) -> _Flags:
     """Add a flag for each field of Settings; where there is one set of defaults, ``values``, the help shows it."""
     settings = parser.add_argument_group(f"settings (default: {default})")
     for field in fields(recipes.Settings):
@@ -192,7 +196,7 @@ def _add_compare(commands: argparse._SubParsersAction) -> None:
     compare.set_defaults(run=_compare)
 
 
-def _add_sts(parser: argparse._ActionsContainer) -> None:
+def _add_sts(parser: _Flags) -> None:
     parser.add_argument("--hub", action="store_true", help="take the STS tasks from the Hub even if a data directory is set")
     parser.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
 
@@ -280,7 +284,7 @@ def _add_mteb(commands: argparse._SubParsersAction) -> None:
         step.add_argument("--cache", metavar="DIR", help="of results (default: MTEB_CACHE or ~/.cache/mteb)")
 
 
-def _add_data(parser: argparse._ActionsContainer) -> None:
+def _add_data(parser: _Flags) -> None:
     parser.add_argument(
         "--data-dir",
         default=os.environ.get(_DATA_VARIABLE),

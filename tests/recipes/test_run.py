@@ -234,7 +234,7 @@ class TestBadInput:
 
     def test_unknown_method(self, tiny_encoder, tmp_path):
         with pytest.raises(ValueError, match="method must be one of .*arccse.*, got 'sbert'"):
-            recipes.train("simcse", anchors(4), tiny_encoder(), output=tmp_path / "run")
+            recipes.train("sbert", anchors(4), tiny_encoder(), output=tmp_path / "run")
 
     @pytest.mark.parametrize("kind", ["file", "full directory"])
     def test_output_exists(self, tiny_encoder, tmp_path, kind):
