@@ -50,11 +50,10 @@ RECOMMENDED = Recipe(
         learning_rate=1e-4,
         batch_size=64,
         gradient_accumulation_steps=1,
-        epochs=1,
-        max_steps=60,
+        epochs=1,  # 21 updates; after three epochs the graded pairs were below the start (61.37 to 60.90)
         pooling="mean",
         max_seq_length=32,
-        eval_steps=20,
+        eval_steps=10,
     ),
     build=recommended_loss,
     note="recommended is the mean of ConSERT and ArcCSE at temperature 0.1, the best on sentence similarity in this library's "
