@@ -403,30 +403,42 @@ def _text_or_default(options: argparse.Namespace, recipe: recipes.Recipe) -> str
     return recipes.offline_sentences_path() if options.offline else recipe.text
 
 
+@contextmanager
+def _less_said_by(name: str) -> Iterator[None]:
+    """Only warnings of a room, inside the block."""
+    room = logging.getLogger(name)
+    level = room.level
+    room.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        room.setLevel(level)
+
+
 def _compare(options: argparse.Namespace) -> None:
     _set_up_host(options)
-    logging.getLogger("sbert_plugins.evaluation").setLevel(logging.WARNING)  # what is scored is said here
     from sbert_plugins import evaluation
 
     is_demo = options.offline and options.model is None
     settings = _changed(recipes.settings_of("recommended", offline=is_demo), options)
     has_sts = options.hub or bool(options.data_dir)
     from_hub = options.hub or not options.data_dir
-    result = recipes.compare(
-        options.methods,
-        _text_or_default(options, recipes.RECOMMENDED),
-        output=options.output,
-        evaluators=_evaluators(options),
-        model=lambda: _encoder_to_train(options, settings, is_demo=is_demo),
-        seeds=options.seeds,
-        settings=settings,
-        dev=evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub) if has_sts else None,
-        column=options.column,
-        limit=options.limit,
-        bf16=options.bf16,
-        force=options.force,
-        report=print,
-    )
+    with _less_said_by("sbert_plugins.evaluation"):  # what is scored is said here
+        result = recipes.compare(
+            options.methods,
+            _text_or_default(options, recipes.RECOMMENDED),
+            output=options.output,
+            evaluators=_evaluators(options),
+            model=lambda: _encoder_to_train(options, settings, is_demo=is_demo),
+            seeds=options.seeds,
+            settings=settings,
+            dev=evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub) if has_sts else None,
+            column=options.column,
+            limit=options.limit,
+            bf16=options.bf16,
+            force=options.force,
+            report=print,
+        )
     print()
     _print_table(result.table)
     for name, reason in result.failed.items():

@@ -68,7 +68,6 @@ _PASER = {
     "decoder_heads": 2,
     "decoder_feedforward": 16,
     "decoder_dropout": 0.0,
-    "positions": "learned",
     "mlm_weight": 1.0,
     "mlm_probability": 0.15,
     "mlm_head": "fresh",
