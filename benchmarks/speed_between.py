@@ -3,7 +3,7 @@
     python benchmarks/speed_between.py 9c97ebd
 
 Each process imports the package of its commit, builds the same losses round the same encoder with the same keywords (those
-that both know), and waits; each round asks each for two steps, the earlier commit first and then last. The encoder has three
+that both know), and waits; each round asks each for a step, the earlier commit first and then last. The encoder has three
 layers of MiniLM, 64 sentences of length 32, float32, one CPU thread. Numbers are medians over rounds, ratios medians of the
 rounds' ratios; beside them the time to import ``sbert_plugins.losses`` and the peak memory of the processes. Writes
 ``benchmarks/results/speed_between.json``.
@@ -27,7 +27,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ("ArcCSE", "PaSeR", "DenoSent", "PT-BERT", "SLT-FAI", "SLT-FAI round ConSERT", "ConSERT", "supervised PaSeR")
-STEPS = 2
+STEPS = 1
 
 
 def known(build: Callable[..., Any], **keywords: Any) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def main() -> None:
 def compare(earlier: Path, rounds: int) -> dict[str, Any]:
     trees = {"earlier": earlier, "now": ROOT}
     imports: dict[str, list[float]] = {name: [] for name in trees}
-    for _ in range(5):
+    for _ in range(3):
         for name, tree in trees.items():
             imports[name].append(import_seconds(tree))
     workers = {name: Worker(tree) for name, tree in trees.items()}
@@ -192,6 +192,7 @@ def compare(earlier: Path, rounds: int) -> dict[str, Any]:
         for method in METHODS:
             for name in sorted(trees, reverse=bool(number % 2)):
                 seconds = workers[name].seconds(method) / STEPS
+                print(f"round {number}: {method}, {name}: {seconds:.3f} s", file=sys.stderr, flush=True)
                 if number:  # the first warms up
                     times[method][name].append(seconds)
     table = {}
