@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from sentence_transformers.sentence_transformer import losses as host_losses
@@ -44,19 +44,18 @@ class Terms(dict[str, Tensor]):
     __rmul__ = __mul__
 
 
+@runtime_checkable
 class Loss(Protocol):
     """A loss of this library, an ``nn.Module`` round ``model``: what trainers, and losses round it, may ask of it.
 
-    Of any other loss they ask the same where it is there.
+    Of any other loss they ask the same where it is there. Where there are any they use ``diagnostics`` (detached scalars of
+    the last batch, logged and never summed), ``state_is_kept`` (whether somebody saves what it owns; set by who does) and
+    ``training_steps`` (updates of the whole training; set by who knows).
     """
 
-    model: nn.Module
-    diagnostics: Mapping[str, Tensor]
-    """Detached scalars of the last batch, logged and never summed."""
-    state_is_kept: bool
-    """Whether somebody saves what the loss owns; set by who does. Losses that own nothing need not have it."""
-    training_steps: int | None
-    """Updates of the whole training; set by who knows. For losses that have it."""
+    @property
+    def model(self) -> Any:
+        """The encoder, which a trainer may wrap."""
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Mapping[str, Tensor]:
         """Compute the weighted terms of one batch: ``compute_loss_from_passes`` with an encoder of its own."""
@@ -71,7 +70,7 @@ class Loss(Protocol):
 
     @property
     def citation(self) -> str:
-        """BibTeX entry for the model card."""
+        """BibTeX for the model card."""
 
 
 # Of the host, with what else has their forward: it embeds each column once, the first by itself, and reads the vectors.

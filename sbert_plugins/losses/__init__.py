@@ -1,5 +1,7 @@
 """One loss class a method. Each reads text columns by position and returns its weighted terms."""
 
+from typing import TYPE_CHECKING
+
 from .arccse import ArcCSELoss
 from .bag_of_words import BagOfWordsLoss
 from .consert import ConSERTLoss
@@ -19,3 +21,17 @@ __all__ = [
     "SLTFAILoss",
     "WeightedSumLoss",
 ]
+
+if TYPE_CHECKING:
+    from sbert_plugins.contract import Loss
+
+    _: tuple[type[Loss], ...] = (  # that each keeps the contract is the type checker's to see
+        ArcCSELoss,
+        BagOfWordsLoss,
+        ConSERTLoss,
+        DenoSentLoss,
+        PaSeRLoss,
+        PTBERTLoss,
+        SLTFAILoss,
+        WeightedSumLoss,
+    )
