@@ -39,8 +39,9 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from tqdm import tqdm
 from transformers import set_seed
 
-from sbert_plugins import cli, data, evaluation, losses, recipes, training
+from sbert_plugins import data, evaluation, losses, recipes, training
 from sbert_plugins.recipes.cells import slug, write_record
+from sbert_plugins.recipes.keywords import read_value
 
 RESULTS = Path(__file__).parent / "results" / "quality"
 SWEEPS = {
@@ -278,7 +279,7 @@ def parse(method: str) -> tuple[Method, dict[str, Any], dict[str, Any]]:
     name, _, rest = method.partition(":")
     if name not in METHODS:
         raise SystemExit(f"--methods must be among {', '.join(METHODS)}, got {name!r}.")
-    keywords = dict(cli.keyword(pair) for pair in rest.split(",") if pair)
+    keywords = {key: read_value(value) for key, _, value in (pair.partition("=") for pair in rest.split(",") if pair)}
     columns = {key: keywords.pop(key) for key in COLUMN_KEYWORDS if key in keywords}
     settings = {key: keywords.pop(key) for key in SETTING_KEYWORDS if key in keywords}
     return METHODS[name]._replace(settings=METHODS[name].settings | settings), columns, keywords

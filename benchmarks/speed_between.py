@@ -5,8 +5,8 @@
 Each process imports the package of its commit, builds the same losses round the same encoder with the same keywords (those
 that both know), and waits; each round asks each for a step, the earlier commit first and then last. The encoder has three
 layers of MiniLM, 64 sentences of length 32, float32, one CPU thread. Numbers are medians over rounds, ratios medians of the
-rounds' ratios, and beside them the ratio of the two fastest steps, which other load on the machine touches least; beside these the time to import ``sbert_plugins.losses`` and the peak memory of the processes. Writes
-``benchmarks/results/speed_between.json``.
+rounds' ratios; beside them the ratio of the two fastest steps, which other load touches least, the time to import
+``sbert_plugins.losses`` and the peak memory of the processes. Writes ``benchmarks/results/speed_between.json``.
 """
 
 from __future__ import annotations

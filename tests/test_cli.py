@@ -13,6 +13,9 @@ from encoders import project_text
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli, recipes
+from sbert_plugins.cli.evaluate import short_names
+from sbert_plugins.cli.printing import LoadReports
+from sbert_plugins.recipes.keywords import read_value
 
 QUICK = ["--max-steps", "2", "--batch-size", "8"]
 
@@ -290,7 +293,7 @@ def test_keywords_of_the_loss(text, encoder, tmp_path, capsys):
 
 @pytest.mark.parametrize(("pair", "value"), [("signed=False", False), ("share=true", True), ("name=a b", "a b"), ("n=5", 5)])
 def test_keywords_without_a_signature(pair, value):
-    assert cli.keyword(pair) == (pair.partition("=")[0], value)
+    assert read_value(pair.partition("=")[2]) == value
 
 
 def test_a_keyword_that_says_no(text, encoder, tmp_path):
@@ -442,7 +445,7 @@ def test_a_report_needs_tasks(encoder, tmp_path, capsys):
     ],
 )
 def test_short_names(models, names):
-    assert cli._short_names(models) == names
+    assert short_names(models) == names
 
 
 def test_methods(capsys):
@@ -547,7 +550,7 @@ def test_output_without_a_terminal(text, encoder, tmp_path, capsys):
 def test_load_reports(missing, shown):
     rows = "".join(f"{name:<30} | MISSING    | \n" for name in missing)
     record = logging.LogRecord("x", logging.WARNING, "", 1, f"BertModel LOAD REPORT from: x\nKey | Status\n{rows}", (), None)
-    assert cli._LoadReports().filter(record) is bool(shown)
+    assert LoadReports().filter(record) is bool(shown)
     assert shown is None or record.getMessage().endswith(shown)
 
 

@@ -7,6 +7,7 @@ import pytest
 from encoders import project_text
 
 from sbert_plugins import cli
+from sbert_plugins.cli.compare import evaluators
 
 QUICK = ["--max-steps", "2", "--batch-size", "8", "--eval-steps", "1", "--seeds", "1"]
 
@@ -126,7 +127,7 @@ def test_mistakes_are_one_line(command, labels, tmp_path, capsys, arguments, mes
 
 
 def test_offline_names_what_it_scores_by(capsys):
-    (evaluator,) = cli._evaluators(cli.build_parser().parse_args(["compare", "--offline", "--output", "out"]))
+    (evaluator,) = evaluators(cli.build_parser().parse_args(["compare", "--offline", "--output", "out"]))
     assert (evaluator.name, len(evaluator.pairs.scores)) == ("graded pairs", 360)
     assert capsys.readouterr().out.startswith("Scores are of the package's own 360 graded pairs; name yours with --pairs")
 

@@ -1,0 +1,63 @@
+"""The command line: ``sbert-plugins train | compare | evaluate | mteb | methods``; what is heavy is imported when needed."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from sbert_plugins import __version__, recipes
+from sbert_plugins.cli.compare import add_compare
+from sbert_plugins.cli.evaluate import add_evaluate
+from sbert_plugins.cli.mteb import add_mteb
+from sbert_plugins.cli.printing import print_table
+from sbert_plugins.cli.train import add_train
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return 0, or 2 after one line about what is wrong."""
+    options = build_parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("sbert_plugins").setLevel(logging.INFO)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a loss of one's own may lie; last, so that it hides nothing
+    try:
+        options.run(options)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        if options.debug:
+            raise
+        print(f"sbert-plugins: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("sbert-plugins: interrupted.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser without importing torch."""
+    parser = argparse.ArgumentParser(
+        prog="sbert-plugins",
+        description="Self-supervised sentence embeddings: train with a recipe, compare methods, evaluate, list the methods.",
+    )
+    parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_train(commands)
+    add_compare(commands)
+    add_evaluate(commands)
+    add_mteb(commands)
+    methods = commands.add_parser("methods", help="list the methods, their papers and the columns they read")
+    methods.set_defaults(run=_methods)
+    return parser
+
+
+def _methods(options: argparse.Namespace) -> None:
+    rows = [("method", "paper", "loss", "columns", "what it does")]
+    rows += [(r.method, f"{r.name}, {r.paper}", r.loss, r.columns_text, r.equation) for r in recipes.RECIPES.values()]
+    print_table(rows)
+    print()
+    for recipe in recipes.RECIPES.values():
+        print(f"{recipe.name}: {recipe.url}")

@@ -1,0 +1,117 @@
+"""``sbert-plugins compare``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sbert_plugins import recipes
+from sbert_plugins.cli.flags import add_data, add_settings, add_start, add_sts, changed, encoder_to_train, text_or_default
+from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
+
+
+def add_compare(commands: argparse._SubParsersAction) -> None:
+    """Add the command."""
+    compare = commands.add_parser(
+        "compare",
+        help="train several methods on your text and compare them on your labels",
+        description="Train each method with each seed on TEXT, from one encoder and with one set of settings, and score the "
+        "start and every result by what you have: --pairs, --topics, --retrieval, the STS tasks. It ends in a table and "
+        "OUTPUT/index.html. Killed, the same command goes on.",
+    )
+    compare.add_argument("text", nargs="?", metavar="TEXT", help="sentences, as in train")
+    compare.add_argument(
+        "--methods",
+        nargs="+",
+        default=["recommended", "simcse", "arccse"],
+        metavar="METHOD",
+        help="names as in train, name:key=value,key=value with keywords of the loss or settings of its own, or "
+        "package.module:Class; the others are compared with the first (default: recommended simcse arccse)",
+    )
+    compare.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings of each method (default: 3)")
+    compare.add_argument("--output", required=True, help="a new or empty directory, or that of the comparison to go on with")
+    compare.add_argument("--force", action="store_true", help="make anew what is there and was made with something else")
+    add_start(compare)
+    scores = compare.add_argument_group("scores (at least one)")
+    scores.add_argument("--pairs", metavar="FILE", help="graded pairs: tab-separated grade, sentence, sentence")
+    scores.add_argument("--topics", metavar="FILE", help="texts with their topics: tab-separated topic, text")
+    scores.add_argument(
+        "--retrieval",
+        metavar="DIR",
+        help="queries.tsv (id, text), corpus.tsv (id, text), qrels.tsv (query id, text id, 1), tab-separated; .gz too",
+    )
+    add_sts(scores)
+    scores.add_argument("--dev-only", action="store_true", help="of the STS tasks STS-B dev alone: look at no test set")
+    add_data(scores)
+    add_settings(compare, "those of recommended, for all methods", recipes.RECOMMENDED.settings)
+    compare.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    set_up_host(options)
+    from sbert_plugins import evaluation
+
+    is_demo = options.offline and options.model is None
+    settings = changed(recipes.settings_of("recommended", offline=is_demo), options)
+    has_sts = options.hub or bool(options.data_dir)
+    from_hub = options.hub or not options.data_dir
+    with less_said_by("sbert_plugins.evaluation"):  # what is scored is said here
+        result = recipes.compare(
+            options.methods,
+            text_or_default(options, recipes.RECOMMENDED),
+            output=options.output,
+            evaluators=evaluators(options),
+            model=lambda: encoder_to_train(options, settings, is_demo=is_demo),
+            seeds=options.seeds,
+            settings=settings,
+            dev=evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub) if has_sts else None,
+            column=options.column,
+            limit=options.limit,
+            bf16=options.bf16,
+            force=options.force,
+            report=print,
+        )
+    print()
+    print_table(result.table)
+    for name, reason in result.failed.items():
+        print(f"{name} failed: {reason}")
+    print(f"\nAll scores, differences, curves and neighbours: {result.page}")
+    print(f"Models: {Path(options.output) / 'METHOD_seedN' / 'model'} (SentenceTransformer loads them)")
+    if result.failed:
+        raise ValueError(f"{len(result.failed)} of the trainings failed; the same command tries again.")
+
+
+def evaluators(options: argparse.Namespace) -> list[Any]:
+    """Return what scores a comparison: all that the flags name.
+
+    Raises:
+        ValueError: If they name nothing.
+    """
+    from sbert_plugins import evaluation
+
+    found: list[Any] = []
+    for given, build in (
+        (options.pairs, evaluation.own_pairs),
+        (options.topics, evaluation.own_topics),
+        (options.retrieval, evaluation.own_retrieval),
+    ):
+        if given is not None:
+            found.append(build(given))
+    if options.hub or options.data_dir:
+        source = {"hub": True} if options.hub else {"data_dir": options.data_dir}
+        found.append(evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev", **source), name="STS-B dev", write_csv=False))
+        if not options.dev_only:
+            # The Hub has all pairs of SICK only.
+            sick: Any = options.sick or ("all" if options.hub else "test")
+            found.append(evaluation.STSSuiteEvaluator(**source, sick=sick, write_csv=False))
+    if not found and options.offline:
+        print("Scores are of the package's own 360 graded pairs; name yours with --pairs, --topics or --retrieval.")
+        found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", write_csv=False))
+    if not found:
+        raise ValueError(
+            "a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics), queries with the "
+            "texts that answer them (--retrieval), the STS tasks (--data-dir, or --hub from the Hub), or --offline for the "
+            "package's own 360 graded pairs."
+        )
+    return found

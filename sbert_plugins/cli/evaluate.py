@@ -1,0 +1,169 @@
+"""``sbert-plugins evaluate``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sbert_plugins import recipes
+from sbert_plugins.cli.flags import add_data, add_sts
+from sbert_plugins.cli.printing import print_table, score_text, set_up_host
+
+
+def add_evaluate(commands: argparse._SubParsersAction) -> None:
+    """Add the command."""
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="score models on the seven STS tasks",
+        description="Print Spearman x 100 on STS12-16, STS-B and SICK-R (SentEval 'all'), from --data-dir or from the Hub. "
+        "With --offline and no data directory: on the package's own graded pairs. --report adds alignment, uniformity and a "
+        "page with plots.",
+    )
+    evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
+    add_sts(evaluate)
+    evaluate.add_argument(
+        "--pooling",
+        choices=["cls", "mean", "mask"],
+        help="for a plain transformer (default: that of the trainings it is compared with, or mean)",
+    )
+    evaluate.add_argument("--batch-size", type=int, default=128)
+    evaluate.add_argument(
+        "--report",
+        metavar="DIR",
+        help="write DIR/index.html with plots: the first MODEL is the baseline, OUTPUT/model shows its training too",
+    )
+    evaluate.add_argument(
+        "--reconstruct",
+        metavar="TEXT",
+        help="instead of scores: what PaSeR's decoder writes for hidden phrases of TEXT; MODEL is OUTPUT/model of a training",
+    )
+    evaluate.add_argument("--limit", type=int, default=10, help="sentences that --reconstruct shows (default: 10)")
+    evaluate.add_argument("--offline", action="store_true", help="use no network")
+    add_data(evaluate)
+    evaluate.set_defaults(run=_evaluate)
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    for name in ("batch_size", "limit"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}.")
+    set_up_host(options)
+    from sbert_plugins import data
+
+    if options.reconstruct is not None:
+        sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
+        rows: list[Sequence[str]] = [("masked", "hidden", "written")]
+        for name in options.models:
+            table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
+            rows += [tuple(row.values()) for row in table]
+    elif options.offline and not options.data_dir:
+        if options.report:
+            raise ValueError("--report reads the STS tasks: name their directory with --data-dir, or leave out --offline.")
+        pairs = recipes.graded_pairs()
+        rows = [("model", "pooling", "graded pairs")]
+        for name, model in _models(options, _trainings(options.models)):
+            rows.append((name, recipes.pooling_of(model), score_text(recipes.score(model, pairs))))
+    else:
+        rows = _score(options)
+    print_table(rows)
+
+
+def _models(options: argparse.Namespace, trainings: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield each model with its name, a plain transformer pooled like the trainings that it is compared with."""
+    poolings = {training["pooling"] for training in trainings.values() if "pooling" in training}
+    for name in options.models:
+        if options.pooling is None and len(poolings) > 1 and not recipes.has_pooling(name):
+            raise ValueError(
+                f"{name} is a plain transformer, and the trainings that it is compared with pool differently "
+                f"({', '.join(sorted(poolings))}): say with --pooling how it is pooled."
+            )
+        yield name, recipes.build_encoder(name, pooling=options.pooling or next(iter(poolings), "mean"))
+
+
+def _score(options: argparse.Namespace) -> list[Sequence[str]]:
+    """Score the models on the seven tasks, and write the report if one is wanted; return the rows of the table."""
+    from sbert_plugins import evaluation
+
+    from_hub = options.hub or not options.data_dir
+    suite = evaluation.STSSuiteEvaluator(
+        options.data_dir,
+        hub=from_hub,
+        sick=options.sick or ("all" if from_hub else "test"),
+        batch_size=options.batch_size,
+        show_progress_bar=sys.stderr.isatty(),
+    )
+    if suite.sick == "all":
+        print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
+    trainings = _trainings(options.models)
+    rows: list[Sequence[str]] = [("model", "pooling", *evaluation.TASKS, "average")]
+    if not options.report:
+        for name, model in _models(options, trainings):
+            rows.append((name, recipes.pooling_of(model), *map(score_text, suite(model).values())))
+        return rows
+    geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub)
+    density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub)
+    shown = dict(zip(options.models, short_names(options.models), strict=True))
+    reports = [
+        evaluation.report_on(
+            model,
+            shown[name],
+            suite=suite,
+            geometry=geometry,
+            density=density,
+            log=trainings.get(name, {}).get("log", []),
+            origin={"pooling": recipes.pooling_of(model), "tokens": str(model.max_seq_length), **_origin(trainings.get(name))},
+            batch_size=options.batch_size,
+            show_progress_bar=sys.stderr.isatty(),
+        )
+        for name, model in _models(options, trainings)
+    ]
+    print(f"Report: {evaluation.write_report(reports, options.report)}")
+    rows = [(*rows[0], "alignment", "uniformity")]
+    for name, report in zip(options.models, reports, strict=True):
+        measured = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
+        rows.append((name, report.origin["pooling"], *map(score_text, report.sts.values()), *measured))
+    return rows
+
+
+def _trainings(models: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what the training that wrote a model has noted, for those that a training of ours wrote."""
+    trainings = {}
+    for model in models:
+        results = Path(model).parent / "results.json"
+        if Path(model).is_dir() and results.is_file():
+            try:
+                trainings[model] = recipes.read_results(results)
+            except ValueError as error:
+                logging.getLogger(__name__).warning("%s is shown without its training: %s", model, error)
+    return trainings
+
+
+def _origin(training: dict[str, Any] | None) -> dict[str, str]:
+    """Return what a reader of the report asks about a training, in words."""
+    if training is None:
+        return {}
+    name = {key: (training.get(key) or {}).get("name") or "unknown" for key in ("text", "encoder")}
+    scores = ", ".join(
+        f"{key} {score_text(score)} to {score_text(training['after'][key])}" for key, score in training["before"].items()
+    )
+    return {
+        "trained with": recipes.name_of(training["method"]),
+        "from": name["encoder"],
+        "text": f"{name['text']}, {training['sentences']:,} sentences",
+        "updates": f"{training['steps']:,} of {training['settings']['batch_size']} x "
+        f"{training['settings']['gradient_accumulation_steps']} rows",
+        "seed": str(training["seed"]),
+        "date": training.get("date", "unknown")[:10],
+        "before and after": scores or "not scored",
+    }
+
+
+def short_names(models: Sequence[str]) -> list[str]:
+    """Return the last part of each path, for OUTPUT/model that of OUTPUT; the whole ones where these are not distinct."""
+    paths = [Path(model) for model in models]
+    names = [path.parent.name if path.name == "model" and path.parent.name else path.name for path in paths]
+    return names if len(set(names)) == len(names) else list(models)

@@ -1,0 +1,96 @@
+"""Flags that several commands have, and what is made of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from sbert_plugins import recipes
+
+_TYPES = {"int": int, "int | None": int, "float": float, "float | None": float, "str": str}  # of a setting, by its annotation
+_DATA_VARIABLE = "SBERT_PLUGINS_DATA"
+
+
+class Flags(Protocol):
+    """A parser, or a group of its flags."""
+
+    def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
+        """Add one."""
+        ...
+
+
+def add_start(parser: argparse.ArgumentParser) -> None:
+    """Add the flags about the text and the encoder of a training."""
+    parser.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
+    parser.add_argument("--limit", type=int, help="use the first LIMIT sentences, or documents")
+    parser.add_argument(
+        "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
+    )
+    parser.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
+
+
+def add_settings(parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None) -> Flags:
+    """Add a flag for each field of Settings; where there is one set of defaults, ``values``, the help shows it."""
+    settings = parser.add_argument_group(f"settings (default: {default})")
+    for field in fields(recipes.Settings):
+        kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[str(field.type)]}
+        shown = "" if values is None else f"(default: {getattr(values, field.name)})"
+        text = " ".join(filter(None, [field.metadata.get("help"), shown])) or None
+        given = {"default": None, **kind, **field.metadata, "help": text}
+        settings.add_argument("--" + field.name.replace("_", "-"), **given)
+    settings.add_argument(
+        "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
+    )
+    return settings
+
+
+def add_sts(parser: Flags) -> None:
+    """Add where the STS tasks are from."""
+    parser.add_argument("--hub", action="store_true", help="take the STS tasks from the Hub even if a data directory is set")
+    parser.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
+
+
+def add_data(parser: Flags) -> None:
+    """Add the directory of the data."""
+    parser.add_argument(
+        "--data-dir",
+        default=os.environ.get(_DATA_VARIABLE),
+        help=f"directory with the folder sts (default: the environment variable {_DATA_VARIABLE})",
+    )
+
+
+def text_width() -> int:
+    """Return the columns that a text of the help may take."""
+    return shutil.get_terminal_size().columns - 2  # argparse's own
+
+
+def text_or_default(options: argparse.Namespace, recipe: recipes.Recipe) -> str | Path:
+    """Return what is trained on: TEXT, or the recipe's own."""
+    if options.text is not None:  # an empty name is a mistake, not a wish for the default
+        return options.text
+    if options.offline and recipe.reads == "triplets":
+        raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
+    return recipes.offline_sentences_path() if options.offline else recipe.text
+
+
+def changed(settings: recipes.Settings, options: argparse.Namespace) -> recipes.Settings:
+    """Return settings with those that flags give."""
+    return recipes.with_changes(settings, **{field.name: getattr(options, field.name) for field in fields(recipes.Settings)})
+
+
+def encoder_to_train(options: argparse.Namespace, settings: recipes.Settings, *, is_demo: bool) -> Any:
+    """Build the encoder that a training starts from."""
+    if is_demo:
+        return recipes.offline_encoder(max_seq_length=256)  # the whole model's own limit
+    model = recipes.build_encoder(options.model or recipes.DEFAULT_MODEL, pooling=settings.pooling)
+    own = recipes.pooling_of(model)
+    if options.pooling not in (None, own, "mask"):  # a template is put on any model
+        raise ValueError(
+            f"--pooling {options.pooling} is for a plain transformer, and {options.model} is a sentence-transformers model "
+            f"with {own} pooling of its own: leave --pooling out."
+        )
+    return model
