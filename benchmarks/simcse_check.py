@@ -1,4 +1,4 @@
-"""Is SimCSE in ``quality.py``'s harness what a loop of a dozen lines makes of it, with the same seed?
+"""Is the recipe of SimCSE what a loop of a dozen lines makes of it, with the same seed?
 
     python benchmarks/simcse_check.py
 
@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import tempfile
 from pathlib import Path
 
-import quality
+import testbeds
 import torch
 from provenance import provenance
 from sentence_transformers import SentenceTransformer
@@ -23,28 +24,31 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import set_seed
 
+from sbert_plugins import recipes
+
 RESULT = Path(__file__).parent / "results" / "simcse_check.json"
+RATE, BATCH = 5e-5, 64
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    own = parser.parse_args()
-    options = argparse.Namespace(
-        encoder="minilm-mlm", text="short", pooling="mean", sentences=20_000, max_seq_length=32,
-        learning_rate=5e-5, batch_size=64, steps=own.steps, eval_steps=own.steps, bf16=False,
-    )  # fmt: skip
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    before = quality.encoder(options)
-    sentences = quality.text(options, own.seed)
+    before = testbeds.encoder("minilm-mlm")
+    sentences = testbeds.text("short", 20_000)
     harness, plain = copy.deepcopy(before), copy.deepcopy(before)
-    rows = quality.pairs(sentences, harness, own.seed)
-    quality.train(harness, quality.simcse(harness), rows, None, own.seed, options)
-    by_hand(plain, sentences["anchor"][:], own.seed, options)
+    settings = recipes.with_changes(
+        recipes.SIMCSE.settings, learning_rate=RATE, batch_size=BATCH, max_steps=options.steps, eval_steps=options.steps
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "run"
+        recipes.train("simcse", sentences, harness, output=output, settings=settings, seed=options.seed, bf16=False)
+    by_hand(plain, sentences["anchor"][:], options.seed, options.steps)
     record = {
-        "steps": own.steps,
-        "seed": own.seed,
+        "steps": options.steps,
+        "seed": options.seed,
         "apart": distance(harness, plain),
         "moved": distance(harness, before),
         **provenance(),
@@ -53,18 +57,18 @@ def main() -> None:
     print(f"moved by {record['moved']:.4f}, apart by {record['apart']:.2e}")
 
 
-def by_hand(model: SentenceTransformer, sentences: list[str], seed: int, options: argparse.Namespace) -> None:
+def by_hand(model: SentenceTransformer, sentences: list[str], seed: int, steps: int) -> None:
     """Train with two dropout passes a sentence."""
     order = RandomSampler(sentences, generator=torch.Generator().manual_seed(seed))
-    batches = DataLoader(sentences, batch_size=options.batch_size, sampler=order)
+    batches = DataLoader(sentences, batch_size=BATCH, sampler=order)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0)
     set_seed(seed)
     model.train()
-    for step, batch in zip(range(options.steps), batches, strict=False):
+    for step, batch in zip(range(steps), batches, strict=False):
         first, second = (F.normalize(model(model.preprocess(batch))["sentence_embedding"], dim=1) for _ in range(2))
         F.cross_entropy(first @ second.T / 0.05, torch.arange(len(batch))).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = options.learning_rate * (1 - step / options.steps)
+        optimizer.param_groups[0]["lr"] = RATE * (1 - step / steps)
         optimizer.step()
         optimizer.zero_grad()
 

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import quality
 import rivals
+import testbeds
 import torch
 from provenance import provenance
 from sentence_transformers import SentenceTransformer
@@ -99,7 +99,7 @@ def embed(method: str, texts: list[str], options: argparse.Namespace) -> np.ndar
 
 
 def encoder(name: str, options: argparse.Namespace) -> SentenceTransformer:
-    return quality.encoder(argparse.Namespace(encoder=name, max_seq_length=options.max_seq_length), options.pooling)
+    return testbeds.encoder(name, pooling=options.pooling, max_seq_length=options.max_seq_length)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from sbert_plugins.recipes.neighbours import neighbours_of
 from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, read_results, text_mark
 from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.run import run_values, train
+from sbert_plugins.recipes.run import check_columns, run_values, train
 from sbert_plugins.recipes.scoring import Scorer
 from sbert_plugins.recipes.settings import Settings
 from sbert_plugins.recipes.summary import Row, printed, shown, summarise
@@ -54,6 +54,8 @@ class _Grid:
     dev: ScoredPairs | None
     bf16: bool | None
     report: Callable[[str], None]
+    neighbours: int
+    keep_models: bool
 
     def start(self) -> SentenceTransformer:
         """Build the encoder that every cell starts from."""
@@ -84,6 +86,8 @@ def compare(
     limit: int | None = None,
     bf16: bool | None = None,
     force: bool = False,
+    neighbours: int = 10,
+    keep_models: bool = True,
     report: Callable[[str], None] = logger.info,
 ) -> Comparison:
     """Train each method on a text with each seed, from one encoder and with one set of settings, and score what comes out.
@@ -94,7 +98,8 @@ def compare(
     Args:
         methods: Names of :data:`RECIPES`, ``name:key=value,key=value`` with keywords of the loss or settings of its own, or
             ``package.module:Class`` for a loss class of one's own. The others are compared with the first.
-        text: Sentences: a file or Hub dataset as in :func:`data.read_sentences`, or a dataset with the column ``anchor``.
+        text: Sentences: a file or Hub dataset as in :func:`data.read_sentences`, or a dataset with the column ``anchor``, and
+            ``positive`` where each sentence has one: the methods must take it.
         output: A new or empty directory, or that of an earlier comparison.
         evaluators: What scores the start and each result, all in one way. Nothing is chosen by them.
         model: Path or Hub name of the encoder, or a function that builds it, the same each time.
@@ -106,6 +111,8 @@ def compare(
         limit: Use the first sentences only.
         bf16: As in :func:`train`.
         force: Make cells anew that were made with other settings, text, encoder or labels, instead of refusing.
+        neighbours: Sentences of the text whose neighbours records and page show; 0 for a record that may be published.
+        keep_models: Whether the models stay. A grid of a hundred cells is some kilobytes of records without.
         report: Called with each message for the person who waits.
 
     Returns:
@@ -129,7 +136,11 @@ def compare(
         dev=dev,
         bf16=bf16,
         report=report,
+        neighbours=neighbours,
+        keep_models=keep_models,
     )
+    for method in asked:
+        check_columns(recipe_of(method.name), grid.sentences.column_names)
     encoder = grid.start()
     notes = [recipe_of(method.name).note for method in asked]
     for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
@@ -179,8 +190,11 @@ def _sentences(text: str | Path | Dataset, column: str | None, limit: int | None
     from sbert_plugins import data
 
     sentences = data.read_sentences(text, column=column, limit=limit) if isinstance(text, str | Path) else text
-    if sentences.column_names != ["anchor"]:
-        raise ValueError(f"text must have the one column anchor, got {', '.join(sentences.column_names)}: select_columns.")
+    if sentences.column_names not in (["anchor"], ["anchor", "positive"]):
+        raise ValueError(
+            f"text must have the column anchor, and may have positive behind it, got {', '.join(sentences.column_names)}: "
+            "select_columns."
+        )
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     return sentences
@@ -213,8 +227,8 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
         return record
     grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
     scores = grid.score(encoder)
-    shows = {"scores": scores, "main": grid.score.main(scores), "neighbours": neighbours_of(encoder, grid.sentences)}
-    write_record(path, made | shows)
+    near = neighbours_of(encoder, grid.sentences, shown=grid.neighbours)
+    write_record(path, made | {"scores": scores, "main": grid.score.main(scores), "neighbours": near})
     return read_record(path)
 
 
@@ -229,7 +243,8 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
         grid.report(f"  failed: {reason}")
         return
     cell.write(record)
-    shutil.rmtree(cell.folder / "checkpoints", ignore_errors=True)  # optimizer and all, of no use to a finished training
+    # Optimizer and all, of no use to a finished training.
+    shutil.rmtree(cell.folder / "checkpoints" if grid.keep_models else cell.folder, ignore_errors=True)
     scores = ", ".join(
         f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in start["main"]
     )
@@ -273,7 +288,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
         "loss": results["loss"],
         "curve": [{"step": entry["step"], "STS-B dev": 100 * entry[dev]} for entry in results["log"] if dev in entry],
         "log": results["log"],
-        "neighbours": neighbours_of(model, grid.sentences),
+        "neighbours": neighbours_of(model, grid.sentences, shown=grid.neighbours),
         "date": results["date"],
         **provenance(),
     }

@@ -28,6 +28,8 @@ def neighbours_of(
 
     from sbert_plugins.evaluation import Embeddings
 
+    if shown == 0:
+        return []
     # Two ways to write one sentence are no neighbours worth showing.
     distinct = {text.casefold(): text for text in reversed(sentences[: 2 * among]["anchor"])}
     pool = list(reversed(distinct.values()))[:among]

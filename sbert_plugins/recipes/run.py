@@ -138,7 +138,7 @@ def _checked(
         raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
-    _check_columns(recipe, sentences.column_names)
+    check_columns(recipe, sentences.column_names)
     output = check_output(output, resume=resume)
     values = run_values(method, sentences, model, settings, seed, bf16, loss_keywords or {}, columns or {}, text)
     if resume:
@@ -359,7 +359,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
     write_json(output / "results.json", results)
 
 
-def _check_columns(recipe: Recipe, names: list[str]) -> None:
+def check_columns(recipe: Recipe, names: list[str]) -> None:
     """Refuse columns that the loss would not read, or would read as something else."""
     if recipe.reads == "any":
         return

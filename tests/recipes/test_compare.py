@@ -221,7 +221,7 @@ class TestRefuses:
             ({"methods": []}, ValueError, "methods must be at least one of"),
             ({"evaluators": []}, ValueError, "evaluators must be at least one, got none: graded pairs"),
             ({"text": anchors(1)}, ValueError, "training needs at least 2 sentences, got 1"),
-            ({"text": Dataset.from_dict({"a": ["x"], "b": ["y"]})}, ValueError, "must have the one column anchor, got a, b"),
+            ({"text": Dataset.from_dict({"a": ["x"], "b": ["y"]})}, ValueError, "must have the column anchor, and may have positive behind it, got a, b"),
             ({"text": "no/such/text"}, FileNotFoundError, "no/such/text does not exist"),
         ],
         ids=str,
@@ -308,3 +308,24 @@ class TestPage:
                                                   test_sets=("Pets",), write_csv=False)  # fmt: skip
         page = run(methods=["simcse"], evaluators=[evaluator]).page.read_text(encoding="utf-8")
         assert "Pets are test sets: a method that is chosen by them has been chosen by the test" in page
+
+
+def test_positives_of_a_text_are_trained_on(run, tmp_path, without_page, trainings):
+    rows = anchors(24)
+    pairs = Dataset.from_dict({"anchor": rows["anchor"], "positive": rows["anchor"][::-1]})
+    run(text=pairs, methods=["consert", "simcse"], keep_models=False, neighbours=0)
+    assert [name for name, _ in trainings] == ["consert", "simcse"]
+    for name, record in records(tmp_path / "out").items():
+        assert record["neighbours"] == []
+        assert not (tmp_path / "out" / name).exists()  # the record is what is left
+    assert json.loads((tmp_path / "out" / "start.json").read_text())["neighbours"] == []
+    run(text=pairs, methods=["consert", "simcse"], keep_models=False, neighbours=0)
+    assert len(trainings) == 2  # finished, also without its model
+
+
+def test_positives_are_refused_by_what_cannot_take_them(run, tmp_path):
+    rows = anchors(24)
+    pairs = Dataset.from_dict({"anchor": rows["anchor"], "positive": rows["anchor"]})
+    with pytest.raises(ValueError, match="bag-of-words reads .*anchor, got anchor, positive"):
+        run(text=pairs, methods=["consert", "bag-of-words"])
+    assert not (tmp_path / "out").exists()

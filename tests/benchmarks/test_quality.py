@@ -1,0 +1,62 @@
+"""The grid of the quality tables: a cell in small, and the methods that only the benchmarks have."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from encoders import project_text
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import mixes
+import quality
+
+from sbert_plugins import recipes
+
+
+@pytest.fixture
+def registered():
+    before = dict(recipes.RECIPES)
+    mixes.register()
+    yield
+    for name in set(recipes.RECIPES) - set(before):
+        del recipes.RECIPES[name]
+
+
+def test_mixes_do_not_hide_recipes():
+    assert not {recipe.method for recipe in mixes.MIXES} & set(recipes.RECIPES)
+
+
+@pytest.mark.slow
+def test_a_grid_goes_on(registered, tiny_encoder, tmp_path, monkeypatch, capsys):
+    tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
+    (tmp_path / "text.txt").write_text("\n".join(project_text()[:40]), encoding="utf-8")
+    monkeypatch.setattr(quality, "RESULTS", tmp_path / "results")
+    methods = ["tsdae", "ct", "simcse on paser's rows"]  # the others count words, which the tiny vocabulary has none of
+    command = ["quality.py", "--encoder", str(tmp_path / "encoder"), "--text", str(tmp_path / "text.txt"), "--dirty"]
+    command += [
+        "--steps",
+        "1",
+        "--batch-size",
+        "8",
+        "--eval-steps",
+        "1",
+        "--seeds",
+        "1",
+        "--dev-only",
+        "--no-bf16",
+        "--methods",
+    ]
+    monkeypatch.setattr(sys, "argv", [*command, *methods])
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            quality.main()
+        assert end.value.code == 0, capsys.readouterr().out
+    assert capsys.readouterr().out.count("finished before") == len(methods)
+    (grid,) = (tmp_path / "results" / "dirty").glob("*_dev")
+    shared = json.loads(grid.with_suffix(".json").read_text())
+    assert (shared["steps"], shared["dev_only"]) == (1, True)
+    cells = [json.loads(path.read_text()) for path in grid.glob("*_seed0.json")]
+    assert {cell["name"] for cell in cells} == set(methods)
+    assert all(cell["steps"] == 1 and "STS-B dev: Spearman" in cell["scores"] and not cell["neighbours"] for cell in cells)
