@@ -3,10 +3,12 @@
     python benchmarks/speed_between.py 9c97ebd
 
 Each process imports the package of its commit, builds the same losses round the same encoder with the same keywords (those
-that both know), and waits; each round asks each for a step, the earlier commit first and then last. The encoder has three
-layers of MiniLM, 64 sentences of length 32, float32, one CPU thread. Numbers are medians over rounds, ratios medians of the
-rounds' ratios; beside them the ratio of the two fastest steps, which other load touches least, the time to import
-``sbert_plugins.losses`` and the peak memory of the processes. Writes ``benchmarks/results/speed_between.json``.
+that both know), and waits; each round asks each for a step, the earlier commit first and then last. Two encoders: three
+layers of MiniLM with 64 sentences of length 32, and a random one so narrow that a step is little but Python and dispatch.
+Numbers are medians over rounds, ratios medians of the rounds' ratios; float32, one CPU thread. What no other load on the
+machine can change is counted besides, in one step of the first encoder with one seed: floating-point operations, operators
+that torch dispatches, and the largest sum of bytes that tensors hold at once. Beside these the seconds of processor time to
+import ``sbert_plugins.losses``. Writes ``benchmarks/results/speed_between.json``.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ import argparse
 import inspect
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ("ArcCSE", "PaSeR", "DenoSent", "PT-BERT", "SLT-FAI", "SLT-FAI round ConSERT", "ConSERT", "supervised PaSeR")
-STEPS = 1
 
 
 def known(build: Callable[..., Any], **keywords: Any) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def known(build: Callable[..., Any], **keywords: Any) -> dict[str, Any]:
     return {name: value for name, value in keywords.items() if name in inspect.signature(build).parameters}
 
 
-def steps() -> dict[str, Callable[[], None]]:
+def steps(*, narrow: bool) -> dict[str, Callable[[], None]]:
     """The methods' steps, with the package that this process sees."""
     import copy
 
@@ -48,6 +50,7 @@ def steps() -> dict[str, Callable[[], None]]:
     encoder = recipes.offline_encoder(num_layers=3, max_seq_length=32, device="cpu").train()
     sentences = recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
     sentences = [f"{first} {second}" for first, second in zip(sentences[:64], sentences[64:128], strict=True)]
+    sentences = sentences[:8] if narrow else sentences
 
     def paser(model: Any, **keywords: Any) -> Any:
         papers = {"decoder_layers": 6, "mlm_weight": 1.0, "token_weights": None, "signed": False, "normalize_memory": False}
@@ -100,20 +103,79 @@ def steps() -> dict[str, Callable[[], None]]:
 
         return step
 
-    return {name: stepper(name) for name in METHODS}
+    with narrowed(encoder) if narrow else nullcontext(encoder) as encoder:  # heads are read from its folder
+        features = encoder.preprocess(sentences)
+        return {name: stepper(name) for name in METHODS}
+
+
+@contextmanager
+def narrowed(encoder: Any) -> Iterator[Any]:
+    """A random encoder of 32 dimensions and two layers, with the tokenizer of another."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    from sbert_plugins import recipes
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    with tempfile.TemporaryDirectory() as folder:
+        BertForMaskedLM(BertConfig(vocab_size=len(encoder.tokenizer), **sizes)).save_pretrained(folder)
+        encoder.tokenizer.save_pretrained(folder)
+        yield recipes.build_encoder(folder, pooling="mean", max_seq_length=32).train()
+
+
+def counted(step: Callable[[], None]) -> dict[str, int]:
+    """What a step does, whatever else the machine does: floating-point operations, operators, and the most bytes at once."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Tensors(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.operators = self.held = self.most = 0
+            self.known: set[int] = set()
+
+        def release(self, key: int, size: int) -> None:
+            self.known.discard(key)
+            self.held -= size
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = function(*args, **(kwargs or {}))
+            self.operators += 1
+            for tensor in tree_leaves(out):
+                if isinstance(tensor, torch.Tensor):
+                    storage = tensor.untyped_storage()
+                    if storage._cdata not in self.known:
+                        self.known.add(storage._cdata)
+                        self.held += storage.nbytes()
+                        self.most = max(self.most, self.held)
+                        weakref.finalize(storage, self.release, storage._cdata, storage.nbytes())
+            return out
+
+    torch.manual_seed(0)
+    with FlopCounterMode(display=False) as flops:
+        step()
+    torch.manual_seed(0)
+    with Tensors() as tensors:
+        step()
+    return {"flops": flops.get_total_flops(), "operators": tensors.operators, "most_bytes": tensors.most}
 
 
 def work() -> None:
-    """Answer each method's name with the seconds of some steps; at the end with the peak memory."""
-    made = steps()
+    """Answer a method's name with the seconds of a step, or with counts."""
+    made = {"narrow": steps(narrow=True), "whole": steps(narrow=False)}
     print(json.dumps(sorted(made)), flush=True)
     for line in sys.stdin:
-        step = made[line.strip()]
+        what, width, method = line.strip().split(" ", 2)
+        step = made[width][method]
+        if what == "count":
+            print(json.dumps(counted(step)), flush=True)
+            continue
         began = time.perf_counter()
-        for _ in range(STEPS):
-            step()
+        step()
         print(time.perf_counter() - began, flush=True)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, flush=True)
 
 
 def environment(tree: Path) -> dict[str, str]:
@@ -121,9 +183,10 @@ def environment(tree: Path) -> dict[str, str]:
 
 
 def import_seconds(tree: Path) -> float:
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import sbert_plugins.losses"], env=environment(tree), check=True, cwd=tree)
-    return time.perf_counter() - began
+    """Processor time, which a machine with other load stretches less."""
+    script = "import resource, sbert_plugins.losses; used = resource.getrusage(0); print(used.ru_utime + used.ru_stime)"
+    command = [sys.executable, "-c", script]
+    return float(subprocess.run(command, env=environment(tree), check=True, cwd=tree, capture_output=True, text=True).stdout)
 
 
 class Worker:
@@ -144,20 +207,16 @@ class Worker:
                 continue  # what a library prints
         raise RuntimeError("the process ended: see its error above.")
 
-    def seconds(self, method: str) -> float:
-        self.process.stdin.write(f"{method}\n")
+    def ask(self, what: str, width: str, method: str) -> Any:
+        self.process.stdin.write(f"{what} {width} {method}\n")
         self.process.stdin.flush()
-        return self.answer()
-
-    def end(self) -> float:
-        self.process.stdin.close()
         return self.answer()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", nargs="?", help="the earlier commit")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="of the whole encoder; the narrow one has thirty times as many")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -176,40 +235,52 @@ def main() -> None:
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(earlier)], cwd=ROOT, check=True)
     path = ROOT / "benchmarks" / "results" / "speed_between.json"
-    record = {"earlier": options.commit, "rounds": options.rounds, "steps": STEPS, **found, **provenance()}
+    record = {"earlier": options.commit, "rounds": options.rounds, **found, **provenance()}
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def compare(earlier: Path, rounds: int) -> dict[str, Any]:
     trees = {"earlier": earlier, "now": ROOT}
     imports: dict[str, list[float]] = {name: [] for name in trees}
-    for _ in range(3):
+    for number in range(6):
         for name, tree in trees.items():
-            imports[name].append(import_seconds(tree))
+            seconds = import_seconds(tree)
+            if number:  # the first compiles
+                imports[name].append(seconds)
     workers = {name: Worker(tree) for name, tree in trees.items()}
-    times: dict[str, dict[str, list[float]]] = {method: {name: [] for name in trees} for method in METHODS}
+    found: dict[str, Any] = {"import_seconds": {name: statistics.median(values) for name, values in imports.items()}}
+    print(f"import {found['import_seconds']}")
+    found["counts"] = {}
+    for method in METHODS:
+        counts = {name: worker.ask("count", "whole", method) for name, worker in workers.items()}
+        ratios = {key: counts["now"][key] / counts["earlier"][key] for key in counts["now"]}
+        found["counts"][method] = counts | {"ratio": ratios}
+        print(f"{method:24} counted: " + ", ".join(f"{key} x {ratio:.3f}" for key, ratio in ratios.items()), flush=True)
+    for width, turns in (("narrow", 30 * rounds), ("whole", rounds)):
+        found[width] = timed(workers, width, turns)
+    return found
+
+
+def timed(workers: dict[str, Worker], width: str, rounds: int) -> dict[str, dict[str, float]]:
+    """Seconds of a step by turns, a round warming up."""
+    times: dict[str, dict[str, list[float]]] = {method: {name: [] for name in workers} for method in METHODS}
     for number in range(rounds + 1):
         for method in METHODS:
-            for name in sorted(trees, reverse=bool(number % 2)):
-                seconds = workers[name].seconds(method) / STEPS
-                print(f"round {number}: {method}, {name}: {seconds:.3f} s", file=sys.stderr, flush=True)
-                if number:  # the first warms up
+            for name in sorted(workers, reverse=bool(number % 2)):
+                seconds = workers[name].ask("time", width, method)
+                if number:
                     times[method][name].append(seconds)
+        if width == "whole":
+            print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     table = {}
     for method, sides in times.items():
         ratios = [now / before for now, before in zip(sides["now"], sides["earlier"], strict=True)]
-        table[method] = {
-            **{name: statistics.median(values) for name, values in sides.items()},
-            "ratio": statistics.median(ratios),
-            "ratio_of_fastest": min(sides["now"]) / min(sides["earlier"]),
-        }
-        row = table[method]
-        ratios = f"x {row['ratio']:.3f}, of the fastest x {row['ratio_of_fastest']:.3f}"
-        print(f"{method:24} {row['earlier']:.3f} s  {row['now']:.3f} s  {ratios}", flush=True)
-    import_medians = {name: statistics.median(values) for name, values in imports.items()}
-    memory = {name: worker.end() for name, worker in workers.items()}
-    print(f"import {import_medians}, peak MiB {memory}")
-    return {"methods": table, "import_seconds": import_medians, "peak_mib": memory}
+        row = {name: statistics.median(values) for name, values in sides.items()}
+        row |= {"ratio": statistics.median(ratios), "ratio_of_fastest": min(sides["now"]) / min(sides["earlier"])}
+        table[method] = row
+        shown = f"x {row['ratio']:.3f}, of the fastest x {row['ratio_of_fastest']:.3f}"
+        print(f"{method:24} {width}: {row['earlier']:.4f} s  {row['now']:.4f} s  {shown}", flush=True)
+    return table
 
 
 if __name__ == "__main__":
