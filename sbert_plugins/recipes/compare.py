@@ -228,7 +228,8 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
     scores = grid.score(encoder)
     near = neighbours_of(encoder, grid.sentences, shown=grid.neighbours)
-    write_record(path, made | {"scores": scores, "main": grid.score.main(scores), "neighbours": near})
+    shows = {"scores": scores, "main": grid.score.main(scores), "neighbours": near}
+    write_record(path, made | shows | provenance())
     return read_record(path)
 
 

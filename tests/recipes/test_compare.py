@@ -221,7 +221,11 @@ class TestRefuses:
             ({"methods": []}, ValueError, "methods must be at least one of"),
             ({"evaluators": []}, ValueError, "evaluators must be at least one, got none: graded pairs"),
             ({"text": anchors(1)}, ValueError, "training needs at least 2 sentences, got 1"),
-            ({"text": Dataset.from_dict({"a": ["x"], "b": ["y"]})}, ValueError, "must have the column anchor, and may have positive behind it, got a, b"),
+            (
+                {"text": Dataset.from_dict({"a": ["x"], "b": ["y"]})},
+                ValueError,
+                "must have the column anchor, and may have positive behind it, got a, b",
+            ),
             ({"text": "no/such/text"}, FileNotFoundError, "no/such/text does not exist"),
         ],
         ids=str,

@@ -1,0 +1,50 @@
+"""The cells of the quality grids as the tables read them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+Cell = dict[str, Any]  # method, seed, settings of the grid, dev, scores, seconds, where it was made
+_TITLES = {"average of 7 STS tasks": "avg7", "STS-B dev: Spearman": "dev"}
+
+
+def read_grids(results: Path) -> dict[str, list[Cell]]:
+    """Return the cells of each grid, by its folder's name; what was not trained, the start, is the method ``raw``.
+
+    Raises:
+        ValueError: On a record that a tree with uncommitted changes made, or one that misses what a table shows.
+    """
+    grids: dict[str, list[Cell]] = defaultdict(list)
+    for path in sorted((results / "quality").glob("*/*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if "method" in record and "dev" in record:  # as the benchmark wrote it before comparisons were part of the package
+            grids[path.parent.name].append(record)
+            continue
+        if "failed" in record:
+            continue
+        if record.get("uncommitted_changes"):
+            raise ValueError(f"{path} was made on a tree with uncommitted changes: make it again on a commit.")
+        settings = json.loads(path.parent.with_suffix(".json").read_text(encoding="utf-8"))
+        grids[path.parent.name].append(_cell(path, record, settings))
+    return grids
+
+
+def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
+    scores = {_TITLES.get(title, title): score for title, score in record["scores"].items()}
+    if "dev" not in scores or (not settings["dev_only"] and settings["text"] in ("short", "wiki") and "avg7" not in scores):
+        raise ValueError(f"{path} misses scores that the tables show, has {', '.join(scores)}: make it again.")
+    is_start = path.name == "start.json"
+    where = {key: record[key] for key in ("commit", "uncommitted_changes", "hardware", "threads") if key in record}
+    return {
+        "method": "raw" if is_start else record["name"],
+        "seed": 0 if is_start else record["seed"],
+        "settings": settings,
+        "dev": scores.pop("dev"),
+        "scores": scores,
+        "seconds": record.get("seconds"),
+        "curve": record.get("curve", []),
+        **where,
+    }

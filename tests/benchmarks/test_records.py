@@ -1,0 +1,59 @@
+"""What the tables read: cells of both kinds of records, none of a tree that nobody has."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import records
+
+GRID = {"encoder": "minilm-mlm", "text": "short", "steps": 60, "dev_only": False}
+
+
+@pytest.fixture
+def write(tmp_path):
+    folder = tmp_path / "quality" / "grid_60_0a"
+    folder.mkdir(parents=True)
+    folder.with_suffix(".json").write_text(json.dumps(GRID))
+
+    def write(name, **changes):
+        scores = {"STS-B dev: Spearman": 80.0, "average of 7 STS tasks": 71.0, "STS12": 60.0}
+        record = {"name": "simcse", "seed": 3, "scores": scores, "seconds": 9.5, "commit": "abc", "uncommitted_changes": False}
+        (folder / name).write_text(json.dumps(record | changes))
+        return records.read_grids(tmp_path).get("grid_60_0a", [])
+
+    return write
+
+
+def test_a_cell(write):
+    (cell,) = write("simcse_seed3.json")
+    assert (cell["method"], cell["seed"], cell["dev"], cell["seconds"], cell["commit"]) == ("simcse", 3, 80.0, 9.5, "abc")
+    assert cell["scores"] == {"avg7": 71.0, "STS12": 60.0}
+    assert cell["settings"] == GRID
+
+
+def test_the_start_is_a_row(write):
+    (cell,) = write("start.json")
+    assert (cell["method"], cell["seed"], cell["dev"]) == ("raw", 0, 80.0)
+
+
+def test_an_older_record_is_as_it_is(write):
+    (cell,) = write("words_seed0.json", method="words", dev=77.0)
+    assert (cell["method"], cell["dev"]) == ("words", 77.0)
+
+
+def test_what_failed_is_no_cell(write):
+    assert write("simcse_seed3.json", failed="it diverged") == []
+
+
+def test_a_tree_with_changes(write):
+    with pytest.raises(ValueError, match=r"simcse_seed3\.json was made on a tree with uncommitted changes"):
+        write("simcse_seed3.json", uncommitted_changes=True)
+
+
+def test_a_missing_score(write):
+    with pytest.raises(ValueError, match="misses scores that the tables show, has dev: make it again"):
+        write("simcse_seed3.json", scores={"STS-B dev: Spearman": 80.0})
