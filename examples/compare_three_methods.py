@@ -29,8 +29,11 @@ import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from transformers.utils import logging
 
 from sbert_plugins import evaluation, recipes
+
+logging.disable_progress_bar()  # of reading and writing weights
 
 # %% [markdown]
 # ## What to change
@@ -46,7 +49,8 @@ SCORES = evaluation.PairsEvaluator(
     recipes.graded_pairs(), name="graded pairs", write_csv=False
 )  # yours: own_pairs("graded.tsv")
 MODEL = None  # on the Hub: "bert-base-uncased"
-SENTENCES = 256  # of the text; None for all
+SENTENCES = 192  # of the text; None for all
+BATCH_SIZE = 32  # with more sentences 64 or more: the others of a batch are what a sentence is told from
 SEEDS = 2  # three or more, for numbers that are believed
 OUTPUT = Path("runs") / time.strftime("compared-%Y%m%d-%H%M%S")  # named again, a comparison goes on where it was killed
 
@@ -58,7 +62,7 @@ comparison = recipes.compare(
     evaluators=[SCORES],
     model=MODEL or (lambda: recipes.offline_encoder(max_seq_length=256)),
     seeds=SEEDS,
-    settings=recipes.settings_of("recommended", offline=not MODEL),
+    settings=recipes.with_changes(recipes.settings_of("recommended", offline=not MODEL), batch_size=BATCH_SIZE),
     limit=SENTENCES,
     report=print,
 )

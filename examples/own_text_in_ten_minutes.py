@@ -27,8 +27,11 @@ import time
 from pathlib import Path
 
 from sentence_transformers import SentenceTransformer, util
+from transformers.utils import logging
 
 from sbert_plugins import data, evaluation, recipes
+
+logging.disable_progress_bar()  # of reading and writing weights
 
 # %% [markdown]
 # ## What to change
@@ -75,8 +78,7 @@ results = recipes.train(
 # ## Before and after
 #
 # Spearman's rank correlation of cosine and grade, times 100: how well the model puts pairs in the order in which people put
-# them. A hundredth of it is noise, and so is much of a point: with other seeds the gain is another one (`compare` shows by
-# how much).
+# them. Another seed gives another gain; the notebook `compare_three_methods` shows by how much.
 
 # %%
 for name, before in results["before"].items():

@@ -49,7 +49,7 @@ def test_it_runs(name, tmp_path):
     notebook = make.notebook_of(name)
     changed = 0
     for cell in notebook.cells:
-        cell.source, found = re.subn(r"^SENTENCES = \d+", "SENTENCES = 128", cell.source, flags=re.MULTILINE)
+        cell.source, found = re.subn(r"^SENTENCES = \d+", "SENTENCES = 64", cell.source, flags=re.MULTILINE)
         changed += found
     assert changed == 1
     make.run(notebook, tmp_path)
