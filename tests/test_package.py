@@ -17,6 +17,7 @@ from sbert_plugins import recipes
 from sbert_plugins.losses.citations import CITATIONS
 
 ROOT = Path(__file__).parent.parent
+MADE = ("docs/_build/", "docs/_generated/", "docs/api/")  # by Sphinx
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_they_hold_the_package_and_its_text(distributions):
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert held >= {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "constraints.txt", ".ci/run"}
     assert held >= {*_files("sbert_plugins", "tests", "examples", "benchmarks", "docs")}  # the tests run from it
-    assert not any("__pycache__" in name or name.startswith(("docs/_build", "shared")) for name in held)
+    assert not any("__pycache__" in name or name.startswith((*MADE, "shared")) for name in held)
 
 
 def _files(*folders):
@@ -59,7 +60,7 @@ def _files(*folders):
     for folder in folders:
         for path in (ROOT / folder).rglob("*"):
             name = path.relative_to(ROOT).as_posix()
-            if path.is_file() and "__pycache__" not in name and "_build/" not in name and "_generated/" not in name:
+            if path.is_file() and "__pycache__" not in name and not name.startswith(MADE):
                 yield name
 
 

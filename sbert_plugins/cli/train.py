@@ -162,6 +162,11 @@ def _check_destinations(options: argparse.Namespace) -> None:
     recipes.check_report_to(options.report_to)
     if options.public and not options.push_to_hub:
         raise ValueError("--public is about --push-to-hub ID, which is not there: name an ID, or leave --public out.")
+    if options.push_to_hub is not None and options.offline:
+        raise ValueError(
+            "--push-to-hub needs the network, and --offline uses none: leave one of them out, or push the finished model by "
+            "hand, hf upload ID OUTPUT/model."
+        )
     if options.push_to_hub is not None:
         recipes.check_hub(options.push_to_hub)
 

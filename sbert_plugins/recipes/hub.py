@@ -31,8 +31,8 @@ def check_hub(repo_id: str) -> None:
         raise ValueError(f"the ID of a model on the Hub cannot be {repo_id!r}: {error}") from error
     if constants.HF_HUB_OFFLINE:
         raise OSError(
-            f"a push to {repo_id} needs the network, which --offline or HF_HUB_OFFLINE switches off: leave that out, or push "
-            "the finished model by hand, hf upload ID OUTPUT/model."
+            f"a push to {repo_id} needs the network, which HF_HUB_OFFLINE switches off: unset it, or push the finished model "
+            "by hand, hf upload ID OUTPUT/model."
         )
     if get_token() is None:
         raise OSError(f"a push to {repo_id} needs a token of the Hub, and there is none: hf auth login, or set HF_TOKEN.")
