@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins import recipes
+from sbert_plugins.cli.destinations import add_destinations, check_destinations, prepare_push, push
 from sbert_plugins.cli.flags import add_data, add_settings, add_start, changed, encoder_to_train, text_or_default, text_width
 from sbert_plugins.cli.printing import print_table, score_text, set_up_host
 
@@ -36,7 +37,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument(
         "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
     )
-    _add_destinations(train)
+    add_destinations(train)
     add_data(train)
     settings = add_settings(train, "the paper's")
     settings.add_argument(
@@ -49,23 +50,6 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     )
     settings.add_argument("--seed", type=int, default=42)
     train.set_defaults(run=_train)
-
-
-def _add_destinations(train: argparse.ArgumentParser) -> None:
-    """Add where numbers and model go besides OUTPUT."""
-    train.add_argument(
-        "--report-to",
-        nargs="+",
-        default=["none"],
-        metavar="TRACKER",
-        help="log to these as well: tensorboard, wandb, mlflow, trackio or what else transformers knows (default: none)",
-    )
-    train.add_argument(
-        "--push-to-hub",
-        metavar="ID",
-        help="push the trained model to this new repository on the Hub, user/name; it is private",
-    )
-    train.add_argument("--public", action="store_true", help="make the repository of --push-to-hub public")
 
 
 def _add_text(train: argparse.ArgumentParser) -> None:
@@ -118,7 +102,7 @@ def _train(options: argparse.Namespace) -> None:
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
     recipes.check_output(options.output, resume=options.resume)
     set_up_host(options)
-    _check_destinations(options)
+    check_destinations(options)
     from sbert_plugins import evaluation
 
     is_demo = options.offline and options.model is None
@@ -126,8 +110,7 @@ def _train(options: argparse.Namespace) -> None:
     keywords |= {"backbone": options.backbone} if options.backbone else {}
     settings = changed(recipes.settings_of(options.method, keywords, offline=is_demo), options)
     text, sentences, columns = _read(options, recipe)
-    if options.push_to_hub:
-        recipes.prepare_push(options.push_to_hub, private=not options.public)
+    prepare_push(options)
     results = recipes.train(
         options.method,
         sentences,
@@ -154,30 +137,7 @@ def _train(options: argparse.Namespace) -> None:
     print(
         f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
     )
-    _push(options)
-
-
-def _check_destinations(options: argparse.Namespace) -> None:
-    """Refuse a tracker that is not there, and a push that could not work: after the training would be too late."""
-    recipes.check_report_to(options.report_to)
-    if options.public and not options.push_to_hub:
-        raise ValueError("--public is about --push-to-hub ID, which is not there: name an ID, or leave --public out.")
-    if options.push_to_hub is not None and options.offline:
-        raise ValueError(
-            "--push-to-hub needs the network, and --offline uses none: leave one of them out, or push the finished model by "
-            "hand, hf upload ID OUTPUT/model."
-        )
-    if options.push_to_hub is not None:
-        recipes.check_hub(options.push_to_hub)
-
-
-def _push(options: argparse.Namespace) -> None:
-    """Push the trained model, from one process of several."""
-    from sentence_transformers.util import get_rank
-
-    if options.push_to_hub and not get_rank():
-        address = recipes.push_to_hub(options.output, options.push_to_hub, private=not options.public)
-        print(f"Pushed to {address} ({'public' if options.public else 'private'}).")
+    push(options)
 
 
 def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:
