@@ -96,9 +96,8 @@ def train(
     """
     trackers = check_report_to(report_to)
     run = _checked(method, sentences, model, output, settings, seed, bf16, loss_keywords, columns, text, resume=resume)
-    run = run._replace(trackers=trackers)
     training = _prepared(run, sentences, model, {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}, text)
-    trainer, seconds = _trained(training, dev, share_examples, report, resume=resume)
+    trainer, seconds = _trained(training, dev, share_examples, report, trackers, resume=resume)
     return _recorded(training, trainer, seconds)
 
 
@@ -109,7 +108,6 @@ class _Run(NamedTuple):
     settings: Settings
     output: Path
     json: dict[str, Any]  # what run.json will hold
-    trackers: Sequence[str] = ()
 
 
 class _Training(NamedTuple):
@@ -206,13 +204,19 @@ def _prepared(
 
 
 def _trained(
-    training: _Training, dev: ScoredPairs | None, share: bool, report: Callable[[str], None], *, resume: bool
+    training: _Training,
+    dev: ScoredPairs | None,
+    share: bool,
+    report: Callable[[str], None],
+    trackers: Sequence[str],
+    *,
+    resume: bool,
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (recipe, settings, output, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (recipe, settings, output, run), model, rows, lengths = training.run, training.model, training.rows, training.lengths
     evaluator = None if dev is None else _dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
-        trainer = _trainer(training, evaluator, share=share, report=report)
+        trainer = _trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
             write_json(output / RUN_FILE, run)
@@ -263,6 +267,7 @@ def _trainer(
     *,
     share: bool,
     report: Callable[[str], None],
+    trackers: Sequence[str],
 ) -> SentenceTransformerTrainer:
     """Build the trainer of a method's rows, which shows one line of progress and keeps the rows out of the model card."""
     from transformers import PrinterCallback
@@ -273,7 +278,7 @@ def _trainer(
     with examples_kept_private(training.model, share=share):
         trainer = SentenceTransformerTrainer(
             model=training.model,
-            args=_arguments(training, selects=evaluator is not None),
+            args=_arguments(training, selects=evaluator is not None, trackers=trackers),
             train_dataset=training.rows,
             loss=training.loss,
             evaluator=evaluator,
@@ -284,7 +289,7 @@ def _trainer(
     return trainer
 
 
-def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrainingArguments:
+def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -> SentenceTransformerTrainingArguments:
     """Return the trainer's arguments; ``selects`` is whether the best checkpoint by STS-B dev is kept."""
     from sentence_transformers import SentenceTransformerTrainingArguments
 
@@ -313,7 +318,7 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
         save_total_limit=1,
         load_best_model_at_end=selects,
         metric_for_best_model=f"eval_{_DEV_SCORE}" if selects else None,
-        report_to=[*training.run.trackers] or "none",
+        report_to=[*trackers] or "none",
         run_name=training.run.output.name,
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
