@@ -11,6 +11,7 @@ from pathlib import Path
 import jupytext
 import nbclient
 import nbformat
+from traitlets.config import Config
 
 NOTEBOOKS = Path(__file__).parent
 SCRIPTS = NOTEBOOKS.parent.parent / "examples"
@@ -29,7 +30,11 @@ def notebook_of(name: str) -> nbformat.NotebookNode:
 def run(notebook: nbformat.NotebookNode, folder: str | Path) -> nbformat.NotebookNode:
     """Run a notebook in a folder; an error in a cell is raised."""
     client = nbclient.NotebookClient(
-        notebook, timeout=600, coalesce_streams=True, resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=600,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+        config=Config({"KernelManager": {"transport": "ipc"}}),  # no port that others of this machine can reach
     )
     # tqdm would rather draw a widget, and says so with a path of this machine.
     return client.execute(env=os.environ | {"PYTHONWARNINGS": "ignore:IProgress not found"})
