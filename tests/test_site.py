@@ -1,4 +1,4 @@
-"""The site: its commands can be parsed, its code runs, and what it includes is made. ``.ci/run`` builds it, warnings are errors."""
+"""The site: its commands can be parsed, its code runs, and what it includes is made. ``.ci/run`` builds it."""
 
 import argparse
 import re
