@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins import recipes
+from sbert_plugins.cli.destinations import add_destinations, check_destinations, prepare_push, push
 from sbert_plugins.cli.flags import add_data, add_settings, add_start, changed, encoder_to_train, text_or_default, text_width
 from sbert_plugins.cli.printing import print_table, score_text, set_up_host
 
@@ -36,6 +37,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument(
         "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
     )
+    add_destinations(train)
     add_data(train)
     settings = add_settings(train, "the paper's")
     settings.add_argument(
@@ -100,6 +102,7 @@ def _train(options: argparse.Namespace) -> None:
         raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
     recipes.check_output(options.output, resume=options.resume)
     set_up_host(options)
+    check_destinations(options)
     from sbert_plugins import evaluation
 
     is_demo = options.offline and options.model is None
@@ -107,6 +110,7 @@ def _train(options: argparse.Namespace) -> None:
     keywords |= {"backbone": options.backbone} if options.backbone else {}
     settings = changed(recipes.settings_of(options.method, keywords, offline=is_demo), options)
     text, sentences, columns = _read(options, recipe)
+    prepare_push(options)
     results = recipes.train(
         options.method,
         sentences,
@@ -122,6 +126,7 @@ def _train(options: argparse.Namespace) -> None:
         resume=options.resume,
         text=str(text),
         share_examples=options.share_examples,
+        report_to=options.report_to,
         report=print,
     )
     print()
@@ -132,6 +137,7 @@ def _train(options: argparse.Namespace) -> None:
     print(
         f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
     )
+    push(options)
 
 
 def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:

@@ -19,12 +19,14 @@ from sbert_plugins.recipes.encoders import (
     pooling_of,
 )
 from sbert_plugins.recipes.glossary import LOGGED, meaning
+from sbert_plugins.recipes.hub import check_hub, prepare_push, push_to_hub
 from sbert_plugins.recipes.keywords import known_keywords, read_keywords
 from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
 from sbert_plugins.recipes.output import check_output, load_loss, read_results, reconstructions
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
 from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.recommended import RECOMMENDED, recommended_loss
+from sbert_plugins.recipes.reporting import check_report_to
 from sbert_plugins.recipes.run import score, train
 from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
 from sbert_plugins.recipes.simcse import SIMCSE, simcse_loss
@@ -53,7 +55,9 @@ __all__ = [
     "Settings",
     "build_encoder",
     "build_loss",
+    "check_hub",
     "check_output",
+    "check_report_to",
     "compare",
     "graded_pairs",
     "has_pooling",
@@ -67,6 +71,8 @@ __all__ = [
     "paser_supervised_loss",
     "paser_supervised_rows",
     "pooling_of",
+    "prepare_push",
+    "push_to_hub",
     "read_keywords",
     "read_results",
     "recipe_of",

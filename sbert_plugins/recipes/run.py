@@ -7,7 +7,7 @@ import logging
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from sbert_plugins.recipes.card import describe_training, examples_kept_private,
 from sbert_plugins.recipes.encoders import pooling_of, truncated_to
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.output import RUN_FILE, check_output, check_same_run, encoder_mark, text_mark, write_json
+from sbert_plugins.recipes.reporting import check_report_to
 from sbert_plugins.recipes.settings import Recipe, Settings
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def train(
     resume: bool = False,
     text: str | None = None,
     share_examples: bool = False,
+    report_to: str | Sequence[str] = "none",
     report: Callable[[str], None] = logger.info,
 ) -> dict[str, Any]:
     """Train ``model`` in place with a method's recipe and save it as a plain sentence-transformers model.
@@ -76,6 +78,8 @@ def train(
             it was given the first time.
         text: What the sentences were read from, a file or a dataset on the Hub; the model card names it.
         share_examples: Whether the model card may show some of the sentences, as the host's does.
+        report_to: Trackers that the log goes to as well, as in transformers: ``tensorboard``, ``wandb``, ``mlflow``, ... The
+            training is the same with them.
         report: Called with each message for the person who waits.
 
     Returns:
@@ -83,13 +87,16 @@ def train(
         is not finite is None.
 
     Raises:
-        ValueError: For an unknown method or keyword of its loss, columns that it does not read, fewer than two sentences, one
-            that is None, another training than the one that is resumed, and a training that has diverged (no model is saved
-            then).
+        ValueError: For an unknown method, tracker or keyword of its loss, columns that it does not read, fewer than two
+            sentences, one that is None, another training than the one that is resumed, and a training that has diverged (no
+            model is saved then).
         FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
         FileNotFoundError: With ``resume``, if there is no checkpoint.
+        ModuleNotFoundError: For a tracker whose package is not installed.
     """
+    trackers = check_report_to(report_to)
     run = _checked(method, sentences, model, output, settings, seed, bf16, loss_keywords, columns, text, resume=resume)
+    run = run._replace(trackers=trackers)
     training = _prepared(run, sentences, model, {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}, text)
     trainer, seconds = _trained(training, dev, share_examples, report, resume=resume)
     return _recorded(training, trainer, seconds)
@@ -102,6 +109,7 @@ class _Run(NamedTuple):
     settings: Settings
     output: Path
     json: dict[str, Any]  # what run.json will hold
+    trackers: Sequence[str] = ()
 
 
 class _Training(NamedTuple):
@@ -201,7 +209,7 @@ def _trained(
     training: _Training, dev: ScoredPairs | None, share: bool, report: Callable[[str], None], *, resume: bool
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (recipe, settings, output, run), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (recipe, settings, output, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
     evaluator = None if dev is None else _dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
         trainer = _trainer(training, evaluator, share=share, report=report)
@@ -305,7 +313,8 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
         save_total_limit=1,
         load_best_model_at_end=selects,
         metric_for_best_model=f"eval_{_DEV_SCORE}" if selects else None,
-        report_to="none",
+        report_to=[*training.run.trackers] or "none",
+        run_name=training.run.output.name,
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
 
