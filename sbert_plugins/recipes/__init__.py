@@ -23,6 +23,8 @@ from sbert_plugins.recipes.keywords import known_keywords, read_keywords
 from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
 from sbert_plugins.recipes.output import check_output, load_loss, read_results, reconstructions
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
+from sbert_plugins.recipes.protocol import Protocol, Row
+from sbert_plugins.recipes.protocols import PROTOCOLS, STS_SENTENCES, protocol_of, protocol_table
 from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.recommended import RECOMMENDED, recommended_loss
 from sbert_plugins.recipes.run import score, train
@@ -43,13 +45,17 @@ __all__ = [
     "LOGGED",
     "PASER",
     "PASER_SUPERVISED",
+    "PROTOCOLS",
     "PT_BERT",
     "RECIPES",
     "RECOMMENDED",
     "SIMCSE",
     "SLT_FAI",
+    "STS_SENTENCES",
     "Comparison",
+    "Protocol",
     "Recipe",
+    "Row",
     "Settings",
     "build_encoder",
     "build_loss",
@@ -67,6 +73,8 @@ __all__ = [
     "paser_supervised_loss",
     "paser_supervised_rows",
     "pooling_of",
+    "protocol_of",
+    "protocol_table",
     "read_keywords",
     "read_results",
     "recipe_of",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import platform
 import time
 from collections.abc import Callable
@@ -214,7 +213,7 @@ def _trained(
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
-                f"{_updates(settings, len(training.rows)):,} updates."
+                f"{settings.updates(len(training.rows)):,} updates."
             )
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
@@ -296,7 +295,7 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
         bf16=training.run.json["bf16"],
         seed=training.run.json["seed"],
         # Ten lines of a short training, five between two evaluations of a long one.
-        logging_steps=max(1, min(settings.eval_steps // 5, _updates(settings, len(training.rows)) // 10)),
+        logging_steps=max(1, min(settings.eval_steps // 5, settings.updates(len(training.rows)) // 10)),
         logging_first_step=True,
         eval_strategy="steps" if selects else "no",
         eval_steps=settings.eval_steps,
@@ -326,14 +325,6 @@ def _dev_evaluator(pairs: ScoredPairs, own_length: int | None) -> EmbeddingSimil
                 model.max_seq_length = length
 
     return AtOwnLength(*pairs, name="stsb-dev", batch_size=128, main_similarity="cosine")
-
-
-def _updates(settings: Settings, rows: int) -> int:
-    """Count a training's updates, as the host will."""
-    if settings.max_steps > 0:
-        return settings.max_steps
-    batches = math.ceil(rows / settings.batch_size)
-    return max(1, math.ceil(settings.epochs * math.ceil(batches / settings.gradient_accumulation_steps)))
 
 
 def _save(training: _Training, results: dict[str, Any]) -> None:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
+SCHEDULES = ["linear", "constant"]
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a method is trained. Everything that is not here is the host trainer's default.
@@ -41,6 +44,16 @@ class Settings:
     loss_learning_rate: float | None = field(  # None: the encoder's
         default=None, metadata={"help": "of what the loss owns: heads, decoders"}
     )
+    learning_rate_schedule: str = field(
+        default="linear", metadata={"choices": SCHEDULES, "help": "behind the warm-up: down to 0, or as it is"}
+    )
+    learning_rate_warmup: float = field(
+        default=0.0, metadata={"help": "updates over which the rate rises from 0; below 1 their share of the training"}
+    )
+    weight_decay: float = field(default=0.0, metadata={"help": "of AdamW"})
+    patience: int | None = field(
+        default=None, metadata={"help": "stop after this many evaluations by STS-B dev without a better one"}
+    )
 
     def __post_init__(self) -> None:
         """Refuse what would train nothing, or end in NaN, after everything is loaded."""
@@ -48,7 +61,7 @@ class Settings:
             raise ValueError(
                 f"batch_size must be at least 2, got {self.batch_size}: the other sentences of a batch are the negatives."
             )
-        for name in ("gradient_accumulation_steps", "eval_steps", "max_seq_length"):
+        for name in ("gradient_accumulation_steps", "eval_steps", "max_seq_length", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
@@ -56,10 +69,25 @@ class Settings:
             raise ValueError(f"max_steps must be at least 1, or -1 to go by epochs, got {self.max_steps}.")
         if not 0 < self.epochs < math.inf:
             raise ValueError(f"epochs must be a finite number above 0, got {self.epochs}.")
-        for name in ("learning_rate", "loss_learning_rate", "sam_rho"):
+        for name in ("learning_rate", "loss_learning_rate", "sam_rho", "learning_rate_warmup", "weight_decay"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:  # not true of NaN
                 raise ValueError(f"{name} must be a finite number, 0 or above, got {value}.")
+        if self.learning_rate_warmup >= 1 and self.learning_rate_warmup % 1:
+            raise ValueError(
+                f"learning_rate_warmup must be a share below 1 or a whole number of updates, got {self.learning_rate_warmup}."
+            )
+        if self.learning_rate_schedule not in SCHEDULES:
+            raise ValueError(
+                f"learning_rate_schedule must be one of {', '.join(SCHEDULES)}, got {self.learning_rate_schedule!r}."
+            )
+
+    def updates(self, rows: int) -> int:
+        """Count the updates of a training on so many rows, as the host will."""
+        if self.max_steps > 0:
+            return self.max_steps
+        batches = math.ceil(rows / self.batch_size)
+        return max(1, math.ceil(self.epochs * math.ceil(batches / self.gradient_accumulation_steps)))
 
 
 @dataclass(frozen=True)
