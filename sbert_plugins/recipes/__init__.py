@@ -27,16 +27,19 @@ from sbert_plugins.recipes.protocol import Protocol, Row
 from sbert_plugins.recipes.protocols import PROTOCOLS, STS_SENTENCES, protocol_of, protocol_table
 from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.recommended import RECOMMENDED, recommended_loss
-from sbert_plugins.recipes.run import score, train
-from sbert_plugins.recipes.settings import Recipe, Settings, with_changes
+from sbert_plugins.recipes.run import AVERAGE, score, train
+from sbert_plugins.recipes.seeds import train_seeds
+from sbert_plugins.recipes.settings import Recipe, Settings, shortened, with_changes
 from sbert_plugins.recipes.simcse import SIMCSE, simcse_loss
 from sbert_plugins.recipes.slt_fai import SLT_FAI, slt_fai_loss, slt_fai_settings
+from sbert_plugins.recipes.texts import read_text
 
 DEFAULT_MODEL = "bert-base-uncased"
 DEFAULT_TEXT = ARCCSE.text
 
 __all__ = [
     "ARCCSE",
+    "AVERAGE",
     "BAG_OF_WORDS",
     "CONSERT",
     "DEFAULT_MODEL",
@@ -77,14 +80,17 @@ __all__ = [
     "protocol_table",
     "read_keywords",
     "read_results",
+    "read_text",
     "recipe_of",
     "recommended_loss",
     "reconstructions",
     "score",
     "settings_of",
+    "shortened",
     "simcse_loss",
     "slt_fai_loss",
     "slt_fai_settings",
     "train",
+    "train_seeds",
     "with_changes",
 ]

@@ -14,7 +14,7 @@ from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
-from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, read_results, text_mark
+from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, has_checkpoint, read_results, text_mark
 from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import run_values, train
@@ -245,7 +245,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
     if was_begun and results_path.exists():
         model, results = build_encoder(str(cell.folder / "model")), read_results(results_path)
     else:
-        resume = was_begun and any(cell.folder.glob("checkpoints/checkpoint-*/checkpoint_complete.json"))
+        resume = was_begun and has_checkpoint(cell.folder)
         if not resume:
             cell.clear()
         model = grid.start()

@@ -152,7 +152,7 @@ _PT_BERT: _Values = {
     "eval_steps": (125, "paper 4.1"),
     "loss.temperature": (0.05, "code"),
     "loss.momentum": (0.885, "code; the number is lost in the paper's text"),
-    "loss.num_pseudo_tokens": (128, "paper 4.4, Table 5"),
+    "loss.num_pseudo_tokens": (128, "paper 5.1, Table 5"),
     "loss.queue_size": (256, "paper 4.2"),
     "loss.attend_to": ("tokens", "paper 3.2: to the core part of the sentence; the code: the pooled vector"),
     "loss.enqueue_first": (True, "paper 4.2: one positive, 255 negatives"),
@@ -239,6 +239,80 @@ _SLT_FAI_CONSERT: _Values = {
     "loss.warmup_steps": (0.05, "paper 4.1: 0.5 of 10 epochs, without the two terms"),
 }
 
+_PASER_CODE: _Values = {
+    "text": (STS_SENTENCES, "paper 4.2; the code's own file is not published"),
+    "columns.top_k": (3, "paper 4.5.3, Table 5; the code's own file is not published"),
+    "columns.synonyms": (0.5, "code"),
+    "learning_rate": (3e-5, "code"),
+    "batch_size": (64, "code"),
+    "epochs": (5, "code"),
+    "max_steps": (-1, "code, by epochs"),
+    "pooling": ("cls", "code"),
+    "pooling at test": ("cls", "code"),
+    "max_seq_length": (32, "code"),
+    "selected by": ("STS-B dev", "code"),
+    "loss.official": (True, "code: losses.official.PaSeRLoss"),
+    "loss.decoder_layers": (6, "code"),
+    "loss.token_weights": (None, "code: every token counts alike"),
+    "loss.difference_scale": (1.0, "code; the paper 10"),
+    "loss.product_scale": (1.0, "code; the paper 10"),
+    "loss.signed": (True, "code; paper eq. 2: absolute values"),
+    "loss.normalize_memory": (False, "code"),
+    "loss.decoder_heads": (16, "code"),
+    "loss.decoder_dropout": (0.1, "code, but for attention and activations, which are without"),
+    "loss.mlm_weight": (1.0, "code"),
+    "loss.mlm_probability": (0.15, "code"),
+}
+_DENOSENT_CODE: _Values = {
+    "template": ('"[X]" means [MASK].', "code"),
+    "learning_rate": (4e-5, "code; the paper 5e-5"),
+    "pooling": ("mask", "code"),
+    "pooling at test": ("mask", "code"),
+    "loss.official": (True, "code: losses.official.DenoSentLoss"),
+    "loss.decoder_layers": (16, "code"),
+    "loss.decoder_heads": (1, "code"),
+    "loss.decoder_feedforward": (2048, "code"),
+    "loss.decoder_dropout": (0.1, "code"),
+    "loss.noise_dropout": (0.8425, "code: .825 of what the encoder's dropout of .1 leaves"),
+    "loss.token_weights": (None, "code: every token counts alike"),
+    "loss.balance": (None, "code"),
+    "loss.contrastive_weight": (5.0, "code; the paper 1"),
+    "loss.denoising_weight": (7.0, "code; the paper 1"),
+    "loss.temperature": (0.05, "code; the paper .03"),
+    "loss.reconstruct": ("paraphrase", "code; the paper: the original"),
+    "loss.projector": (True, "code"),
+}
+_PT_BERT_CODE: _Values = {
+    "batch_size": (64, "code"),
+    "epochs": (1, "code"),
+    "max_steps": (-1, "code, by epochs"),
+    "eval_steps": (125, "code"),
+    "negatives": (319, "code; the paper 255"),
+    "loss.official": (True, "code: losses.official.PTBERTLoss"),
+    "loss.temperature": (0.05, "code"),
+    "loss.momentum": (0.885, "code"),
+    "loss.num_pseudo_tokens": (128, "code"),
+    "loss.queue_size": (256, "code"),
+    "loss.attend_to": ("pooled", "code; paper 3.2: the sentence"),
+    "loss.projection_head": (True, "code"),
+    "loss.momentum_dropout": (True, "code"),
+}
+_SLT_FAI_CODE: _Values = {
+    "batch_size": (32, "code"),
+    "pooling": ("mean", "code"),
+    "loss.backbone": ("consert", "code, which has no other"),
+    "loss.official": (True, "code: losses.official.SLTFAILoss"),
+    "loss.temperature": (0.1, "code"),
+    "loss.warmup_steps": (0.05, "code: the first half of every epoch; here once"),
+    "loss.adversarial_weight": (1 / 0.3, "code: 1, beside a sum of two directions times .15; the paper 1"),
+    "loss.filtering_weight": (1 / 0.3, "code: 1, beside a sum of two directions times .15; the paper 1"),
+    "loss.reversal_strength": (1.0, "code"),
+    "loss.low_frequency_by": ("types", "code"),
+    "loss.low_frequency_share": (0.5, "code"),
+    "loss.masking_ratio": (0.5, "code: of frequent tokens; the paper .2 of rare ones"),
+    "loss.balance": (None, "code"),
+}
+
 PROTOCOLS: dict[tuple[str, str], Protocol] = {
     (one.method, one.name): one
     for one in (
@@ -249,6 +323,10 @@ PROTOCOLS: dict[tuple[str, str], Protocol] = {
         protocol("arccse", "paper", _ALL, _ARCCSE),
         protocol("slt-fai", "paper", _ALL, _SLT_FAI, _SLT_FAI_SIMCSE, _SLT_FAI_LOSS),
         protocol("slt-fai", "paper-consert", _ALL, _SLT_FAI, _SLT_FAI_CONSERT, _SLT_FAI_LOSS),
+        protocol("paser", "official", _ALL, _PASER, _PASER_CODE),
+        protocol("denosent", "official", _ALL, _DENOSENT, _DENOSENT_CODE),
+        protocol("pt-bert", "official", _ALL, {key: _PT_BERT[key] for key in _PT_BERT if key[:5] != "loss."}, _PT_BERT_CODE),
+        protocol("slt-fai", "official", _ALL, _SLT_FAI, _SLT_FAI_CONSERT, _SLT_FAI_CODE),
     )
 }
 
