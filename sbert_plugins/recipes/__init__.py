@@ -23,7 +23,7 @@ from sbert_plugins.recipes.keywords import known_keywords, read_keywords
 from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
 from sbert_plugins.recipes.output import check_output, load_loss, read_results, reconstructions
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
-from sbert_plugins.recipes.protocol import Protocol, Row
+from sbert_plugins.recipes.protocol import SETTINGS, Protocol, Row
 from sbert_plugins.recipes.protocols import PROTOCOLS, STS_SENTENCES, protocol_of, protocol_table
 from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.recommended import RECOMMENDED, recommended_loss
@@ -52,6 +52,7 @@ __all__ = [
     "PT_BERT",
     "RECIPES",
     "RECOMMENDED",
+    "SETTINGS",
     "SIMCSE",
     "SLT_FAI",
     "STS_SENTENCES",

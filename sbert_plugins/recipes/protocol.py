@@ -36,6 +36,10 @@ class Protocol:
         """Return a value; None where there is no such row."""
         return next((row.value for row in self.rows if row.setting == setting), None)
 
+    def source(self, setting: str) -> str:
+        """Return where a value stands."""
+        return next((row.source for row in self.rows if row.setting == setting), "silent: ours")
+
     @property
     def settings(self) -> Settings:
         """How it is trained."""

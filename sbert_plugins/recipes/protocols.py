@@ -83,7 +83,7 @@ _PASER_LOSS: _Values = {
 _PASER_MLM: _Values = {
     "loss.mlm_weight": (1.0, "paper eq. 4"),
     "loss.mlm_probability": (0.15, "code"),
-    "loss.project_masked": (False, "paper eq. 2; the code projects"),
+    "projection of the masked copy": (False, "paper eq. 2; the code has one"),
 }
 _PASER_SUPERVISED: _Values = {
     "printed": (82.61, "paper Table 2, average of the seven STS tasks"),
@@ -104,7 +104,10 @@ _DENOSENT: _Values = {
     "encoder": ("bert-base-uncased", "paper, Implementation Details"),
     "text": (WIKIPEDIA, "paper, Implementation Details: SimCSE's"),
     "sentences": (1_000_000, "paper, Implementation Details: SimCSE's"),
-    "positives": ("back-translation", "paper, Implementation Details: to Chinese and back"),
+    "positives": (
+        "back-translation",
+        "paper, Implementation Details: to Chinese and back; --limit 320000 is what 5,000 updates read",
+    ),
     "template": ("[X] means [MASK].", "paper, Implementation Details"),
     "learning_rate": (5e-5, "paper, Implementation Details"),
     "batch_size": (64, "code"),
@@ -155,7 +158,7 @@ _PT_BERT: _Values = {
     "loss.num_pseudo_tokens": (128, "paper 5.1, Table 5"),
     "loss.queue_size": (256, "paper 4.2"),
     "loss.attend_to": ("tokens", "paper 3.2: to the core part of the sentence; the code: the pooled vector"),
-    "loss.enqueue_first": (True, "paper 4.2: one positive, 255 negatives"),
+    "negatives": (255, "paper 4.2; the code 319"),
     "loss.projection_head": (True, "code"),
     "loss.momentum_dropout": (True, "code"),
 }
@@ -262,6 +265,7 @@ _PASER_CODE: _Values = {
     "loss.decoder_dropout": (0.1, "code, but for attention and activations, which are without"),
     "loss.mlm_weight": (1.0, "code"),
     "loss.mlm_probability": (0.15, "code"),
+    "projection of the masked copy": (True, "code"),
 }
 _DENOSENT_CODE: _Values = {
     "template": ('"[X]" means [MASK].', "code"),

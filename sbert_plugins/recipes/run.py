@@ -162,7 +162,9 @@ def checked_run(
     keywords = (plan.loss_keywords if plan else {}) | (loss_keywords or {})
     if settings is None:
         settings = plan.settings if plan else shortened(recipe, settings_of(method, keywords), len(sentences))
-    bf16 = plan["bf16"] if plan and bf16 is None else bf16
+    if plan is not None:
+        bf16 = plan["bf16"] if bf16 is None else bf16
+        _check_protocol(plan, settings, sentences, model, columns or {})
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
     if len(sentences) < 2:
@@ -170,6 +172,24 @@ def checked_run(
     _check_columns(recipe, sentences.column_names)
     values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, text)
     return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
+
+
+def _check_protocol(
+    plan: Protocol, settings: Settings, sentences: Dataset, model: SentenceTransformer, columns: dict[str, Any]
+) -> None:
+    """Refuse text or encoder with which the protocol would be another training, unless that is said."""
+    own = pooling_of(model)
+    if settings.pooling not in (own, "mask"):  # a template is put on any model
+        raise ValueError(
+            f"the protocol {plan.name} of {plan.method} pools by {settings.pooling}, and the model by {own}: build it with "
+            f"recipes.build_encoder(name, pooling={settings.pooling!r}) from a plain transformer, or give settings with the "
+            f"model's own (--pooling {own})."
+        )
+    if plan["positives"] and len(sentences.column_names) == 1 and "positives" not in columns:
+        raise ValueError(
+            f"the protocol {plan.name} of {plan.method} has positives by {plan['positives']}, got sentences alone: "
+            "data.back_translate(sentences) makes them; columns={'positives': 'dropout'} says that you want none."
+        )
 
 
 def check_patience(settings: Settings, dev: ScoredPairs | None) -> None:
@@ -331,6 +351,9 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
 
     settings = training.run.settings
     updates = settings.updates(len(training.rows))
+    warmup = settings.warmup_updates(updates)
+    if warmup >= updates:
+        logger.warning("The warm-up, %s updates, is not over when the training is, after %s.", f"{warmup:,}", f"{updates:,}")
     return SentenceTransformerTrainingArguments(
         output_dir=str(training.run.output / "checkpoints"),
         learning_rate=settings.learning_rate,
@@ -339,7 +362,7 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps,
         lr_scheduler_type={"linear": "linear", "constant": "constant_with_warmup"}[settings.learning_rate_schedule],
-        warmup_steps=settings.warmup_updates(updates),
+        warmup_steps=warmup,
         weight_decay=settings.weight_decay,
         learning_rate_mapping={} if settings.loss_learning_rate is None else {r"^(?!model\.)": settings.loss_learning_rate},
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
