@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import inspect
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,14 +21,14 @@ import report
 from sbert_plugins import cli, losses, recipes
 
 HERE = Path(__file__).parent
-ROOMS = ("losses", "functional", "modules", "data", "training", "evaluation", "recipes")
-# Of a paper's page: the steps of speed.json, the rows of PaSeR's columns a sentence, and the paper's sentences and epochs.
-COSTS = {
-    "arccse": (("ArcCSE", "ArcCSE with SAM"), 1, 1_000_000, 1),
-    "paser": (("PaSeR",), 3, 29_510, 5),
-    "denosent": (("DenoSent",), 1, 1_000_000, 1),
-    "pt-bert": (("PT-BERT", "PT-BERT pooled"), 1, 1_000_000, 1),
-    "slt-fai": (("SLT-FAI",), 1, 1_000_000, 1),
+ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training", "evaluation", "recipes")
+# The steps of speed.json that a method's page shows.
+STEPS = {
+    "arccse": ("ArcCSE", "ArcCSE with SAM"),
+    "paser": ("PaSeR",),
+    "denosent": ("DenoSent",),
+    "pt-bert": ("PT-BERT", "PT-BERT pooled"),
+    "slt-fai": ("SLT-FAI",),
 }
 SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
@@ -53,8 +53,8 @@ def fragments() -> dict[str, str]:
     """Return what pages include, by name."""
     parts = {"methods": methods_table()}
     parts |= {f"settings_{method}": settings_table(recipe) for method, recipe in recipes.RECIPES.items()}
-    parts |= {f"expect_{method}": report.of_method(method) for method in (*COSTS, "consert", "words")}
-    parts |= {f"cost_{method}": cost_table(method) for method in COSTS}
+    parts |= {f"expect_{method}": report.of_method(method) for method in (*STEPS, "consert", "words")}
+    parts |= {f"cost_{method}": cost_table(method) for method in STEPS}
     parts |= {f"command_{name}": text for name, text in commands()}
     return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
 
@@ -86,46 +86,58 @@ def methods_table() -> str:
 
 
 def settings_table(recipe: recipes.Recipe) -> str:
-    """Return the settings of a recipe and the keywords of its loss, beside those with which the loss is the paper's."""
-    rows = [[f"`{name}`", shown(value), ""] for name, value in asdict(recipe.settings).items()]
-    for name, value in keywords_of(recipe).items():
-        rows.append([f"`{name}`", shown(value), shown(recipe.paper_keywords.get(name, value))])
-    return report.table(["setting", f"`train {recipe.method}`", "the paper's keyword"], rows)
+    """Return a table for each protocol of a method, of values and where they stand, beside what is the default here."""
+    ours = own_values(recipe)
+    protocols = [protocol for (method, _), protocol in recipes.PROTOCOLS.items() if method == recipe.method]
+    if not protocols:
+        return report.table(["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items()])
+    tables = []
+    for protocol in protocols:
+        rows = [[f"`{row.setting}`", shown(row.value), row.source, shown(ours.get(row.setting, ""))] for row in protocol.rows]
+        rows += [[f"`{name}`", "", "", shown(value)] for name, value in ours.items() if protocol[name] is None and value]
+        rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
+        title = f"`sbert-plugins train {recipe.method} --protocol {protocol.name}`"
+        tables.append(f"{title}\n\n" + report.table(["setting", protocol.name, "where it stands", "default here"], rows))
+    return "\n".join(tables)
 
 
-def keywords_of(recipe: recipes.Recipe) -> dict[str, Any]:
-    """Return the defaults of what builds the loss; a recipe that goes round another loss has those of its class."""
-    found: dict[str, Any] = {}
+def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
+    """Return what a recipe trains with unless told otherwise: its settings, and the defaults of what builds the loss."""
+    found = dataclasses.asdict(recipe.settings)
     for build in (getattr(losses, recipe.loss), recipe.build):
         for name, parameter in inspect.signature(build).parameters.items() if build else ():
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                found[name] = parameter.default
-    return {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty:
+                found[f"loss.{name}"] = parameter.default
+    return found
 
 
 def shown(value: Any) -> str:
     """Return a value as a cell."""
-    return "" if value is None else f"`{value}`" if isinstance(value, str | tuple | bool) else f"{value:,}"
+    if value is None or value == "":
+        return ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def cost_table(method: str) -> str:
     """Return the time of trainings: steps of 64 sentences times the seconds of one in the record."""
     record = json.loads((report.RESULTS / "speed.json").read_text(encoding="utf-8"))
-    steps, rows_a_sentence, paper_sentences, paper_epochs = COSTS[method]
-    trainings = {
-        f"{SENTENCES:,} sentences, one epoch": SENTENCES * rows_a_sentence,
-        f"the paper's {paper_sentences:,} sentences, {paper_epochs} epoch{'s' * (paper_epochs > 1)}": (
-            paper_sentences * rows_a_sentence * paper_epochs
-        ),
-    }
+    recipe = recipes.RECIPES[method]
+    one_epoch = dataclasses.replace(recipe.settings, epochs=1, max_steps=-1)
+    trainings = {f"{SENTENCES:,} sentences, one epoch": (one_epoch, SENTENCES)}
+    for (of, name), protocol in recipes.PROTOCOLS.items():
+        if of == method:
+            trainings[f"`--protocol {name}`"] = (protocol.settings, protocol["sentences"])
     rows = []
-    for training, sentences in trainings.items():
-        updates = -(-sentences // 64)
-        for step in steps:
+    for training, (settings, sentences) in trainings.items():
+        updates = settings.updates(sentences * recipe.rows_a_sentence)
+        steps = updates * settings.batch_size * settings.gradient_accumulation_steps / 64
+        for step in STEPS[method]:
             seconds = record["median_seconds"][step]
-            rows.append([training, step, f"{updates:,}", f"{seconds:.2f}", f"{updates * seconds / 3600:.1f}"])
+            rows.append([training, f"{updates:,}", step, f"{seconds:.2f}", f"{steps * seconds / 3600:.1f}"])
     return (
-        report.table(["training", "step", "steps of 64", "seconds a step", "hours"], rows)
+        report.table(["training", "updates", "step", "seconds for 64 sentences", "hours"], rows)
         + f"\nAn encoder of 6 layers and width 384, length 32, one thread of {record['hardware']}; commit {record['commit']}. "
         "Of bert-base (12 layers, width 768) each layer has four times the weights: about eight times as long.\n"
     )

@@ -70,16 +70,20 @@ class TestGenerated:
         }
         assert included == set(fragments)
 
-    def test_settings_are_the_recipe_s(self, fragments):
+    def test_settings_are_the_protocols_and_the_recipe_s(self, fragments):
         table = fragments["settings_arccse.md"]
-        assert "| `learning_rate` | 3e-05 |" in table
-        assert "| `margin_degrees` | 10.0 | 10.0 |" in table
+        assert "| `learning_rate` | 3e-05 | paper 4.1; 1e-5 for large models | 3e-05 |" in table
+        assert "| `loss.margin_degrees` | 10 | paper 4.1 | 10 |" in table
         table = fragments["settings_denosent.md"]
-        assert "| `decoder_layers` | 0 | 16 |" in table
+        assert "| `loss.decoder_layers` | 16 | paper, Implementation Details | 0 |" in table
+        assert "--protocol official" in table
+        assert "| `learning_rate` | 5e-07 |" in fragments["settings_consert.md"]
 
     def test_a_cost_is_updates_times_a_step(self, fragments):
         """30,000 sentences are 469 steps of 64, of 2.92 s each for PT-BERT in the record: 0.4 hours."""
-        assert "| 30,000 sentences, one epoch | PT-BERT | 469 | 2.92 | 0.4 |" in fragments["cost_pt-bert.md"]
+        table = fragments["cost_pt-bert.md"]
+        assert "| 30,000 sentences, one epoch | 469 | PT-BERT | 2.92 | 0.4 |" in table
+        assert "| `--protocol paper` | 15,625 | PT-BERT | 2.92 | 12.7 |" in table
 
     def test_each_method_has_its_measurements(self, fragments):
         for name in ("arccse", "paser", "denosent", "pt-bert", "slt-fai", "consert", "words"):
