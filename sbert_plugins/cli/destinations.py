@@ -36,7 +36,7 @@ def check_destinations(options: argparse.Namespace) -> None:
             "--push-to-hub needs the network, and --offline uses none: leave one of them out, or push the finished model by "
             "hand, hf upload ID OUTPUT/model."
         )
-    if getattr(options, "seeds", None) is not None:
+    if options.seeds is not None:
         raise ValueError("--push-to-hub pushes one model, and --seeds trains several: choose, then hf upload ID OUTPUT/model.")
     recipes.check_hub(options.push_to_hub)
 
