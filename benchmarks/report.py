@@ -1,4 +1,4 @@
-"""Write the tables of README.md and benchmarks/README.md from the json in ``benchmarks/results``: no number is typed by hand.
+"""Write the tables of README.md and of the site in docs/ from the json in ``benchmarks/results``: no number is typed by hand.
 
     python benchmarks/report.py
 
@@ -20,7 +20,7 @@ from sbert_plugins import recipes
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md", ROOT / "docs" / "logs.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "avg7")
 TEXTS = {
     "short": "short sentences (inference, questions, captions)",
@@ -31,6 +31,14 @@ TEXTS = {
     "cranfield": "the sentences of the collection",
 }
 RECOVERED = " The encoder descends from a supervised embedder: part of each gain is recovered knowledge."
+# The README's rows.
+BEST = {
+    "raw": "before training",
+    "simcse": "SimCSE",
+    "arccse": "ArcCSE",
+    "consert": "ConSERT",
+    "consert + arccse:temperature=0.1": "`recommended`: ConSERT + ArcCSE",
+}
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = {
     "arccse": ("simcse", 78.11, 76.25),
@@ -56,32 +64,9 @@ def main() -> None:
 
 def filled(text: str) -> str:
     """Return the page with every table between its marks made anew."""
-    tables = {
-        "demo": demo,
-        "real runs": real_runs,
-        "real run commands": real_run_commands,
-        "reconstructions": reconstructions,
-        "paser signal": paser_signal,
-        "quality": quality,
-        "quality wiki": quality_wiki,
-        "supervised": supervised,
-        "simcse check": simcse_check,
-        "aims": aims,
-        "quality grids": quality_grids,
-        "screens": screens,
-        "hard length": hard_length,
-        "encoders": encoders,
-        "topics": topics,
-        "sts check": sts_check,
-        "mteb check": mteb_check,
-        "one pass": one_pass,
-        "speed": speed,
-        "shared": shared,
-        "kills": kills,
-        "logs": logs,
-        "hostile": hostile,
-    }
-    for name, render in tables.items():
+    for name, render in TABLES.items():
+        if f"<!-- {name} -->" not in text:
+            continue
         pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         try:
             table = render()
@@ -92,15 +77,16 @@ def filled(text: str) -> str:
 
 
 def logs() -> str:
-    return _table(["key", "what it is"], [[f"`{key}`", meaning] for key, meaning in recipes.LOGGED.items()])
+    return table(["key", "what it is"], [[f"`{key}`", meaning] for key, meaning in recipes.LOGGED.items()])
 
 
 def demo() -> str:
     record = _load("demo.json")
     rows = [[name, f"{score:.2f}", f"{record['after'][name]:.2f}"] for name, score in record["before"].items()]
     return (
-        _table(["Spearman x 100", "before", "after"], rows)
-        + f"\n{record['steps']} updates in {record['seconds']:.0f} s on {record['hardware']}, {record['threads']} threads.\n"
+        table(["Spearman x 100", "before", "after"], rows)
+        + f"\n`{record['command']}`: {record['steps']} updates in {record['seconds']:.0f} s on {record['hardware']}, "
+        f"{record['threads']} threads.\n"
     )
 
 
@@ -108,7 +94,7 @@ def real_runs() -> str:
     text = (
         "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on pairs. "
         f"STS-B dev selects the checkpoint. One seed.{RECOVERED} "
-        "[Commands, versions and commits](benchmarks/README.md#real-runs).\n\n"
+        "[Commands, versions and commits](records.md#real-runs).\n\n"
     )
     records = _real_runs()
     keys = ("pooling", "max_seq_length")
@@ -126,7 +112,7 @@ def real_runs() -> str:
         scores = [f"{record['sts_after'][task]:.2f}" for task in TASKS]
         counts = [record["text"].split()[-1], str(record["steps"])]
         rows.append([f"{name} [{number}]", *scores, *counts])
-    return text + _table(["", *TASKS[:-1], "average", "sentences", "updates"], rows)
+    return text + table(["", *TASKS[:-1], "average", "sentences", "updates"], rows)
 
 
 def real_run_commands() -> str:
@@ -144,7 +130,7 @@ def reconstructions() -> str:
     for number, record in enumerate(_real_runs(), start=1):
         if "reconstructions" in record:
             rows = [[row["phrase"], row["written"]] for row in record["reconstructions"]]
-            tables.append(_table([f"hidden [{number}]", "written"], rows))
+            tables.append(table([f"hidden [{number}]", "written"], rows))
     return "\n".join(tables)
 
 
@@ -160,7 +146,7 @@ def paser_signal() -> str:
         for absolute, signed in zip(record["curves"]["absolute"], record["curves"]["signed"], strict=True)
     ]
     heading = ["updates", "nats a token, absolute", "signed", "token accuracy, absolute", "signed"]
-    return _table(heading, rows)
+    return table(heading, rows)
 
 
 def _real_runs() -> list[dict]:
@@ -174,9 +160,37 @@ def quality() -> str:
     return _quality_table(_main_grid("short"))
 
 
+def best() -> str:
+    """Where a training starts, what all are measured against, and what stands above it, with five seeds."""
+    records = _main_grid("short")
+    rows = []
+    for name, words in BEST.items():
+        cells = _by_method(records)[name]
+        scores = [
+            _mean([cell["dev"] for cell in cells]),
+            _mean([cell["scores"]["avg7"] for cell in cells]),
+            _mean([100 * cell["scores"]["quora_dev_cosine_map@100"] for cell in cells]),
+        ]
+        rows.append([words, str(len(cells)), *scores])
+    return table(["", "seeds", "STS-B dev", "average of seven STS tasks", "Quora retrieval, MAP"], rows)
+
+
 def quality_wiki() -> str:
     """Those that were also trained on the papers' text."""
     return _quality_table(_main_grid("wiki"))
+
+
+def of_method(name: str) -> str:
+    """What a method does on the main encoder, whatever its keywords, beside SimCSE and no training: its page on the site."""
+    tables = []
+    for records in _grids(dev_only=False).values():
+        if [records[0]["settings"][key] for key in ("encoder", "steps")] != ["minilm-mlm", 60]:
+            continue
+        own = [record for record in records if record["method"].partition(":")[0].split(" as in ")[0].startswith(name)]
+        if own and records[0]["settings"]["text"] in ("short", "wiki"):
+            beside = [record for record in records if record["method"] in ("raw", "simcse")]
+            tables.append(_quality_table([*beside, *own]))
+    return "\n".join(tables)
 
 
 def supervised() -> str:
@@ -201,7 +215,7 @@ def aims() -> str:
                 judged = [f"{error:.2f}", ("above" if np.mean(gains) > 0 else "below") if apart else "level"]
             paper = "" if with_it is None else f"{with_it - without:+.2f}"
             rows.append([name, base, paper, text, str(len(gains)), f"{np.mean(gains):+.2f}", *judged])
-    return _table(["", "over", "paper", "text", "seeds", "here", "standard error", "by two errors"], rows)
+    return table(["", "over", "paper", "text", "seeds", "here", "standard error", "by two errors"], rows)
 
 
 def simcse_check() -> str:
@@ -241,7 +255,7 @@ def screens() -> str:
             row = [name, str(len(cells)), _mean([cell["dev"] for cell in cells]), _against(cells, records, "dev")]
             rows.append([*row, f"{np.mean(switched):+.2f}" if switched else ""])
         heading = ["", "seeds", "STS-B dev", "minus SimCSE, same seeds", "what the last keyword does, same seeds"]
-        tables.append(_setting_line(records) + "\n" + _table(heading, rows))
+        tables.append(_setting_line(records) + "\n" + table(heading, rows))
     return "\n".join(tables)
 
 
@@ -329,7 +343,7 @@ def _quality_table(records: list[dict]) -> str:
         "", "seeds", "STS-B dev", "average of seven", "minus SimCSE, same seeds", "length misleads", "Quora MAP", "alignment",
         "uniformity",
     ]  # fmt: skip
-    return _setting_line(records) + "\n" + _table(heading, rows)
+    return _setting_line(records) + "\n" + table(heading, rows)
 
 
 def _domain_table(records: list[dict]) -> str:
@@ -342,7 +356,7 @@ def _domain_table(records: list[dict]) -> str:
         ]
         rows.append([name, str(len(cells)), *map(_mean, scores), _mean([cell["dev"] for cell in cells])])
     rows.sort(key=lambda row: -float(row[2].split()[0]))
-    return _setting_line(records) + "\n" + _table(["", "seeds", "MAP", "MRR@10", "nDCG@10", "STS-B dev"], rows)
+    return _setting_line(records) + "\n" + table(["", "seeds", "MAP", "MRR@10", "nDCG@10", "STS-B dev"], rows)
 
 
 def _setting_line(records: list[dict]) -> str:
@@ -428,7 +442,7 @@ def encoders() -> str:
     return (
         f"{len(record['cells'])} cells, {counts}; transformers {record['versions']['transformers']}, "
         f"commit {_commit(record)}.\n\n"
-        + _table(["", *names], rows)
+        + table(["", *names], rows)
         + "".join(f"\n[{number}] {reason}\n" for reason, number in notes.items())
     )
 
@@ -447,7 +461,7 @@ def topics() -> str:
         for method, records in found.items()
     ]
     rows.sort(key=lambda row: row[4], reverse=True)
-    return _table(heading, rows)
+    return table(heading, rows)
 
 
 def hard_length() -> str:
@@ -466,7 +480,7 @@ def hard_length() -> str:
     rows = [[name, *(f"{scores[task]:.2f}" for task in names)] for name, scores in scored]
     return (
         f"{hard['pairs']:,} pairs of STS12 to STS16 whose length misleads: gold score {hard['positive']} and more than 5 "
-        f"words apart, or {hard['negative']} and fewer than 2 apart.\n\n" + _table(["", *names], rows)
+        f"words apart, or {hard['negative']} and fewer than 2 apart.\n\n" + table(["", *names], rows)
     )
 
 
@@ -477,7 +491,7 @@ def sts_check() -> str:
         ["here", *(f"{record['scores'][task]:.2f}" for task in names)],
         ["expected", *(f"{record['expected'][task]:.2f}" for task in names)],
     ]
-    return _table(["all-MiniLM-L6-v2", *TASKS[:-1], "average", "SICK-R, all 9,927 pairs"], rows)
+    return table(["all-MiniLM-L6-v2", *TASKS[:-1], "average", "SICK-R, all 9,927 pairs"], rows)
 
 
 def one_pass() -> str:
@@ -501,7 +515,7 @@ def mteb_check() -> str:
         [name, *(f"{row[program]:.7f}" for program in programs), f"{record['largest_difference'][name]:.0e}"]
         for name, row in record["scores"].items()
     ]
-    return _table(["all-MiniLM-L6-v2", *programs, "largest difference"], rows) + (
+    return table(["all-MiniLM-L6-v2", *programs, "largest difference"], rows) + (
         f"\nSpearman for STS; mteb {record['mteb']} rounds the retrieval scores to five digits.\n"
     )
 
@@ -514,7 +528,7 @@ def speed() -> str:
         if "floor" not in name
     ]
     return (
-        _table(["training step", "multiple of SimCSE's", "aim"], rows)
+        table(["training step", "multiple of SimCSE's", "aim"], rows)
         + f"\nMedians over {record['rounds']} rounds in turns; batch 64, length 32, 6 x 384, a third of the sentences long; "
         f"{record['hardware']}, {record['threads']} thread.\n" + _denosent_decoder(record)
     )
@@ -554,17 +568,45 @@ def hostile() -> str:
     areas = record["areas"]
     rows = [[area, *(str(counts[end]) for end in ends)] for area, counts in areas.items()]
     rows.append(["all", *(str(sum(counts[end] for counts in areas.values())) for end in ends)])
-    return _table(["area", *ends], rows) + f"\ncommit {_commit(record)}, {record['seconds']} s on {record['hardware']}.\n"
+    return table(["area", *ends], rows) + f"\ncommit {_commit(record)}, {record['seconds']} s on {record['hardware']}.\n"
 
 
 def _load(name: str) -> dict:
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
 
-def _table(heading: list[str], rows: list[list[str]]) -> str:
+def table(heading: list[str], rows: list[list[str]]) -> str:
     lines = [heading, ["---"] * len(heading), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
+
+# By the name between whose marks each stands.
+TABLES = {
+    "demo": demo,
+    "best": best,
+    "real runs": real_runs,
+    "real run commands": real_run_commands,
+    "reconstructions": reconstructions,
+    "paser signal": paser_signal,
+    "quality": quality,
+    "quality wiki": quality_wiki,
+    "supervised": supervised,
+    "simcse check": simcse_check,
+    "aims": aims,
+    "quality grids": quality_grids,
+    "screens": screens,
+    "hard length": hard_length,
+    "encoders": encoders,
+    "topics": topics,
+    "sts check": sts_check,
+    "mteb check": mteb_check,
+    "one pass": one_pass,
+    "speed": speed,
+    "shared": shared,
+    "kills": kills,
+    "logs": logs,
+    "hostile": hostile,
+}
 
 if __name__ == "__main__":
     main()

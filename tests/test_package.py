@@ -1,5 +1,7 @@
 """Wheel and sdist build, and the wheel made from the sdist works in an empty environment."""
 
+import email
+import re
 import subprocess
 import sys
 import tarfile
@@ -8,10 +10,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import sbert_plugins
+from sbert_plugins import recipes
+from sbert_plugins.losses.citations import CITATIONS
 
 ROOT = Path(__file__).parent.parent
+MADE = ("docs/_build/", "docs/_generated/", "docs/api/")  # by Sphinx
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,49 @@ def test_they_hold_the_package_and_its_text(distributions):
     assert not any(name.startswith(("tests", "benchmarks", "examples")) for name in names)
     assert any(name.endswith("LICENSE") for name in names)
     with tarfile.open(sdist) as archive:
-        assert any(name.endswith("/setup.cfg") for name in archive.getnames())
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert held >= {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "constraints.txt", ".ci/run"}
+    assert held >= {*_files("sbert_plugins", "tests", "examples", "benchmarks", "docs")}  # the tests run from it
+    assert not any("__pycache__" in name or name.startswith((*MADE, "shared")) for name in held)
+
+
+def _files(*folders):
+    """Paths of the files in some folders of this tree, without what Python and Sphinx make of them."""
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*"):
+            name = path.relative_to(ROOT).as_posix()
+            if path.is_file() and "__pycache__" not in name and not name.startswith(MADE):
+                yield name
+
+
+@pytest.mark.slow
+def test_the_page_of_the_index(distributions):
+    """What an index shows of the package: where it lives, what it runs on, and README as it stands."""
+    with zipfile.ZipFile(distributions[0]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(wheel.read(name))
+    places = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    assert set(places) == {"Homepage", "Documentation", "Issues", "Changelog"}
+    assert all(place.startswith("https://") for place in places.values())
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload(decode=True).decode().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    assert {"mteb", "offline", "plot", "test"} <= set(metadata.get_all("Provides-Extra"))
+
+
+def test_all_papers_are_cited():
+    """CITATION.cff has each paper that a model card may cite, with its title and its authors."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["version"] == sbert_plugins.__version__
+    papers = {reference["url"]: reference for reference in cited["references"]}
+    for entry in [*CITATIONS.values(), recipes.SIMCSE.citation]:
+        fields = {key: " ".join(text.split()) for key, text in re.findall(r"(\w+) = \"(.*?)\",\n", entry, re.DOTALL)}
+        reference = papers.pop(fields["url"])
+        assert reference["title"] == re.sub("[{}]", "", fields["title"])
+        people = [f"{author['family-names']}, {author['given-names']}" for author in reference["authors"]]
+        assert " and ".join(people) == fields["author"]
+        assert str(reference["year"]) == fields["year"]
+    assert not papers
 
 
 @pytest.mark.slow

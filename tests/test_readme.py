@@ -1,11 +1,12 @@
-"""The README says what the result files say, and its code runs."""
+"""The README says what the result files say, its code runs, and its links lead somewhere."""
 
 import re
 import sys
-import textwrap
 from pathlib import Path
 
-from sbert_plugins import losses
+import pytest
+
+from sbert_plugins import evaluation
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -14,36 +15,67 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import report
 
+REPOSITORY = re.compile(r"https://(?:github\.com/sbert-plugins/sbert-plugins/(?:blob|tree|raw)/main/)([^)#\s]+)")
+SITE = re.compile(r"https://sbert-plugins\.github\.io/sbert-plugins/([^)#\s]*)")
+
 
 def test_tables_are_generated():
     """Otherwise run ``python benchmarks/report.py``."""
     for page in report.PAGES:
         text = page.read_text(encoding="utf-8")
         assert report.filled(text) == text, page
-    assert "| average |" in README
 
 
-def test_the_eight_lines_run(tiny_encoder, tmp_path, monkeypatch):
-    """With a tiny encoder in place of BERT and a few sentences in place of the Hub."""
-    import datasets
+def test_each_table_has_its_place():
+    pages = [page.read_text(encoding="utf-8") for page in report.PAGES]
+    for name in report.TABLES:
+        assert sum(text.count(f"<!-- {name} -->\n") for text in pages) == 1, name
+    places = re.findall(r"<!-- /?(.+) -->", "".join(pages))
+    assert set(places) == set(report.TABLES)
+
+
+def test_it_is_short():
+    assert len(README.encode()) <= 8_000
+
+
+@pytest.mark.slow
+def test_the_script_runs(tiny_encoder, tmp_path, monkeypatch, capsys):
+    """With a tiny encoder in place of BERT, and pairs of the package in place of the Hub's."""
     import sentence_transformers
-    from methods import METHODS
+    from encoders import project_text
+
+    from sbert_plugins import recipes
+
+    asked = []
+
+    def load_sts(task, *, hub):
+        asked.append((task, hub))
+        return recipes.graded_pairs()
 
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sentence_transformers, "SentenceTransformer", lambda name: tiny_encoder())
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: METHODS["arccse"][1](16))
+    monkeypatch.setattr(evaluation, "load_sts", load_sts)
+    (tmp_path / "sentences.txt").write_text("\n".join(project_text()[:128]), encoding="utf-8")
     exec(code, {})
-    assert (tmp_path / "my-model" / "modules.json").exists()
+    assert asked == [("STS-B dev", True)]
+    assert re.search(r"Spearman x 100: -?\d+\.\d\d before, -?\d+\.\d\d after", capsys.readouterr().out)
+    assert (tmp_path / "runs" / "mine" / "model" / "modules.json").exists()
 
 
-def test_the_mix_is_built(tiny_encoder):
-    code = textwrap.dedent(re.search(r"```python\n( +arccse = .*?)```", README, re.DOTALL)[1])
-    names = {"losses": losses, "model": tiny_encoder()}
-    exec(code, names)
-    assert list(names["loss"].losses) == ["consert", "arccse"]
+def test_links_are_absolute():
+    """On a package index there is no repository beside the page."""
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links)
 
 
 def test_links_lead_somewhere():
-    for link in re.findall(r"\]\(([^)]+)\)", README):
-        assert link.startswith("https://") or (ROOT / link.partition("#")[0]).exists(), link
+    pages = {page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
+    for page, text in pages.items():
+        for path in REPOSITORY.findall(text):
+            assert (ROOT / path).exists(), (page, path)
+        for path in SITE.findall(text):
+            source = (ROOT / "docs" / (path or "index.html")).with_suffix(".md")
+            assert source.exists(), (page, path)
+    assert len(REPOSITORY.findall(README)) > 5 < len(SITE.findall(README))

@@ -68,6 +68,7 @@ def _compare(options: argparse.Namespace) -> None:
             dev=evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub) if has_sts else None,
             column=options.column,
             limit=options.limit,
+            data_dir=options.data_dir,
             bf16=options.bf16,
             force=options.force,
             report=print,

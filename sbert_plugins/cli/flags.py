@@ -50,8 +50,13 @@ def add_settings(parser: argparse.ArgumentParser, default: str, values: recipes.
 
 def add_sts(parser: Flags) -> None:
     """Add where the STS tasks are from."""
-    parser.add_argument("--hub", action="store_true", help="take the STS tasks from the Hub even if a data directory is set")
+    add_hub(parser)
     parser.add_argument("--sick", choices=["test", "all"], help="4,927 test pairs (the papers), or all 9,927 (mteb)")
+
+
+def add_hub(parser: Flags) -> None:
+    """Add that they are from the Hub."""
+    parser.add_argument("--hub", action="store_true", help="take the STS tasks from the Hub even if a data directory is set")
 
 
 def add_data(parser: Flags) -> None:
@@ -68,10 +73,12 @@ def text_width() -> int:
     return shutil.get_terminal_size().columns - 2  # argparse's own
 
 
-def text_or_default(options: argparse.Namespace, recipe: recipes.Recipe) -> str | Path:
-    """Return what is trained on: TEXT, or the recipe's own."""
+def text_or_default(options: argparse.Namespace, recipe: recipes.Recipe, plan: recipes.Protocol | None = None) -> str | Path:
+    """Return what is trained on: TEXT, or the protocol's or the recipe's own."""
     if options.text is not None:  # an empty name is a mistake, not a wish for the default
         return options.text
+    if plan is not None:
+        return plan["text"]
     if options.offline and recipe.reads == "triplets":
         raise ValueError(f"{recipe.method} reads triplets, and none ship with the package: name a file of them as TEXT.")
     return recipes.offline_sentences_path() if options.offline else recipe.text
@@ -82,11 +89,15 @@ def changed(settings: recipes.Settings, options: argparse.Namespace) -> recipes.
     return recipes.with_changes(settings, **{field.name: getattr(options, field.name) for field in fields(recipes.Settings)})
 
 
-def encoder_to_train(options: argparse.Namespace, settings: recipes.Settings, *, is_demo: bool) -> Any:
+def encoder_to_train(
+    options: argparse.Namespace, settings: recipes.Settings, *, is_demo: bool, plan: recipes.Protocol | None = None
+) -> Any:
     """Build the encoder that a training starts from."""
     if is_demo:
         return recipes.offline_encoder(max_seq_length=256)  # the whole model's own limit
-    model = recipes.build_encoder(options.model or recipes.DEFAULT_MODEL, pooling=settings.pooling)
+    name = options.model or (plan["encoder"] if plan else recipes.DEFAULT_MODEL)
+    template = {"template": plan["template"]} if plan and plan["template"] else {}
+    model = recipes.build_encoder(name, pooling=settings.pooling, **template)
     own = recipes.pooling_of(model)
     if options.pooling not in (None, own, "mask"):  # a template is put on any model
         raise ValueError(

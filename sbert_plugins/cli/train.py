@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sbert_plugins import recipes
-from sbert_plugins.cli.flags import add_data, add_settings, add_start, changed, encoder_to_train, text_or_default, text_width
-from sbert_plugins.cli.printing import print_table, score_text, set_up_host
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+from sbert_plugins.cli.destinations import add_destinations, check_destinations, prepare_push, push
+from sbert_plugins.cli.flags import (
+    add_data,
+    add_hub,
+    add_settings,
+    add_start,
+    changed,
+    encoder_to_train,
+    text_width,
+)
+from sbert_plugins.cli.outcome import print_results, print_seeds
+from sbert_plugins.cli.plan import loss_keywords, own_settings, planned
+from sbert_plugins.cli.printing import print_table, set_up_host
+from sbert_plugins.cli.reading import dev_of, read, seven_tasks
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -23,7 +31,9 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         help="train an encoder on sentences with a method's recipe",
         description=textwrap.fill(
             "Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain sentence-transformers), loss/ "
-            "(what the loss owns), checkpoints/ and results.json. Where --data-dir is set, STS-B dev selects the checkpoint.",
+            "(what the loss owns), checkpoints/ and results.json. Where --data-dir is set, or with --hub or --protocol, STS-B "
+            "dev selects the checkpoint. By default no method reads more rows than in its paper's training; --epochs or "
+            "--max-steps say otherwise.",
             text_width(),
         ),
         epilog=_glossary(),
@@ -31,12 +41,23 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     _add_text(train)
     add_start(train)
     train.add_argument("--backbone", help="what slt-fai goes round: simcse (default), consert or another method on sentences")
-    train.add_argument("--output", required=True, help="a new or empty directory")
+    train.add_argument(
+        "--protocol",
+        metavar="NAME",
+        help="train as the paper says (paper), or as its authors' code does where that differs (official): text, encoder, "
+        f"settings, keywords of the loss, selection; other flags win. {_protocols()}",
+    )
+    train.add_argument(
+        "--dry-run", action="store_true", help="print what would be trained and where each value is from; start nothing"
+    )
+    train.add_argument("--output", help="a new or empty directory; with --seeds also one to go on with")
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
     train.add_argument(
         "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
     )
+    add_destinations(train)
     add_data(train)
+    add_hub(train)
     settings = add_settings(train, "the paper's")
     settings.add_argument(
         "--loss",
@@ -46,7 +67,14 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         metavar="KEY=VALUE",
         help="keywords of the loss: signed=true margin_degrees=5; a wrong one lists those that there are",
     )
-    settings.add_argument("--seed", type=int, default=42)
+    settings.add_argument("--seed", type=int, default=42, help="(default: 42)")
+    settings.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="train N times, from --seed on, into OUTPUT/seed_N each, and print mean and deviation; killed, the same command "
+        "goes on",
+    )
     train.set_defaults(run=_train)
 
 
@@ -63,7 +91,8 @@ def _add_text(train: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="a text file with a sentence a line (with --positives crops: documents parted by blank lines); parquet, csv or "
         "jsonl; .gz too; or a dataset on the Hub "
-        f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences). paser-supervised reads "
+        f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences). {recipes.STS_SENTENCES}: the "
+        "unlabelled sentences of the seven STS tasks, which some papers trained on (transductive). paser-supervised reads "
         "triplets: tab-separated anchor, positive and negative, or columns of these names",
     )
     train.add_argument(
@@ -83,6 +112,14 @@ def _add_text(train: argparse.ArgumentParser) -> None:
     )
 
 
+def _protocols() -> str:
+    """Return which method has which protocols."""
+    names: dict[str, list[str]] = {}
+    for method, name in recipes.PROTOCOLS:
+        names.setdefault(method, []).append(name)
+    return "; ".join(f"{method}: {', '.join(of_method)}" for method, of_method in names.items())
+
+
 def _glossary() -> str:
     """Return the meaning of each logged key, wrapped to the terminal."""
     first = max(map(len, recipes.LOGGED)) + 4
@@ -95,43 +132,49 @@ def _glossary() -> str:
 
 def _train(options: argparse.Namespace) -> None:
     recipe = recipes.recipe_of(options.method)
+    plan = recipes.protocol_of(options.method, options.protocol) if options.protocol else None
+    is_demo = options.offline and options.model is None and plan is None
+    _check_backbone(options)
     _check_positives(options, recipe)
-    if options.backbone and "backbone" not in recipes.known_keywords(options.method):
-        raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {recipe.method}.")
-    recipes.check_output(options.output, resume=options.resume)
+    _check_protocol(options, plan)
+    if options.dry_run:
+        print_table(planned(options, recipe, plan, is_demo=is_demo))
+        return
+    _check_output(options)
     set_up_host(options)
-    from sbert_plugins import evaluation
+    check_destinations(options)
+    keywords = loss_keywords(options)
+    settings = changed(own_settings(options, plan, keywords, is_demo=is_demo), options)
+    dev, tasks = dev_of(options, plan), seven_tasks(options, plan)  # missing, they are missed before a text is translated
+    text, sentences, columns = read(options, recipe, plan)
+    if plan is None and options.epochs is None:
+        settings = recipes.shortened(recipe, settings, len(sentences))
+    prepare_push(options)
+    how: dict[str, Any] = {
+        "output": options.output,
+        "settings": settings,
+        "loss_keywords": keywords,
+        "columns": columns,
+        "protocol": options.protocol,
+        "bf16": options.bf16,
+        "dev": dev,
+        "probes": {"graded pairs": recipes.graded_pairs()} | tasks,
+        "text": str(text),
+        "share_examples": options.share_examples,
+        "report_to": options.report_to,
+        "report": print,
+    }
 
-    is_demo = options.offline and options.model is None
-    keywords = recipes.read_keywords(options.method, options.loss)
-    keywords |= {"backbone": options.backbone} if options.backbone else {}
-    settings = changed(recipes.settings_of(options.method, keywords, offline=is_demo), options)
-    text, sentences, columns = _read(options, recipe)
-    results = recipes.train(
-        options.method,
-        sentences,
-        encoder_to_train(options, settings, is_demo=is_demo),
-        output=options.output,
-        settings=settings,
-        loss_keywords=keywords,
-        columns=columns,
-        seed=options.seed,
-        bf16=options.bf16,
-        dev=evaluation.load_sts("STS-B dev", options.data_dir) if options.data_dir else None,
-        probes={"graded pairs": recipes.graded_pairs()},
-        resume=options.resume,
-        text=str(text),
-        share_examples=options.share_examples,
-        report=print,
-    )
-    print()
-    rows = [(f"Spearman x 100, {results['pooling']} pooling", "before", "after")]
-    rows += [(name, score_text(score), score_text(results["after"][name])) for name, score in results["before"].items()]
-    print_table(rows)
-    path = Path(options.output) / "model"
-    print(
-        f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
-    )
+    def start() -> Any:
+        return encoder_to_train(options, settings, is_demo=is_demo, plan=plan)
+
+    if options.seeds is not None:
+        seeds = range(options.seed, options.seed + options.seeds)
+        print_seeds(recipes.train_seeds(options.method, sentences, start, seeds=seeds, **how), options, plan)
+    else:
+        results = recipes.train(options.method, sentences, start(), seed=options.seed, resume=options.resume, **how)
+        print_results(results, options, plan)
+        push(options)
 
 
 def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:
@@ -149,17 +192,32 @@ def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> Non
         raise ValueError("--positives crops reads documents, and the default text holds sentences: name documents as TEXT.")
 
 
-def _read(options: argparse.Namespace, recipe: recipes.Recipe) -> tuple[str | Path, Dataset, dict[str, Any]]:
-    """Return what is trained on, its rows, and how they were made."""
-    from sbert_plugins import data
+def _check_backbone(options: argparse.Namespace) -> None:
+    # Of our own methods no loss is asked, which would load torch.
+    has_one = options.method == recipes.SLT_FAI.method or (
+        options.method not in recipes.RECIPES and options.backbone and "backbone" in recipes.known_keywords(options.method)
+    )
+    if options.backbone and not has_one:
+        raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {options.method}.")
 
-    text = text_or_default(options, recipe)
-    if recipe.reads == "triplets":
-        return text, data.read_triplets(text, limit=options.limit), {}
-    given = {"column": options.column, "limit": options.limit}
-    if options.paraphrases:
-        return text, data.read_pairs(text, options.paraphrases, **given), {"positives": "paraphrases"}
-    if options.positives == "crops":
-        made = {"by": options.crops_by or "sentences", "seed": options.seed}
-        return text, data.crop_pairs(data.read_documents(text, **given), **made), {"positives": "crops", **made}
-    return text, data.read_sentences(text, **given), {"positives": "dropout"} if recipe.second_column else {}
+
+def _check_protocol(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
+    """Refuse flags that do not go together."""
+    if plan is not None and options.backbone not in (None, plan["loss.backbone"]):
+        raise ValueError(
+            f"the protocol {plan.name} of {plan.method} goes round {plan['loss.backbone']}, got --backbone "
+            f"{options.backbone}: leave --backbone out, or take another protocol."
+        )
+    if plan is not None and plan["encoder"] is None and options.model is None and not options.dry_run:
+        raise ValueError(f"the protocol {plan.name} of {plan.method} needs --model: {plan.source('encoder')}.")
+    if options.seeds is not None and options.seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {options.seeds}.")
+    if options.seeds is not None and options.resume:
+        raise ValueError("--seeds goes on by itself: leave out --resume.")
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    if options.output is None:
+        raise ValueError("--output must name a new or empty directory; --dry-run needs none.")
+    if options.seeds is None:
+        recipes.check_output(options.output, resume=options.resume)

@@ -10,7 +10,7 @@ from .distributed import (
     unwrap,
     without_ddp,
 )
-from .dropout import dropout_off, max_dropout, require_dropout
+from .dropout import dropout_off, max_dropout, require_dropout, set_dropout
 from .encode import Encoder, MemberEncoder, Pass, SharedPasses
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .passes import input_embeddings, sentence_width
@@ -49,6 +49,7 @@ __all__ = [
     "rows_of_all_ranks",
     "rows_of_other_ranks",
     "sentence_width",
+    "set_dropout",
     "transformer_of",
     "unwrap",
     "viewed",

@@ -20,6 +20,15 @@ def max_dropout(model: nn.Module) -> float:
     return max(rates, default=0.0)
 
 
+def set_dropout(model: nn.Module, dropout: float) -> None:
+    """Give every dropout of ``model`` this probability, in place; its configuration, which is saved, stays as it is."""
+    for module in model.modules():
+        if isinstance(module, _DROPOUTS):
+            module.p = dropout
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = dropout
+
+
 def require_dropout(model: nn.Module, needed_by: str) -> None:
     """Raise ``ValueError`` for an encoder without dropout: its two views of a sentence would be identical."""
     if max_dropout(model) == 0.0:

@@ -69,7 +69,7 @@ class Pass:
 
 
 class Encoder:
-    """The passes of one forward of a loss; it remembers the first over each column.
+    """The passes of one forward of a loss; it remembers them by the column that they read.
 
     Args:
         model: The encoder, wrapped by DistributedDataParallel or torch.compile or not.
@@ -77,7 +77,7 @@ class Encoder:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._first: list[tuple[Column, Pass]] = []
+        self._made: list[tuple[Column, Pass]] = []
 
     def __call__(
         self,
@@ -98,9 +98,7 @@ class Encoder:
             beside_ddp: For passes that not every process runs: not through DistributedDataParallel, which would wait.
         """
         passes = self._passes(columns, views, _each(dropout, columns), tokens, beside_ddp)
-        for column, one in zip(columns, passes, strict=True):
-            if self.first(column) is None:
-                self._first.append((column, one))
+        self._made += zip(columns, passes, strict=True)
         return passes
 
     @contextmanager
@@ -108,9 +106,9 @@ class Encoder:
         """Inside the block, a loss that calls the model itself reads its passes as one that asks this would."""
         yield
 
-    def first(self, column: Column) -> Pass | None:
-        """Return the first pass over a column."""
-        return next((one for seen, one in self._first if seen is column), None)
+    def over(self, column: Column) -> list[Pass]:
+        """Return the passes over a column, in their order."""
+        return [one for seen, one in self._made if seen is column]
 
     def _passes(
         self, columns: Sequence[Column], views: Sequence[View] | None, dropout: list[bool], tokens: bool, beside_ddp: bool

@@ -10,7 +10,7 @@ from .own import own_pairs, own_retrieval, own_topics
 from .probes import TRANSFER_TASKS, TransferEvaluator
 from .report import ModelReport, report_on, write_report
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
-from .sts import TASKS, PairsEvaluator, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
+from .sts import TASKS, PairsEvaluator, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs, sts_sentences
 from .suite import offline_evaluators, offline_suite
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "quora_retrieval",
     "read_scored_pairs",
     "report_on",
+    "sts_sentences",
     "submit_mteb",
     "write_report",
 ]

@@ -20,6 +20,7 @@ TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 _SOURCES = {
     **{f"STS{year}": ([f"sts{year}.tsv"], f"mteb/sts{year}-sts", "test", 0, 5) for year in range(12, 17)},
     "STS-B": (["stsb_test.tsv"], "mteb/stsbenchmark-sts", "test", 0, 5),
+    "STS-B train": (["stsb_train.tsv"], "mteb/stsbenchmark-sts", "train", 0, 5),
     "STS-B dev": (["stsb_dev.tsv"], "mteb/stsbenchmark-sts", "validation", 0, 5),
     "SICK-R": (["sick_test.tsv"], None, "test", 1, 5),
     "SICK-R all": (["sick_train.tsv", "sick_trial.tsv", "sick_test.tsv"], "mteb/sickr-sts", "test", 1, 5),
@@ -161,7 +162,7 @@ class PairsEvaluator(EmbeddingEvaluator):
 
 
 def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False) -> ScoredPairs:
-    """Load one task's pairs: one of :data:`TASKS`, ``"STS-B dev"`` or ``"SICK-R all"``.
+    """Load one task's pairs: one of :data:`TASKS`, ``"STS-B train"``, ``"STS-B dev"`` or ``"SICK-R all"``.
 
     Raises:
         FileNotFoundError: If a data directory is given (or set in ``SBERT_PLUGINS_DATA``) and the task's file is not there.
@@ -190,6 +191,23 @@ def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False
             f"sts/{files[-1]}, or make {dataset} reachable on the Hugging Face Hub ({type(error).__name__}: {error})."
         ) from error
     return ScoredPairs(list(rows["sentence1"]), list(rows["sentence2"]), [float(score) for score in rows["score"]])
+
+
+def sts_sentences(data_dir: str | Path | None = None, *, hub: bool = False) -> list[str]:
+    """Return the distinct sentences of the seven tasks, without scores: what ConSERT, PaSeR and SLT-FAI were trained on.
+
+    The test pairs of STS12 to STS16 and all pairs of STS-B and SICK: 62,198 places, 29,510 sentences, in the order of the
+    tasks. Who trains on them has seen the test sets' sentences, and is to be compared with others who have.
+
+    Raises:
+        FileNotFoundError: As :func:`load_sts`, and so are the others.
+        ConnectionError: If there is neither a data directory nor the Hub.
+        ValueError: On a malformed row.
+    """
+    tasks = [*TASKS[:5], "STS-B train", "STS-B dev", "STS-B", "SICK-R all"]
+    pairs = concatenated([load_sts(task, data_dir, hub=hub) for task in tasks])
+    places = (sentence.strip() for both in zip(pairs.sentences1, pairs.sentences2, strict=True) for sentence in both)
+    return list(dict.fromkeys(filter(None, places)))
 
 
 def read_scored_pairs(path: str | Path, *, lowest: float = 0, highest: float = 5) -> ScoredPairs:

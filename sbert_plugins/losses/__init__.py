@@ -1,5 +1,10 @@
-"""One loss class a method. Each reads text columns by position and returns its weighted terms."""
+"""One loss class a method. Each reads text columns by position and returns its weighted terms.
 
+``losses.official``, imported on first use, has those of the authors' public code where that computes something else.
+"""
+
+import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .arccse import ArcCSELoss
@@ -22,8 +27,16 @@ __all__ = [
     "WeightedSumLoss",
 ]
 
+
+def __getattr__(name: str) -> ModuleType:
+    if name == "official":
+        return importlib.import_module(f"{__name__}.official")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 if TYPE_CHECKING:
     from sbert_plugins.contract import Loss
+    from sbert_plugins.losses import official
 
     _: tuple[type[Loss], ...] = (  # that each keeps the contract is the type checker's to see
         ArcCSELoss,
@@ -34,4 +47,8 @@ if TYPE_CHECKING:
         PTBERTLoss,
         SLTFAILoss,
         WeightedSumLoss,
+        official.DenoSentLoss,
+        official.PaSeRLoss,
+        official.PTBERTLoss,
+        official.SLTFAILoss,
     )

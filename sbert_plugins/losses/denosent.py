@@ -99,9 +99,9 @@ class DenoSentLoss(nn.Module):
     Deviations:
         From the paper, by default: the decoder, the temperature, weights and the bound. The paper's noise leaves 67 of 384
         numbers, enough to name the word: two layers restored 99.3 % of tokens with the right vector, 98.5 % with another's.
-        From the official code: the anchor is restored, the template's and special tokens are neither read nor scored, the
-        encoder's own embedding dropout is not added to the noise; eq. 5 is printed without the positive in the denominator,
-        here as in the code it is there.
+        From the official code (:class:`losses.official.DenoSentLoss` has it): the anchor is restored, the template's and
+        special tokens are neither read nor scored. Eq. 5 is printed without the positive in the denominator, here as in the
+        code it is there.
 
     Example:
         >>> from datasets import Dataset
@@ -165,10 +165,10 @@ class DenoSentLoss(nn.Module):
         self.state_is_kept = not (projector or denoising_weight)
         self.to(model.device)  # for loops that do not move the loss themselves
 
-    def _layered_decoder(self, **keywords: Any) -> DenoisingDecoder:
+    def _layered_decoder(self, build: type[DenoisingDecoder] = DenoisingDecoder, **keywords: Any) -> DenoisingDecoder:
         word = (~self.tokens.special).nonzero()[0].to(self.model.device)
         first, second = input_embeddings(self.model, word.repeat(1, 2))[0]
-        return DenoisingDecoder(
+        return build(
             transformer_of(self.model).config.hidden_size,
             embedding_dimension=len(first),
             memory_dimension=sentence_width(self.model),
@@ -219,12 +219,15 @@ class DenoSentLoss(nn.Module):
             self.diagnostics |= bound_gradients(*taps, balance=self.balance)
         return terms
 
+    def _scored(self, features: dict[str, Tensor]) -> tuple[Tensor, int]:
+        """Return (B, L) bool, the sentence's own tokens, and how many a row may have."""
+        return self.tokens.content(features), max(features["input_ids"].shape[1] - self.overhead, 1)
+
     def _denoise(self, features: dict[str, Tensor], memory: Tensor) -> Tensor:
-        """Eq. 4 at the sentence's own tokens."""
-        ids, content = features["input_ids"], self.tokens.content(features)
-        noisy: dict[str, Any] = {}
+        """Eq. 4 at the tokens that are read and scored."""
+        ids, (content, length), noisy = features["input_ids"], self._scored(features), dict[str, Any]()
         if isinstance(self.decoder, DenoisingDecoder):
-            noisy = {"embedded": input_embeddings(self.model, ids), "length": max(ids.shape[1] - self.overhead, 1)}
+            noisy = {"embedded": input_embeddings(self.model, ids), "length": length}
         loss, self.diagnostics = self.decoder.loss(memory, self.head, ids, content, self.weights, **noisy)
         return loss
 

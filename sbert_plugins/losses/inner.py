@@ -1,4 +1,4 @@
-"""The loss inside a loss: which one it may be, what it gives, and its first pass over the first column."""
+"""The loss inside a loss: which one it may be, what it gives, and its passes over the first column."""
 
 from __future__ import annotations
 
@@ -35,32 +35,33 @@ def inner_settings(loss: Any) -> dict[str, Any]:
 
 
 class InnerLoss:
-    """Computes a loss, and finds its first pass over the first column: asked of it, or seen by hooks where it cannot be."""
+    """Computes a loss, and finds its passes over the first column: asked of it, or the first seen by hooks."""
 
     def __init__(self) -> None:
         self._first_pass = FirstPass()
 
     def __call__(
         self, loss: nn.Module, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
-    ) -> tuple[Tensor | Mapping[str, Tensor], Pass]:
-        """Return the value of ``loss``, and the pass.
+    ) -> tuple[Tensor | Mapping[str, Tensor], list[Pass]]:
+        """Return the value of ``loss``, and the passes, the first of which is there.
 
         Raises:
             ValueError: If it does not embed the first column through its model, or does so without gradients.
         """
         if asks_for_passes(loss):
             member = MemberEncoder(encode, tokens=True)
-            value, found = value_of(loss, member, columns, labels), member.first(columns[0])
+            value, found = value_of(loss, member, columns, labels), member.over(columns[0])
         else:
             with encode.seen_from_outside():
-                value, found = self._first_pass(encode.model, loss, columns, labels)
+                value, first = self._first_pass(encode.model, loss, columns, labels)
+            found = [first]
         name = type(loss).__name__
-        if found is None:
+        if not found:
             raise ValueError(
                 f"the base loss must embed the first column through its model, which {name} did not: its columns may be in "
                 "another order."
             )
-        if torch.is_grad_enabled() and encode.model.training and not found.all_vectors.requires_grad:
+        if torch.is_grad_enabled() and encode.model.training and not found[0].all_vectors.requires_grad:
             raise ValueError(
                 f"the base loss must embed the first column with gradients, {name} did without "
                 "(it caches gradients, or the encoder is frozen): use the loss without cache."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_setti
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, transformer_of
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import check_layers, in_own_dtype, weights_of_tokens
+from sbert_plugins.losses.decoding import check_layers, weights_of_tokens
 from sbert_plugins.losses.reconstruction import reconstruct
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
 
@@ -63,7 +63,6 @@ class PaSeRLoss(nn.Module):
         signed: Difference and product as they are; False: their absolute values, eq. 2. Of [CLS] vectors a decoder reads 2.09
             nats with the sign and .01 without, normalised 3.99 and 1.90.
         normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
-        project_masked: Pass the masked copy's vector through a Linear first, as the official code does.
 
     Raises:
         ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies`` or without mask token or
@@ -75,7 +74,7 @@ class PaSeRLoss(nn.Module):
 
     Deviations:
         From the paper, by default: the decoder, its weights and sign, and no masked language model. Without layers the map
-        starts by reading :math:`E_s` alone. From the official code: no projection (a keyword); a decoder of its own, its
+        starts by reading :math:`E_s` alone. From the official code (:class:`losses.official.PaSeRLoss` has it): no projection;
         words looked up in the encoder's table; truncated sentences count, unless their mask was cut off.
 
     Example:
@@ -89,6 +88,7 @@ class PaSeRLoss(nn.Module):
     """
 
     citation = CITATIONS["paser"]
+    fixed: ClassVar = {"project_masked": False}
     model: SentenceTransformer
     weights: Tensor | None
     ordinary_ids: Tensor
@@ -110,7 +110,6 @@ class PaSeRLoss(nn.Module):
         mlm_head: str | None = None,
         signed: bool = True,
         normalize_memory: bool = True,
-        project_masked: bool = False,
     ) -> None:
         super().__init__()
         keep_settings(self, locals())
@@ -135,7 +134,6 @@ class PaSeRLoss(nn.Module):
         layers = self._layered_decoder(**layered) if decoder_layers else None
         self.decoder = layers or BagOfWordsDecoder(self.head, size, start=_START)
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
-        self.projection = nn.Linear(size, size) if project_masked else nn.Identity()
         self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
@@ -143,11 +141,12 @@ class PaSeRLoss(nn.Module):
         self.to(model.device)  # for loops that do not move the loss themselves
 
     def _layered_decoder(self, **keywords: Any) -> PhraseDecoder:
+        table: Any = transformer_of(self.model).get_input_embeddings()
         start, end = (self.tokens.id_of(*names, needed_by="PaSeRLoss") for names in (("cls", "bos"), ("sep", "eos")))
         self.ends = {"start_id": start, "end_id": end}
         return PhraseDecoder(
             transformer_of(self.model).config.hidden_size,
-            embedding_dimension=self.word_embeddings.weight.shape[1],
+            embedding_dimension=table.weight.shape[1],
             memory_dimension=sentence_width(self.model),
             **keywords,
         )
@@ -177,18 +176,21 @@ class PaSeRLoss(nn.Module):
             corrupted, chosen = mlm_mask(ids, content, mask_token_id=mask, ordinary_ids=ordinary, probability=share)
             batches.append({**anchor, "input_ids": corrupted})
         sentences, copies, *third = encode(batches, tokens=bool(self.mlm_weight))
-        usable = (masked["input_ids"] == self.mask_id).any(dim=1)  # the copy still hides something after truncation
-        terms = Terms(generative=self._generative(sentences, copies, phrase, usable))
+        terms = Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
         if self.mlm_weight:
             logits = self.head(third[0].require_tokens()[:, : chosen.shape[1]][chosen])
             terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[chosen])
         return terms
 
+    def _usable(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:
+        """Return (B,) bool: the copy still hides something after truncation."""
+        return (masked["input_ids"] == self.mask_id).any(dim=1)
+
     def _generative(self, sentences: Pass, copies: Pass, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
         """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
         memory, content = self.memory(sentences.vectors, copies.vectors), self.tokens.content(phrase)
         usable = usable & content.any(dim=1)
-        writes: dict[str, Any] = {"embed": self.word_embeddings, **self.ends} if self.ends else {}
+        writes: dict[str, Any] = {"embed": self.decoder_inputs, **self.ends} if self.ends else {}
         hidden = content & usable.unsqueeze(1)
         loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], hidden, self.weights, **writes)
         self.diagnostics = {"scored_share": usable.float().mean(), **found}
@@ -198,15 +200,15 @@ class PaSeRLoss(nn.Module):
         """Return (B, 4, D), what the decoder reads (eq. 2), of two (B, D)."""
         return functional.decoding_signal(
             sentences,
-            in_own_dtype(self.projection, copies),
+            copies,
             difference_scale=self.difference_scale,
             product_scale=self.product_scale,
             signed=self.signed,
         )
 
     @property
-    def word_embeddings(self) -> Any:
-        """The encoder's table."""
+    def decoder_inputs(self) -> Any:
+        """What gives a decoder with layers the words that it has written so far: the encoder's table."""
         # Looked up at each use: the trainer wraps self.model, and as an attribute the table would be registered twice.
         return transformer_of(self.model).get_input_embeddings()
 

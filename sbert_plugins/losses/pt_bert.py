@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, keep_settings, one_or_two, settings_of
+from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, one_or_two, settings_of
 from sbert_plugins.encoder import Encoder, Pass, require_dropout, rows_of_all_ranks, sentence_width, unwrap
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
@@ -48,14 +48,12 @@ class PTBERTLoss(nn.Module):
     Args:
         model: Any encoder that sentence-transformers loads, with dropout.
         num_pseudo_tokens: Length of the pseudo sentence. 0 leaves pseudo tokens and attention out: the paper's MoCo-BERT.
-        queue_size: Vectors in the queue.
+        queue_size: Vectors in the queue. The batch enters it before it is scored, the paper's count: with 256 each sentence
+            has 1 positive and 255 negatives.
         momentum: :math:`m`, in [0, 1). The paper's number is not legible in the copies at hand; this is the official code's.
         attend_to: What the pseudo tokens attend to: the sentence's ``"tokens"``, or the ``"pooled"`` vector, the official
             code's reading, in which they are idle (see Deviations).
         temperature: :math:`\tau`, above 0.
-        enqueue_first: Whether the batch enters the queue before it is scored, the paper's count: with a queue of 256 each
-            sentence has 1 positive and 255 negatives. False scores the batch's own vectors and the whole queue before it:
-            319 negatives with a batch of 64, as in the official code.
         projection_head: Whether a Linear and tanh, in training only, sits on the mapped vector.
         momentum_dropout: Whether the copy uses dropout.
 
@@ -90,6 +88,7 @@ class PTBERTLoss(nn.Module):
     """
 
     citation = CITATIONS["pt_bert"]
+    fixed: ClassVar = {"enqueue_first": True}
 
     def __init__(
         self,
@@ -100,7 +99,6 @@ class PTBERTLoss(nn.Module):
         momentum: float = 0.885,
         attend_to: str = "tokens",
         temperature: float = 0.05,
-        enqueue_first: bool = True,
         projection_head: bool = True,
         momentum_dropout: bool = True,
     ) -> None:
@@ -109,8 +107,7 @@ class PTBERTLoss(nn.Module):
         functional.check_temperature(temperature)
         self.model = model
         self.temperature = temperature
-        self.enqueue_first = enqueue_first
-        self.mapping = _Mapping(sentence_width(model), num_pseudo_tokens, attend_to, projection_head)
+        self.mapping = _Mapping(self._attention(num_pseudo_tokens, attend_to), self._head(projection_head))
         self.queue = EmbeddingQueue(queue_size, sentence_width(model))
         self.momentum_encoder = MomentumEncoder(model, self.mapping, momentum=momentum, dropout=momentum_dropout)
         self.diagnostics: dict[str, Tensor] = {}
@@ -132,6 +129,7 @@ class PTBERTLoss(nn.Module):
         if positive is anchor:
             require_dropout(unwrap(self.model), "PTBERTLoss with one column")
         begin_forward(self)
+        follow_mode(self)
         training = self.model.training
         if training:
             self.momentum_encoder.check(self.model, self.mapping)  # now, for the copy would be asked for tokens it has not
@@ -139,10 +137,10 @@ class PTBERTLoss(nn.Module):
         (seen,) = encode([anchor], tokens=True)
         self._check_width(seen.vectors)
         queries = self.mapping(seen)
-        positives = self.momentum_encoder(positive, training=training).to(queries.dtype)
+        positives = self._keys(positive, training=training).to(queries.dtype)
         # An evaluation does not wait for the other ranks: it lets nothing in.
         keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
-        candidates, is_negative = self.queue.candidates(keys, first, len(queries), enqueue_first=self.enqueue_first)
+        candidates, is_negative = self._candidates(keys, first, len(queries))
         with torch.no_grad():
             self.diagnostics = {
                 "queue_filled": self.queue.filled.float().mean(),
@@ -152,6 +150,22 @@ class PTBERTLoss(nn.Module):
         if training:
             self.queue.enqueue(keys)
         return Terms(contrastive=loss)
+
+    def _attention(self, num_pseudo_tokens: int, attend_to: str) -> PseudoTokenAttention | None:
+        if not num_pseudo_tokens:
+            return None
+        return PseudoTokenAttention(sentence_width(self.model), num_pseudo_tokens=num_pseudo_tokens, attend_to=attend_to)
+
+    def _head(self, projection_head: bool) -> nn.Module:
+        return ProjectionHead(sentence_width(self.model)) if projection_head else nn.Identity()
+
+    def _keys(self, column: dict[str, Tensor], *, training: bool) -> Tensor:
+        """Return (B, D), the slow copy's vectors of a column."""
+        return self.momentum_encoder(column, training=training)
+
+    def _candidates(self, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """Return what is scored, and what of it is a row's negative: the queue as it will be with the batch in it."""
+        return self.queue.candidates(keys, first, count, enqueue_first=True)
 
     def _check_width(self, sentences: Tensor) -> None:
         if sentences.shape[1] != self.queue.rows.shape[1]:
@@ -169,12 +183,10 @@ class PTBERTLoss(nn.Module):
 class _Mapping(nn.Module):
     """What sits on the encoder in training: the pseudo tokens, then the head."""
 
-    def __init__(self, dimension: int, num_pseudo_tokens: int, attend_to: str, projection_head: bool) -> None:
+    def __init__(self, attention: PseudoTokenAttention | None, head: nn.Module) -> None:
         super().__init__()
-        self.attention = None
-        if num_pseudo_tokens:
-            self.attention = PseudoTokenAttention(dimension, num_pseudo_tokens=num_pseudo_tokens, attend_to=attend_to)
-        self.head = ProjectionHead(dimension) if projection_head else nn.Identity()
+        self.attention = attention
+        self.head = head
 
     def forward(self, seen: Pass) -> Tensor:
         sentence, tokens, mask = seen.vectors, seen.tokens, seen.attended

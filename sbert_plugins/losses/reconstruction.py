@@ -36,6 +36,6 @@ def reconstruct(
                 counts = [min(text.count(loss.mask_token), max_tokens) for text in columns[1]]
                 ids = loss.decoder.likeliest(memory, loss.head, loss.ordinary_ids, counts)
             else:
-                ids = loss.decoder.write(memory, loss.head, loss.word_embeddings, max_tokens=max_tokens, **loss.ends)
+                ids = loss.decoder.write(memory, loss.head, loss.decoder_inputs, max_tokens=max_tokens, **loss.ends)
             phrases += model.tokenizer.batch_decode(ids, skip_special_tokens=True)
     return [phrase.strip() for phrase in phrases]

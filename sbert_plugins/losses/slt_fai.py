@@ -86,11 +86,10 @@ class SLTFAILoss(nn.Module):
         - It may stand in a :class:`WeightedSumLoss`, and round one.
 
     Deviations:
-        From the official code: two linear layers with the ReLU between them, not behind the logits; special tokens and padding
-        are neither labelled nor counted; rare tokens are masked, not frequent ones, and a sentence without any is left out;
-        original and copy are seen in the same view; the warm-up happens once, not in each epoch. From the paper, by default:
-        the bound. A contrast solves itself within some updates, and with a constant weight the two objectives then steer (a
-        gradient of 2.3 against .012 after 30 updates): the second learns to find [MASK], and the encoder sinks.
+        From the official code: the discriminators' form, which tokens are labelled, counted and masked, and in which views
+        (:class:`losses.official.SLTFAILoss` has them); the warm-up happens once, not in each epoch. From the paper, by
+        default: the bound. A contrast solves itself within some updates, and with a constant weight the two objectives then
+        steer (a gradient of 2.3 against .012 after 30 updates): the second learns to find [MASK], and the encoder sinks.
 
     Example:
         >>> from datasets import Dataset
@@ -170,43 +169,50 @@ class SLTFAILoss(nn.Module):
             require_trained(self)
             refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)
-        value, original = self._inner(self.loss, encode, columns, labels)
+        value, seen = self._inner(self.loss, encode, columns, labels)
         terms = prefixed("base", value)
         self._own_diagnostics = {}
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
-        own = {name: torch.zeros((), device=original.vectors.device) for name, weight in weights.items() if weight}
+        own = {name: torch.zeros((), device=seen[0].vectors.device) for name, weight in weights.items() if weight}
         if not self._warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=self.model.training):
             taps = {name: GradientTap() for name in own}
-            own = self._objectives(encode, columns[0], original, taps)
+            if self.adversarial_weight:
+                content = self.tokens.content(columns[0])
+                own["adversarial"] = self._tell_rare(columns[0], content, seen, taps["adversarial"])
+            if self.filtering_weight:
+                own["filtering"] = self._tell_incomplete(encode, columns[0], seen[0], taps["filtering"])
             if self.balance is not None:
-                self._bound(sum(terms.values(), torch.zeros(())), original, own, taps)
+                self._bound(sum(terms.values(), torch.zeros(())), seen[0], own, taps)
         return Terms(terms | {name: weights[name] * term for name, term in own.items()})
 
-    def _objectives(
-        self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, taps: dict[str, GradientTap]
-    ) -> dict[str, Tensor]:
-        """Compute both objectives, reading the encoder's outputs through their taps."""
-        content = self.tokens.content(anchor)
+    def _tell_rare(self, anchor: dict[str, Tensor], content: Tensor, seen: Sequence[Pass], tap: GradientTap) -> Tensor:
+        """Eq. 4 over the content of the base loss's first pass, read through the tap."""
         is_low = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
-        terms = {}
-        if self.adversarial_weight:
-            # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
-            order = None if original.view is None else original.view.order
-            seen = original.read_through(taps["adversarial"]).require_tokens()[:, : is_low.shape[1]]
-            targets = is_low if order is None else is_low.gather(1, order)
-            terms["adversarial"], found = self.frequency_discriminator.loss(seen, targets, content)
-            self._own_diagnostics |= found
-        if self.filtering_weight:
-            tap = taps["filtering"]
-            masked = random_subset(content & is_low.bool(), self.masking_ratio, at_least=1)
-            copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
-            views = None if original.view is None else [original.view]
-            # Beside DistributedDataParallel: its gradients are averaged with those of the base loss's passes.
-            (incomplete,) = encode([copy], views=views, dropout=original.dropout, beside_ddp=True)
-            whole, part = (one.read_through(tap).vectors for one in (original, incomplete))
-            terms["filtering"], found = self.completeness_discriminator.loss(whole, part, masked.any(dim=1))
-            self._own_diagnostics |= found
-        return terms
+        # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
+        order = None if seen[0].view is None else seen[0].view.order
+        tokens = seen[0].read_through(tap).require_tokens()[:, : is_low.shape[1]]
+        targets = is_low if order is None else is_low.gather(1, order)
+        loss, found = self.frequency_discriminator.loss(tokens, targets, content)
+        self._own_diagnostics |= found
+        return loss
+
+    def _tell_incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, tap: GradientTap) -> Tensor:
+        """Eq. 6 over the sentences' vectors and those of their copies, read through the tap."""
+        copies, usable = self._incomplete(encode, anchor, original)
+        whole, part = (one.read_through(tap).vectors for one in (original, copies))
+        loss, found = self.completeness_discriminator.loss(whole, part, usable)
+        self._own_diagnostics |= found
+        return loss
+
+    def _incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass) -> tuple[Pass, Tensor]:
+        """Pass copies that lack rare tokens, seen as the originals, and return (B,) bool, too: which do lack any."""
+        rare = self.tokens.content(anchor) & self.low_frequency[anchor["input_ids"]].bool()
+        masked = random_subset(rare, self.masking_ratio, at_least=1)
+        copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
+        views = None if original.view is None else [original.view]
+        # Beside DistributedDataParallel: its gradients are averaged with those of the base loss's passes.
+        (incomplete,) = encode([copy], views=views, dropout=original.dropout, beside_ddp=True)
+        return incomplete, masked.any(dim=1)
 
     def _bound(self, base: Tensor, original: Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
         """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""

@@ -12,6 +12,41 @@ from .decoding import decoding_loss
 from .mlm_head import MLMHead
 
 
+class DenoisingLayer(nn.Module):
+    """One post-norm layer; numbered like the parts of ``torch.nn.TransformerDecoderLayer``."""
+
+    def __init__(self, dimension: int, num_heads: int, feedforward_dimension: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.self_in = nn.Linear(dimension, 3 * dimension)  # queries, keys, values
+        self.self_out = nn.Linear(dimension, dimension)
+        self.memory_value = nn.Linear(dimension, dimension)
+        self.memory_out = nn.Linear(dimension, dimension)
+        self.linear1 = nn.Linear(dimension, feedforward_dimension)
+        self.linear2 = nn.Linear(feedforward_dimension, dimension)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(dimension) for _ in range(3))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
+        """Map (B, T, D) with a (B, 1, D) memory, where (B, 1, 1, T) places are seen."""
+        hidden = self.norm1(hidden + self.dropout(self._attend(hidden, seen)))
+        hidden = self.norm2(hidden + self.dropout(self._remember(memory, hidden)))
+        inner = self.dropout(F.relu(self.linear1(hidden)))
+        return self.norm3(hidden + self.dropout(self.linear2(inner)))
+
+    def _remember(self, memory: Tensor, hidden: Tensor) -> Tensor:
+        """Return what each place reads of the (B, 1, D) memory: all the same."""
+        return self.memory_out(self.memory_value(memory)).expand_as(hidden)
+
+    def _attend(self, hidden: Tensor, seen: Tensor) -> Tensor:
+        rows, length, width = hidden.shape
+        heads = self.self_in(hidden).view(rows, length, 3, self.num_heads, width // self.num_heads)
+        queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # (B, H, T, D / H) each
+        probability = self.dropout.p if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, dropout_p=probability)
+        return self.self_out(mixed.transpose(1, 2).reshape(rows, length, width))
+
+
 class DenoisingDecoder(nn.Module):
     """Transformer decoder over the noisy embeddings of a sentence and a memory of one vector (DenoSent section 3).
 
@@ -36,6 +71,7 @@ class DenoisingDecoder(nn.Module):
     """
 
     max_positions = 512
+    layer = DenoisingLayer
 
     def __init__(
         self,
@@ -67,7 +103,7 @@ class DenoisingDecoder(nn.Module):
         self.noise = nn.Dropout(noise_dropout)
         self.widen = nn.Identity() if embedding_dimension == dimension else nn.Linear(embedding_dimension, dimension)
         self.read_memory = nn.Identity() if memory_dimension == dimension else nn.Linear(memory_dimension, dimension)
-        layers = [_Layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers)]
+        layers = [self.layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers)]
         self.layers = nn.ModuleList(layers)
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -139,34 +175,3 @@ class DenoisingDecoder(nn.Module):
         for layer in self.layers:
             hidden = layer(hidden, memory, seen)
         return hidden
-
-
-class _Layer(nn.Module):
-    """One post-norm layer; numbered like the parts of ``torch.nn.TransformerDecoderLayer``."""
-
-    def __init__(self, dimension: int, num_heads: int, feedforward_dimension: int, dropout: float) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.self_in = nn.Linear(dimension, 3 * dimension)  # queries, keys, values
-        self.self_out = nn.Linear(dimension, dimension)
-        self.memory_value = nn.Linear(dimension, dimension)
-        self.memory_out = nn.Linear(dimension, dimension)
-        self.linear1 = nn.Linear(dimension, feedforward_dimension)
-        self.linear2 = nn.Linear(feedforward_dimension, dimension)
-        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(dimension) for _ in range(3))
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, hidden: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
-        hidden = self.norm1(hidden + self.dropout(self._attend(hidden, seen)))
-        remembered = self.memory_out(self.memory_value(memory))  # (B, 1, D), the same at every place
-        hidden = self.norm2(hidden + self.dropout(remembered.expand_as(hidden)))
-        inner = self.dropout(F.relu(self.linear1(hidden)))
-        return self.norm3(hidden + self.dropout(self.linear2(inner)))
-
-    def _attend(self, hidden: Tensor, seen: Tensor) -> Tensor:
-        rows, length, width = hidden.shape
-        heads = self.self_in(hidden).view(rows, length, 3, self.num_heads, width // self.num_heads)
-        queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # (B, H, T, D / H) each
-        probability = self.dropout.p if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, dropout_p=probability)
-        return self.self_out(mixed.transpose(1, 2).reshape(rows, length, width))

@@ -21,12 +21,15 @@ class _Discriminator(nn.Module):
         hidden_dimension = 2 * dimension if hidden_dimension is None else hidden_dimension
         if hidden_dimension < 1:
             raise ValueError(f"hidden_dimension must be at least 1, got {hidden_dimension}. By default it is 2 D.")
-        self.inner = nn.Linear(dimension, hidden_dimension)
+        self.inner: nn.Module = nn.Linear(dimension, hidden_dimension)
         self.outer = nn.Linear(hidden_dimension, 2)
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Map (..., D) to logits (..., 2), in the discriminator's own dtype."""
-        return self.outer(self.inner(embeddings.to(self.inner.weight.dtype)).relu())
+        return self._logits(embeddings.to(self.outer.weight.dtype))
+
+    def _logits(self, embeddings: Tensor) -> Tensor:
+        return self.outer(self.inner(embeddings).relu())
 
 
 class TokenFrequencyDiscriminator(_Discriminator):

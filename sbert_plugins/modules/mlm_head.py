@@ -75,6 +75,12 @@ class MLMHead(nn.Module):
         """The output matrix (V, E): the encoder's word embeddings, or the head's own where they were not pretrained as one."""
         return self.full.get_output_embeddings().weight
 
+    def untie(self) -> None:
+        """Give the output matrix weights of its own, a copy of what they are: not tied to the word embeddings any more."""
+        output = self.full.get_output_embeddings()
+        output.weight = nn.Parameter(output.weight.detach().clone())
+        self._pad = None
+
     def follow(self, model: nn.Module) -> None:
         """Take the encoder's dtype, which ``model.bfloat16()`` changes without the head; to be called in each forward.
 

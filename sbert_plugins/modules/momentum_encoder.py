@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import Encoder
+from sbert_plugins.encoder import Encoder, Pass
 
 from .ema import ema_update
 
@@ -47,11 +47,16 @@ class MomentumEncoder(nn.Module):
 
         What reads the encoder's output is given an :class:`encoder.Pass`.
         """
-        self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
-        encoder, *readers = self.copies
-        (output,) = Encoder(encoder)([features], tokens=True)
-        for module in readers:
+        output: Any = self.encode(features, training=training)
+        for module in self.copies[1:]:
             output = module(output)
+        return output
+
+    @torch.no_grad()
+    def encode(self, features: dict[str, Tensor], *, training: bool) -> Pass:
+        """Run a batch through the first copy, the encoder's; all copies are in their mode then."""
+        self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
+        (output,) = Encoder(self.copies[0])([features], tokens=True)
         return output
 
     def check(self, *modules: nn.Module) -> list[nn.Parameter]:

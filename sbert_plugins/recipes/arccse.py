@@ -26,6 +26,7 @@ ARCCSE = Recipe(
         # "AdamW with Sharpness-Aware Minimization (Foret et al., 2021) and default configurations": Foret's default radius
         sam_rho=0.05,
     ),
+    rows_read=1_000_000,  # "one million random sampled sentences from English Wikipedia"
     # The first four layers of MiniLM, where [CLS] carries little, and 1,281 short sentences.
     offline=Settings(
         learning_rate=1e-4,

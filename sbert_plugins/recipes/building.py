@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
-    """Build a method's loss with the paper's defaults, ``keywords`` replacing some of them.
+    """Build a method's loss with its defaults, ``keywords`` replacing some of them.
+
+    Where the authors' code computes something else, ``official=True`` builds the class of that name in ``losses.official``.
 
     Raises:
         ValueError: For keywords that the loss has not, or values that it refuses.
@@ -24,7 +26,10 @@ def build_loss(method: str, model: SentenceTransformer, **keywords: Any) -> Any:
     check_keywords(method, keywords)
     if recipe.reads == "any":
         return _own_loss(recipe, model, keywords)
-    return (recipe.build or getattr(losses, recipe.loss))(model, **keywords)
+    if recipe.build is not None:
+        return recipe.build(model, **keywords)
+    room = losses.official if keywords.pop("official", False) else losses
+    return getattr(room, recipe.loss)(model, **keywords)
 
 
 def _own_loss(recipe: Recipe, model: SentenceTransformer, keywords: dict[str, Any]) -> Any:

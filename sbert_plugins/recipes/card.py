@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.recipes.texts import text_name
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
@@ -29,7 +31,7 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
 
     Args:
         model: The encoder.
-        text: A file, or the name of a dataset on the Hub.
+        text: A file, the name of a dataset on the Hub, or :data:`STS_SENTENCES`.
     """
     from huggingface_hub import constants
 
@@ -45,8 +47,9 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
         card.license = origin["license"]
     card.local_files_only = card.local_files_only or is_local or constants.HF_HUB_OFFLINE
     if text is not None and not card.train_datasets:
-        path = Path(text)
-        card.train_datasets = [{"name": path.name} if path.exists() else {"name": text, "id": text}]
+        path, name = Path(text), text_name(text)
+        on_hub = name == text and not path.exists()
+        card.train_datasets = [{"name": text, "id": text} if on_hub else {"name": path.name if path.exists() else name}]
 
 
 def _metadata(card: Path | str) -> dict[str, Any]:

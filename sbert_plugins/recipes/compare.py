@@ -14,13 +14,14 @@ from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
-from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, read_results, text_mark
+from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, has_checkpoint, read_results, text_mark
 from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.run import check_columns, run_values, train
+from sbert_plugins.recipes.run import check_columns, check_patience, run_values, train
 from sbert_plugins.recipes.scoring import Scorer
 from sbert_plugins.recipes.settings import Settings
 from sbert_plugins.recipes.summary import Row, printed, shown, summarise
+from sbert_plugins.recipes.texts import read_text
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -84,6 +85,7 @@ def compare(
     dev: ScoredPairs | None = None,
     column: str | None = None,
     limit: int | None = None,
+    data_dir: str | Path | None = None,
     bf16: bool | None = None,
     force: bool = False,
     neighbours: int = 10,
@@ -98,8 +100,8 @@ def compare(
     Args:
         methods: Names of :data:`RECIPES`, ``name:key=value,key=value`` with keywords of the loss or settings of its own, or
             ``package.module:Class`` for a loss class of one's own. The others are compared with the first.
-        text: Sentences: a file or Hub dataset as in :func:`data.read_sentences`, or a dataset with the column ``anchor``, and
-            ``positive`` where each sentence has one: the methods must take it.
+        text: Sentences: a name as in :func:`read_text`, or a dataset with the column ``anchor``, and ``positive`` where each
+            sentence has one: the methods must take it.
         output: A new or empty directory, or that of an earlier comparison.
         evaluators: What scores the start and each result, all in one way. Nothing is chosen by them.
         model: Path or Hub name of the encoder, or a function that builds it, the same each time.
@@ -109,6 +111,7 @@ def compare(
         dev: STS-B dev. With it each training ends with its best checkpoint by this, otherwise with its last.
         column: Column of a table or Hub dataset.
         limit: Use the first sentences only.
+        data_dir: Of the STS tasks, for ``sts-sentences``.
         bf16: As in :func:`train`.
         force: Make cells anew that were made with other settings, text, encoder or labels, instead of refusing.
         neighbours: Sentences of the text whose neighbours records and page show; 0 for a record that may be published.
@@ -128,7 +131,7 @@ def compare(
     output = _checked_directory(Path(output))
     named = None if not isinstance(text, str | Path) else str(text)
     grid = _Grid(
-        sentences=_sentences(text, column, limit),
+        sentences=_sentences(text, column=column, limit=limit, data_dir=data_dir),
         text=named,
         build=model if callable(model) else lambda: build_encoder(model, pooling=(settings or RECOMMENDED.settings).pooling),
         settings=settings or RECOMMENDED.settings,
@@ -146,6 +149,8 @@ def compare(
     for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
         if note:
             report(note)
+    for method in asked:
+        check_patience(method.settings(grid.settings), dev)
     cells = [grid.cell(method, seed, output, encoder) for seed in numbers for method in asked]
     _refuse_others(cells, force=force)
     _make_directory(output)
@@ -186,10 +191,8 @@ def _make_directory(output: Path) -> None:
     probe.unlink()
 
 
-def _sentences(text: str | Path | Dataset, column: str | None, limit: int | None) -> Dataset:
-    from sbert_plugins import data
-
-    sentences = data.read_sentences(text, column=column, limit=limit) if isinstance(text, str | Path) else text
+def _sentences(text: str | Path | Dataset, **how: Any) -> Dataset:
+    sentences = read_text(text, **how) if isinstance(text, str | Path) else text
     if sentences.column_names not in (["anchor"], ["anchor", "positive"]):
         raise ValueError(
             f"text must have the column anchor, and may have positive behind it, got {', '.join(sentences.column_names)}: "
@@ -261,7 +264,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
     if was_begun and results_path.exists():
         model, results = build_encoder(str(cell.folder / "model")), read_results(results_path)
     else:
-        resume = was_begun and any(cell.folder.glob("checkpoints/checkpoint-*/checkpoint_complete.json"))
+        resume = was_begun and has_checkpoint(cell.folder)
         if not resume:
             cell.clear()
         model = grid.start()

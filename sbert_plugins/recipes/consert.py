@@ -20,6 +20,7 @@ CONSERT = Recipe(
         max_seq_length=64,
         eval_steps=200,
     ),
+    rows_read=891_920,
     # The first four layers of MiniLM and 1,281 short sentences.
     offline=Settings(
         learning_rate=1e-4,

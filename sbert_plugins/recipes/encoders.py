@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def build_encoder(
-    name: str, *, pooling: str = "cls", max_seq_length: int | None = None, device: str | None = None
+    name: str,
+    *,
+    pooling: str = "cls",
+    max_seq_length: int | None = None,
+    template: str = "[X] means [MASK].",
+    device: str | None = None,
 ) -> SentenceTransformer:
     """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer.
 
@@ -28,6 +33,7 @@ def build_encoder(
             sentence-transformers model keeps its own.
         max_seq_length: Tokens a sentence is truncated to, [CLS] and the like among them; a template that is put on a plain
             transformer comes on top. None keeps the encoder's own limit.
+        template: Of the pooling ``mask``.
         device: As in ``SentenceTransformer``.
 
     Raises:
@@ -47,7 +53,7 @@ def build_encoder(
         model = SentenceTransformer(modules=[transformer, pooled], device=device)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
-    return apply_mask_template(model) if pooling == "mask" and not is_built else model
+    return apply_mask_template(model, template) if pooling == "mask" and not is_built else model
 
 
 def has_pooling(name: str) -> bool:

@@ -88,7 +88,7 @@ def known_keywords(method: str) -> dict[str, tuple[str, ...]]:
         for place, (name, parameter) in enumerate(inspect.signature(source).parameters.items()):
             if place and parameter.kind in kinds:  # the first is the model
                 known.setdefault(name, _types(parameter.annotation))
-    return known
+    return known | ({"official": ("bool",)} if recipe.official else {})
 
 
 def _passes_on(build: Callable[..., Any]) -> bool:

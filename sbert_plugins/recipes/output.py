@@ -12,6 +12,7 @@ from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
 from sbert_plugins.recipes.methods import RECIPES, recipe_of
 from sbert_plugins.recipes.settings import Settings
+from sbert_plugins.recipes.texts import text_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -31,7 +32,7 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
     if resume:
         if (output / "results.json").exists():
             raise FileExistsError(f"{output} holds a finished training, with results.json: there is nothing to resume.")
-        if not any(output.glob("checkpoints/checkpoint-*/checkpoint_complete.json")):
+        if not has_checkpoint(output):
             raise FileNotFoundError(
                 f"{output} holds no checkpoint to resume (the first is written after eval_steps updates): "
                 "delete the directory and train again without resume."
@@ -39,6 +40,11 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
     elif output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise FileExistsError(f"output must be a new or an empty directory, got {output}, which exists: name another one.")
     return output
+
+
+def has_checkpoint(output: Path) -> bool:
+    """Return whether a training that was interrupted can go on from a checkpoint."""
+    return any(output.glob("checkpoints/checkpoint-*/checkpoint_complete.json"))
 
 
 def read_results(path: str | Path) -> dict[str, Any]:
@@ -57,11 +63,21 @@ def read_results(path: str | Path) -> dict[str, Any]:
     wrong = [key for key, kind in kinds.items() if not isinstance(values, dict) or not isinstance(values.get(key), kind)]
     if not wrong and values["method"] not in RECIPES and ":" not in values["method"]:
         wrong = ["method"]
-    if not wrong and set(values["settings"]) != {field.name for field in fields(Settings)}:
+    if not wrong and set(_complete(values)["settings"]) != {field.name for field in fields(Settings)}:
         wrong = ["settings"]
     if wrong:
         raise ValueError(f"{path} must be the json that a training wrote, got something else under {', '.join(wrong)}.")
-    return values
+    return _complete(values)
+
+
+# Settings that came later, at what was done before: their defaults, which were the host's.
+_LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
+
+
+def _complete(values: dict[str, Any]) -> dict[str, Any]:
+    """Add to the record of an earlier version the settings that it did not know yet."""
+    later = {field.name: field.default for field in fields(Settings) if field.name in _LATER}
+    return values | {"settings": later | values["settings"]} if "settings" in values else values
 
 
 def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
@@ -76,7 +92,9 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     if not (output / "results.json").is_file() or not (output / "loss").is_dir():
         raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
     results = read_results(output / "results.json")
-    loss = build_loss(results["method"], model, **(results["loss_keywords"] | recipe_of(results["method"]).reload))
+    recipe = recipe_of(results["method"])
+    chosen = {key: results["loss"][key] for key in recipe.chosen if key in results.get("loss", {})}
+    loss = build_loss(results["method"], model, **(results["loss_keywords"] | chosen | recipe.reload))
     load_loss_state(loss, model, output / "loss")
     return loss
 
@@ -121,7 +139,8 @@ def text_mark(sentences: Dataset, name: str | None) -> dict[str, Any]:
                 raise ValueError(f"sentences must hold no None, got one in row {row}: leave such rows out.")
             digest.update("\0".join(map(str, texts)).encode("utf-8", "surrogatepass") + b"\n")
         place += len(next(iter(batch.values())))
-    return {"name": name and (Path(name).name if Path(name).exists() else name), "sha256": digest.hexdigest()[:16]}
+    shown = name and (Path(name).name if Path(name).exists() else text_name(name))
+    return {"name": shown, "sha256": digest.hexdigest()[:16]}
 
 
 def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
@@ -144,7 +163,7 @@ def check_same_run(output: Path, run: dict[str, Any]) -> None:
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return in words what of ``now`` is not as it was; empty where all is. What else was before does not count."""
     now = json.loads(json.dumps(now))  # as it will be read
-    flat, flat_before = ({**values, **values.get("settings", {})} for values in (now, before))
+    flat, flat_before = ({**values, **values.get("settings", {})} for values in (now, _complete(before)))
     # Of text and encoder the hash decides: either may have been moved, or renamed.
     changed = [key for key, value in flat.items() if key != "settings" and _mark(flat_before.get(key)) != _mark(value)]
     return ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)

@@ -15,21 +15,27 @@ if TYPE_CHECKING:
     from sbert_plugins.data import TokenFrequencies
 
 
-def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
-    """Make PaSeR's columns as the paper trained: the three best phrases by RAKE, synonym replacement on both copies."""
+def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int, **how: Any) -> tuple[Dataset, dict[str, Any]]:
+    """Make PaSeR's columns as the paper trained: the three best phrases by RAKE, synonym replacement on both copies.
+
+    ``how`` are keywords of :func:`data.paser_columns` in the place of these.
+    """
     from sbert_plugins import data
 
-    synonyms = data.synonyms_if_installed()  # "SR is extremely effective" (section 4.5.2)
+    if "synonyms" not in how:
+        how["synonyms"] = data.synonyms_if_installed()  # "SR is extremely effective" (section 4.5.2)
     # "the top three phrases contribute the most"
-    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 3, "synonyms": synonyms}
+    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 3} | how
     return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 
 
-def paser_supervised_rows(triplets: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
+def paser_supervised_rows(
+    triplets: Dataset, model: SentenceTransformer, seed: int, **how: Any
+) -> tuple[Dataset, dict[str, Any]]:
     """Add the hidden best phrase of each anchor; the anchor itself stays as it is, for the contrastive term reads it too."""
     from sbert_plugins import data
 
-    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True}
+    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True} | how
     return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 
 
@@ -41,6 +47,13 @@ def paser_supervised_loss(
     token_weights: float | None = 1e-6,
     frequencies: TokenFrequencies | str | None = None,
     mlm_head: str | None = None,
+    decoder_layers: int = 0,
+    decoder_heads: int = 16,
+    decoder_dropout: float = 0.1,
+    difference_scale: float = 10.0,
+    product_scale: float = 10.0,
+    signed: bool = True,
+    normalize_memory: bool = True,
 ) -> Any:
     r"""Build PaSeR eq. 5: :math:`L = L_{contrastive} + \alpha L_{gen}`.
 
@@ -49,16 +62,35 @@ def paser_supervised_loss(
             best checkpoint of our unsupervised PaSeR".
         alpha: :math:`\alpha`, "searched in our experiments"; neither paper nor code gives the value found.
         temperature: Of the contrastive loss, SimCSE's.
-        token_weights: As in :class:`losses.PaSeRLoss`, and so are the next two.
+        token_weights: As in :class:`losses.PaSeRLoss`, and so are all that follow.
         frequencies: Counts of the encoder's vocabulary.
         mlm_head: Checkpoint of the head.
+        decoder_layers: The paper's 6, or the words alone.
+        decoder_heads: Of a layer.
+        decoder_dropout: Likewise.
+        difference_scale: :math:`m` of eq. 2.
+        product_scale: :math:`n` of eq. 2.
+        signed: Whether the differences keep their sign.
+        normalize_memory: Whether each memory vector is normalised.
     """
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     from sbert_plugins import losses
 
     contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
-    paser = losses.PaSeRLoss(model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head)
+    paser = losses.PaSeRLoss(
+        model,
+        token_weights=token_weights,
+        frequencies=frequencies,
+        mlm_head=mlm_head,
+        decoder_layers=decoder_layers,
+        decoder_heads=decoder_heads,
+        decoder_dropout=decoder_dropout,
+        difference_scale=difference_scale,
+        product_scale=product_scale,
+        signed=signed,
+        normalize_memory=normalize_memory,
+    )
     return losses.WeightedSumLoss(model, {"contrastive": (contrastive, 1.0, [0, 1, 2]), "paser": (paser, alpha, [0, 3, 4])})
 
 
@@ -79,6 +111,9 @@ PASER = Recipe(
         max_seq_length=32,  # "we restrict the maximum sequence length to 32"
         eval_steps=125,  # the official script's
     ),
+    rows_read=932_970,  # five epochs of the seven tasks' 62,198 sentences with three phrases each
+    rows_a_sentence=3,
+    official=True,
     # The first four layers of MiniLM and 1,281 short sentences.
     offline=Settings(
         learning_rate=1e-4,

@@ -34,7 +34,7 @@ RECOMMENDED = Recipe(
     columns=("anchor",),
     second_column="positive",
     equation="ConSERT's views and ArcCSE's margin and order, half each, temperature 0.1",
-    # Those of the table that it leads (benchmarks/README.md), which compares methods at equal updates.
+    # Those of the table that it leads (docs/benchmarks.md), which compares methods at equal updates.
     settings=Settings(
         learning_rate=5e-5,
         batch_size=64,
@@ -57,6 +57,6 @@ RECOMMENDED = Recipe(
     ),
     build=recommended_loss,
     note="recommended is the mean of ConSERT and ArcCSE at temperature 0.1, the best on sentence similarity in this library's "
-    "tables (benchmarks/README.md). Contrast can harm topics and clusters: for those compare it with bag-of-words, which has "
+    "tables (docs/benchmarks.md). Contrast can harm topics and clusters: for those compare it with bag-of-words, which has "
     "no negatives.",
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins import __version__
@@ -20,7 +20,11 @@ from sbert_plugins.recipes.card import describe_training, examples_kept_private,
 from sbert_plugins.recipes.encoders import pooling_of, truncated_to
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.output import RUN_FILE, check_output, check_same_run, encoder_mark, text_mark, write_json
-from sbert_plugins.recipes.settings import Recipe, Settings
+from sbert_plugins.recipes.protocol import Protocol
+from sbert_plugins.recipes.protocols import STS_SENTENCES, protocol_of
+from sbert_plugins.recipes.reporting import check_report_to
+from sbert_plugins.recipes.settings import Recipe, Settings, shortened
+from sbert_plugins.recipes.texts import text_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -46,9 +50,11 @@ def train(
     probes: dict[str, ScoredPairs] | None = None,
     loss_keywords: dict[str, Any] | None = None,
     columns: dict[str, Any] | None = None,
+    protocol: str | None = None,
     resume: bool = False,
     text: str | None = None,
     share_examples: bool = False,
+    report_to: str | Sequence[str] = "none",
     report: Callable[[str], None] = logger.info,
 ) -> dict[str, Any]:
     """Train ``model`` in place with a method's recipe and save it as a plain sentence-transformers model.
@@ -64,18 +70,24 @@ def train(
             It is truncated to the settings' ``max_seq_length`` while it trains; its own limit is what it is scored, saved
             and returned with.
         output: A new or empty directory.
-        settings: By default the paper's.
+        settings: By default the protocol's, or else the method's, with fewer epochs where these would be more than its paper
+            trained (:func:`shortened`).
         seed: Of Python, numpy and torch, set before the loss is built; the order of the sentences follows from it.
-        bf16: Mixed precision; by default on a GPU that has bfloat16. Losses are computed in float32 either way.
+        bf16: Mixed precision; by default the protocol's, or else on a GPU that has bfloat16. Losses are computed in float32
+            either way.
         dev: STS-B dev: evaluated every ``eval_steps``, and the best checkpoint by its Spearman is the one that is saved.
         probes: Named pairs scored before and after, never for a choice.
         loss_keywords: Replace defaults of the loss; what json can hold.
         columns: How the columns of ``sentences`` were made, for the record; what json can hold. A training whose columns were
             made otherwise is not resumed.
+        protocol: Name of one of the method's :data:`PROTOCOLS`: its settings, its keywords of the loss, its columns, template
+            and dropout, where none of these is given. Text, encoder and ``dev`` are the caller's in any case.
         resume: Continue an interrupted training in ``output`` from its newest complete checkpoint; everything else as
             it was given the first time.
         text: What the sentences were read from, a file or a dataset on the Hub; the model card names it.
         share_examples: Whether the model card may show some of the sentences, as the host's does.
+        report_to: Trackers that the log goes to as well, as in transformers: ``tensorboard``, ``wandb``, ``mlflow``, ... The
+            training is the same with them.
         report: Called with each message for the person who waits.
 
     Returns:
@@ -83,31 +95,50 @@ def train(
         is not finite is None.
 
     Raises:
-        ValueError: For an unknown method or keyword of its loss, columns that it does not read, fewer than two sentences, one
-            that is None, another training than the one that is resumed, and a training that has diverged (no model is saved
-            then).
+        ValueError: For an unknown method, protocol, tracker or keyword of its loss, columns that it does not read, fewer than
+            two sentences, one that is None, ``patience`` without ``dev``, another training than the one that is resumed, and a
+            training that has diverged (no model is saved then).
         FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
         FileNotFoundError: With ``resume``, if there is no checkpoint.
+        ModuleNotFoundError: For a tracker whose package is not installed.
     """
-    run = _checked(method, sentences, model, output, settings, seed, bf16, loss_keywords, columns, text, resume=resume)
+    trackers = check_report_to(report_to)
+    run = checked_run(
+        method,
+        sentences,
+        model,
+        output,
+        settings=settings,
+        seed=seed,
+        bf16=bf16,
+        loss_keywords=loss_keywords,
+        columns=columns,
+        protocol=protocol,
+        text=text,
+    )
+    check_patience(run.settings, dev)
+    check_output(run.output, resume=resume)
+    if resume:
+        check_same_run(run.output, run.json)
     training = _prepared(run, sentences, model, {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}, text)
-    trainer, seconds = _trained(training, dev, share_examples, report, resume=resume)
+    trainer, seconds = _trained(training, dev, share_examples, report, trackers, resume=resume)
     return _recorded(training, trainer, seconds)
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """A training that has been checked: nothing is written yet."""
 
     recipe: Recipe
     settings: Settings
     output: Path
     json: dict[str, Any]  # what run.json will hold
+    plan: Protocol | None
 
 
 class _Training(NamedTuple):
     """A training that is about to begin."""
 
-    run: _Run
+    run: Run
     model: SentenceTransformer
     loss: Any
     rows: Dataset
@@ -117,33 +148,63 @@ class _Training(NamedTuple):
     before: dict[str, float]
 
 
-def _checked(
+def checked_run(
     method: str,
     sentences: Dataset,
     model: SentenceTransformer,
     output: str | Path,
+    *,
     settings: Settings | None,
     seed: int,
     bf16: bool | None,
     loss_keywords: dict[str, Any] | None,
     columns: dict[str, Any] | None,
+    protocol: str | None,
     text: str | None,
-    *,
-    resume: bool,
-) -> _Run:
-    """Refuse what cannot be trained."""
+) -> Run:
+    """Refuse what cannot be trained; the arguments are those of :func:`train`."""
     recipe = recipe_of(method)
-    settings = settings or settings_of(method, loss_keywords)
+    plan = None if protocol is None else protocol_of(method, protocol)
+    keywords = (plan.loss_keywords if plan else {}) | (loss_keywords or {})
+    if settings is None:
+        settings = plan.settings if plan else shortened(recipe, settings_of(method, keywords), len(sentences))
+    if plan is not None:
+        bf16 = plan["bf16"] if bf16 is None else bf16
+        _check_protocol(plan, settings, sentences, model, columns or {})
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     check_columns(recipe, sentences.column_names)
-    output = check_output(output, resume=resume)
-    values = run_values(method, sentences, model, settings, seed, bf16, loss_keywords or {}, columns or {}, text)
-    if resume:
-        check_same_run(output, values)
-    return _Run(recipe, settings, output, values)
+    values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, text)
+    return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
+
+
+def _check_protocol(
+    plan: Protocol, settings: Settings, sentences: Dataset, model: SentenceTransformer, columns: dict[str, Any]
+) -> None:
+    """Refuse text or encoder with which the protocol would be another training, unless that is said."""
+    own = pooling_of(model)
+    if settings.pooling not in (own, "mask"):  # a template is put on any model
+        raise ValueError(
+            f"the protocol {plan.name} of {plan.method} pools by {settings.pooling}, and the model by {own}: build it with "
+            f"recipes.build_encoder(name, pooling={settings.pooling!r}) from a plain transformer, or give settings with the "
+            f"model's own (--pooling {own})."
+        )
+    if plan["positives"] and len(sentences.column_names) == 1 and "positives" not in columns:
+        raise ValueError(
+            f"the protocol {plan.name} of {plan.method} has positives by {plan['positives']}, got sentences alone: "
+            "data.back_translate(sentences) makes them; columns={'positives': 'dropout'} says that you want none."
+        )
+
+
+def check_patience(settings: Settings, dev: ScoredPairs | None) -> None:
+    """Refuse a patience that nothing is evaluated for."""
+    if settings.patience is not None and dev is None:
+        raise ValueError(
+            f"patience counts evaluations by STS-B dev, and there is none, got {settings.patience}: give dev (on the command "
+            "line --data-dir or --hub), or leave patience out."
+        )
 
 
 def run_values(
@@ -174,47 +235,63 @@ def run_values(
 
 
 def _prepared(
-    run: _Run, sentences: Dataset, model: SentenceTransformer, tables: dict[str, ScoredPairs], text: str | None
+    run: Run, sentences: Dataset, model: SentenceTransformer, tables: dict[str, ScoredPairs], text: str | None
 ) -> _Training:
     """Give the model the template that the settings ask for, make the rows, build the loss and score what there is."""
     from transformers import set_seed
 
-    from sbert_plugins.encoder import apply_mask_template, freeze_mask_template
+    from sbert_plugins.encoder import apply_mask_template, freeze_mask_template, set_dropout
 
     recipe, given, rows = run.recipe, run.json["loss_keywords"], sentences
     chosen: dict[str, Any] = {}
     if run.settings.pooling == "mask":
-        apply_mask_template(model)
+        apply_mask_template(model, **_given(run.plan, "template"))
     freeze_mask_template(model)  # of a model that has one from an earlier training
+    if dropout := _given(run.plan, "dropout"):
+        set_dropout(model, **dropout)
     if recipe.prepare is not None and tuple(sentences.column_names) != recipe.columns:
-        rows, chosen = recipe.prepare(sentences, model, run.json["seed"])
+        made = run.plan.columns if run.plan else {}
+        rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **made)
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
     name_origin(model, text)
     with truncated_to(model, run.settings.max_seq_length) as length:
         set_seed(run.json["seed"])
         loss = build_loss(recipe.method, model, **(found | given))
-    before = {name: score(model, pairs) for name, pairs in tables.items()}
+    before = scores_of(model, tables)
     return _Training(run, model, loss, rows, chosen, {"training": length, "model": model.max_seq_length}, tables, before)
 
 
+def _given(plan: Protocol | None, name: str) -> dict[str, Any]:
+    """Return a value of a protocol as a keyword; none where the protocol leaves it to the encoder."""
+    value = plan[name] if plan else None
+    return {} if value is None else {name: value}
+
+
 def _trained(
-    training: _Training, dev: ScoredPairs | None, share: bool, report: Callable[[str], None], *, resume: bool
+    training: _Training,
+    dev: ScoredPairs | None,
+    share: bool,
+    report: Callable[[str], None],
+    trackers: Sequence[str],
+    *,
+    resume: bool,
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (recipe, settings, output, run), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (recipe, settings, output, run, *_), model, rows, lengths = training.run, training.model, training.rows, training.lengths
     evaluator = None if dev is None else _dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
-        trainer = _trainer(training, evaluator, share=share, report=report)
+        trainer = _trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
             write_json(output / RUN_FILE, run)
             if recipe.note:
                 report(recipe.note)
-            report(f"Training {recipe.name} on {run['sentences']:,} sentences, seed {run['seed']}.")
+            known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
+            report(f"Training {recipe.name} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
-                f"{_updates(settings, len(training.rows)):,} updates."
+                f"{settings.updates(len(training.rows)):,} updates."
             )
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
@@ -229,7 +306,7 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
     versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch", "datasets")}
     results = run.json | {
         "before": training.before,
-        "after": {name: score(model, pairs) for name, pairs in training.tables.items()},
+        "after": scores_of(model, training.tables),
         "rows": len(training.rows),
         "columns": run.json["columns"] | training.chosen,
         "pooling": pooling_of(model),
@@ -255,9 +332,10 @@ def _trainer(
     *,
     share: bool,
     report: Callable[[str], None],
+    trackers: Sequence[str],
 ) -> SentenceTransformerTrainer:
     """Build the trainer of a method's rows, which shows one line of progress and keeps the rows out of the model card."""
-    from transformers import PrinterCallback
+    from transformers import EarlyStoppingCallback, PrinterCallback
 
     from sbert_plugins.recipes.progress import ProgressLine
     from sbert_plugins.training import SentenceTransformerTrainer
@@ -265,24 +343,30 @@ def _trainer(
     with examples_kept_private(training.model, share=share):
         trainer = SentenceTransformerTrainer(
             model=training.model,
-            args=_arguments(training, selects=evaluator is not None),
+            args=_arguments(training, selects=evaluator is not None, trackers=trackers),
             train_dataset=training.rows,
             loss=training.loss,
             evaluator=evaluator,
             sam_rho=training.run.settings.sam_rho or None,
         )
+    if (patience := training.run.settings.patience) is not None:
+        trainer.add_callback(EarlyStoppingCallback(patience))
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(ProgressLine(report, score=(f"eval_{_DEV_SCORE}", "STS-B dev")))
     return trainer
 
 
-def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrainingArguments:
+def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -> SentenceTransformerTrainingArguments:
     """Return the trainer's arguments; ``selects`` is whether the best checkpoint by STS-B dev is kept."""
     from sentence_transformers import SentenceTransformerTrainingArguments
 
     from sbert_plugins.training import LengthGroupedBatchSampler
 
     settings = training.run.settings
+    updates = settings.updates(len(training.rows))
+    warmup = settings.warmup_updates(updates)
+    if warmup >= updates:
+        logger.warning("The warm-up, %s updates, is not over when the training is, after %s.", f"{warmup:,}", f"{updates:,}")
     return SentenceTransformerTrainingArguments(
         output_dir=str(training.run.output / "checkpoints"),
         learning_rate=settings.learning_rate,
@@ -290,13 +374,16 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps,
+        lr_scheduler_type={"linear": "linear", "constant": "constant_with_warmup"}[settings.learning_rate_schedule],
+        warmup_steps=warmup,
+        weight_decay=settings.weight_decay,
         learning_rate_mapping={} if settings.loss_learning_rate is None else {r"^(?!model\.)": settings.loss_learning_rate},
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
         use_cpu=training.model.device.type == "cpu",
         bf16=training.run.json["bf16"],
         seed=training.run.json["seed"],
         # Ten lines of a short training, five between two evaluations of a long one.
-        logging_steps=max(1, min(settings.eval_steps // 5, _updates(settings, len(training.rows)) // 10)),
+        logging_steps=max(1, min(settings.eval_steps // 5, updates // 10)),
         logging_first_step=True,
         eval_strategy="steps" if selects else "no",
         eval_steps=settings.eval_steps,
@@ -305,7 +392,9 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
         save_total_limit=1,
         load_best_model_at_end=selects,
         metric_for_best_model=f"eval_{_DEV_SCORE}" if selects else None,
-        report_to="none",
+        restore_callback_states_from_checkpoint=settings.patience is not None,  # how much of it is used up
+        report_to=[*trackers] or "none",
+        run_name=training.run.output.name,
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
 
@@ -328,14 +417,6 @@ def _dev_evaluator(pairs: ScoredPairs, own_length: int | None) -> EmbeddingSimil
     return AtOwnLength(*pairs, name="stsb-dev", batch_size=128, main_similarity="cosine")
 
 
-def _updates(settings: Settings, rows: int) -> int:
-    """Count a training's updates, as the host will."""
-    if settings.max_steps > 0:
-        return settings.max_steps
-    batches = math.ceil(rows / settings.batch_size)
-    return max(1, math.ceil(settings.epochs * math.ceil(batches / settings.gradient_accumulation_steps)))
-
-
 def _save(training: _Training, results: dict[str, Any]) -> None:
     """Write model, card, what the loss owns and results."""
     from sbert_plugins.training import save_loss_state
@@ -344,8 +425,9 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
     settings = {
         "method": f"{recipe.name} ({recipe.paper})",
+        "protocol": results["protocol"] or "none",
         "encoder": results["encoder"]["name"],
-        **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate")},
+        **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
         "pooling": results["pooling"],
         "max_seq_length": f"{length['training']} in training, {length['model']} in this model",
         "updates": results["steps"],
@@ -369,6 +451,18 @@ def check_columns(recipe: Recipe, names: list[str]) -> None:
             f"{recipe.method} reads {'' if recipe.prepare is None else recipe.reads + ' or '}{recipe.columns_text}, got "
             f"{', '.join(names)}: drop what is too much with dataset.select_columns."
         )
+
+
+def scores_of(model: SentenceTransformer, tables: dict[str, ScoredPairs]) -> dict[str, float]:
+    """Score named pairs, and average the seven STS tasks if they are among these."""
+    scores = {name: score(model, pairs) for name, pairs in tables.items()}
+    seven = [value for name, value in scores.items() if name in SEVEN]
+    return scores | ({AVERAGE: fmean(seven)} if len(seven) == 7 else {})
+
+
+# The Hub has all pairs of SICK only.
+SEVEN = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "SICK-R all")
+AVERAGE = "average of the seven STS tasks"
 
 
 def score(model: SentenceTransformer, pairs: ScoredPairs) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+
+
+logger = logging.getLogger(__name__)
+SCHEDULES = ["linear", "constant"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,16 @@ class Settings:
     loss_learning_rate: float | None = field(  # None: the encoder's
         default=None, metadata={"help": "of what the loss owns: heads, decoders"}
     )
+    learning_rate_schedule: str = field(
+        default="linear", metadata={"choices": SCHEDULES, "help": "behind the warm-up: down to 0, or as it is"}
+    )
+    learning_rate_warmup: float = field(
+        default=0.0, metadata={"help": "updates over which the rate rises from 0; below 1 their share of the training"}
+    )
+    weight_decay: float = field(default=0.0, metadata={"help": "of AdamW"})
+    patience: int | None = field(
+        default=None, metadata={"help": "stop after this many evaluations by STS-B dev without a better one"}
+    )
 
     def __post_init__(self) -> None:
         """Refuse what would train nothing, or end in NaN, after everything is loaded."""
@@ -48,7 +63,7 @@ class Settings:
             raise ValueError(
                 f"batch_size must be at least 2, got {self.batch_size}: the other sentences of a batch are the negatives."
             )
-        for name in ("gradient_accumulation_steps", "eval_steps", "max_seq_length"):
+        for name in ("gradient_accumulation_steps", "eval_steps", "max_seq_length", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
@@ -56,10 +71,30 @@ class Settings:
             raise ValueError(f"max_steps must be at least 1, or -1 to go by epochs, got {self.max_steps}.")
         if not 0 < self.epochs < math.inf:
             raise ValueError(f"epochs must be a finite number above 0, got {self.epochs}.")
-        for name in ("learning_rate", "loss_learning_rate", "sam_rho"):
+        for name in ("learning_rate", "loss_learning_rate", "sam_rho", "learning_rate_warmup", "weight_decay"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:  # not true of NaN
                 raise ValueError(f"{name} must be a finite number, 0 or above, got {value}.")
+        if self.learning_rate_warmup >= 1 and self.learning_rate_warmup % 1:
+            raise ValueError(
+                f"learning_rate_warmup must be a share below 1 or a whole number of updates, got {self.learning_rate_warmup}."
+            )
+        if self.learning_rate_schedule not in SCHEDULES:
+            raise ValueError(
+                f"learning_rate_schedule must be one of {', '.join(SCHEDULES)}, got {self.learning_rate_schedule!r}."
+            )
+
+    def updates(self, rows: int) -> int:
+        """Count the updates of a training on so many rows, as the host will."""
+        if self.max_steps > 0:
+            return self.max_steps
+        batches = math.ceil(rows / self.batch_size)
+        return max(1, math.ceil(self.epochs * math.ceil(batches / self.gradient_accumulation_steps)))
+
+    def warmup_updates(self, updates: int) -> int:
+        """Count those of the warm-up, of a training of so many."""
+        warmup = self.learning_rate_warmup
+        return int(warmup) if warmup >= 1 else math.ceil(warmup * updates)
 
 
 @dataclass(frozen=True)
@@ -76,17 +111,22 @@ class Recipe:
     settings: Settings
     offline: Settings
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
-    prepare: Callable[[Dataset, SentenceTransformer, int], tuple[Dataset, dict[str, Any]]] | None = None
+    prepare: Callable[..., tuple[Dataset, dict[str, Any]]] | None = None  # of sentences, model, seed, **how
     reads: str = "sentences"  # or "triplets": anchor, positive, negative; or "any" columns, of a class of one's own
     second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
     # Chooses the settings by keywords of the loss, and whether for the demo; None: they are the same for all.
     choose_settings: Callable[[dict[str, Any], bool], Settings] | None = None
+    # Rows that the paper's training read, over all its epochs: by default no more are read of any text.
+    rows_read: int | None = None
+    rows_a_sentence: int = 1  # at most, of those that ``prepare`` makes
     # Finds keywords of the loss; the last argument is those that are given, which replace what is found.
     keywords: Callable[[Dataset, SentenceTransformer, Settings, dict[str, Any]], dict[str, Any]] | None = None
     # Keywords of the loss with which it is the paper's, where the loss's defaults are what trains better.
     paper_keywords: dict[str, Any] = field(default_factory=dict)
+    official: bool = False  # whether ``losses.official`` has the loss, too, as the authors' code computes it
+    chosen: tuple[str, ...] = ()  # of those that are found: what a loss is rebuilt with as it is on record
     reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
     citation: str | None = None  # BibTeX of the paper, where the loss's class is not the paper's and cites another
     note: str | None = None  # said when a training starts
@@ -101,6 +141,32 @@ class Recipe:
         if self.choose_settings is not None:
             return self.choose_settings(loss_keywords, offline)
         return self.offline if offline else self.settings
+
+
+def shortened(recipe: Recipe, settings: Settings, sentences: int) -> Settings:
+    """Return the settings with so few epochs of a text that no more rows are read than in the paper's training.
+
+    A default that would go on for longer, such as PaSeR's five epochs of a million sentences, is cut with a warning.
+
+    Args:
+        recipe: The method.
+        settings: Its own, whose length nobody has chosen.
+        sentences: Of the text.
+    """
+    rows = sentences * recipe.rows_a_sentence
+    if settings.max_steps > 0 or recipe.rows_read is None or settings.epochs * rows <= recipe.rows_read:
+        return settings
+    shorter = replace(settings, epochs=recipe.rows_read / rows)
+    logger.warning(
+        "%s: %s of %s sentences would be up to %s updates, and its paper's training had %s: it ends after as many here. "
+        "Choose another length with epochs or max_steps (--epochs, --max-steps).",
+        recipe.name,
+        f"{settings.epochs:g} epoch{'s' if settings.epochs != 1 else ''}",
+        f"{sentences:,}",
+        f"{settings.updates(rows):,}",
+        f"{shorter.updates(rows):,}",
+    )
+    return shorter
 
 
 def with_changes(settings: Settings, **changes: Any) -> Settings:

@@ -51,6 +51,7 @@ SIMCSE = Recipe(
         max_seq_length=32,  # the official script's
         eval_steps=125,  # likewise, on STS-B dev
     ),
+    rows_read=1_000_000,
     # The first four layers of MiniLM, where [CLS] carries little, and 1,281 short sentences.
     offline=Settings(
         learning_rate=1e-4,

@@ -89,8 +89,8 @@ class TestEncoder:
         encode = Encoder(model)
         first, _ = encode([column, column])
         encode([column])
-        assert encode.first(column) is first
-        assert encode.first(other) is None  # equal, not the same
+        assert encode.over(column)[0] is first
+        assert encode.over(other) == []  # equal, not the same
 
 
 class TestMembers:
@@ -128,7 +128,7 @@ class TestMembers:
         encode = Encoder(model)
         (one,) = MemberEncoder(encode, tap=tap)([column], tokens=True)
         tap.factor = torch.tensor(0.5)
-        raw = encode.first(column)
+        raw = encode.over(column)[0]
         assert torch.equal(one.vectors, raw.vectors)
         (seen,) = torch.autograd.grad(one.vectors.sum(), raw.all_vectors, retain_graph=True)
         assert torch.equal(seen, torch.full_like(seen, 0.5))

@@ -79,7 +79,6 @@ _PT_BERT = {
     "momentum": 0.885,
     "attend_to": "tokens",
     "temperature": 0.05,
-    "enqueue_first": True,
     "projection_head": True,
     "momentum_dropout": False,
 }

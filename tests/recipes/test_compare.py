@@ -165,6 +165,17 @@ class TestGoesOn:
         assert trainings == [("simcse", False), ("consert", False), ("simcse", False)]
         assert again.rows[:2] == first.rows
 
+    def test_records_of_an_earlier_version(self, run, tmp_path, trainings):
+        """They lack settings that came later, and were trained with what these are by default."""
+        first = run(methods=["simcse"])
+        path = tmp_path / "out" / "simcse_seed0.json"
+        record = json.loads(path.read_text())
+        for key in ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience"):
+            del record["settings"][key]
+        path.write_text(json.dumps(record))
+        assert run(methods=["simcse"]).rows == first.rows
+        assert len(trainings) == 1
+
 
 def _only_once(function):
     called = []
@@ -227,6 +238,11 @@ class TestRefuses:
                 "must have the column anchor, and may have positive behind it, got a, b",
             ),
             ({"text": "no/such/text"}, FileNotFoundError, "no/such/text does not exist"),
+            (
+                {"settings": quick(patience=2)},
+                ValueError,
+                "patience counts evaluations by STS-B dev, and there is none, got 2",
+            ),
         ],
         ids=str,
     )

@@ -273,3 +273,122 @@ def test_what_the_loss_owns_has_its_own_learning_rate(tiny_encoder, tmp_path, mo
         recipes.train("paser", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=settings)
     assert {rate for name, rate in rates.items() if name.startswith("model.")} == {1e-5}
     assert {rate for name, rate in rates.items() if not name.startswith("model.")} == {1e-3}
+
+
+class TestSchedule:
+    """What the settings say arrives in the training."""
+
+    @pytest.mark.parametrize(
+        ("schedule", "warmup", "shares"),
+        [
+            ("linear", 0, [0.75, 0.5, 0.25, 0]),
+            ("linear", 2, [0.5, 1, 0.5, 0]),
+            ("linear", 0.5, [0.5, 1, 0.5, 0]),
+            ("constant", 0, [1, 1, 1, 1]),
+            ("constant", 2, [0.5, 1, 1, 1]),
+        ],
+    )
+    def test_of_the_learning_rate(self, tiny_encoder, tmp_path, schedule, warmup, shares):
+        changes = {"learning_rate_schedule": schedule, "learning_rate_warmup": warmup, "learning_rate": 0.01}
+        results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(**changes))
+        rates = [entry["learning_rate"] for entry in results["log"] if "learning_rate" in entry]
+        assert rates == pytest.approx([0.01 * share for share in shares])
+        assert {key: results["settings"][key] for key in changes} == changes
+
+    def test_weight_decay_of_encoder_and_loss(self, tiny_encoder, tmp_path, monkeypatch):
+        decay = {}
+
+        def train(trainer, **_):
+            trainer.create_optimizer()
+            names = {id(parameter): name for name, parameter in trainer.loss.named_parameters()}
+            for group in trainer.optimizer.param_groups:
+                decay.update({names[id(p)]: group["weight_decay"] for p in group["params"]})
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(training.SentenceTransformerTrainer, "train", train)
+        with pytest.raises(KeyboardInterrupt):
+            settings = quick(weight_decay=0.07)
+            recipes.train("arccse", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=settings)
+        assert decay["head.linear.weight"] == 0.07
+        assert decay["model.0.model.encoder.layer.0.attention.self.query.weight"] == 0.07
+        assert {value for name, value in decay.items() if name.endswith("bias")} == {0}
+
+
+@pytest.mark.slow
+class TestPatience:
+    """Nothing gets better at a learning rate of 0: the first evaluation is the best."""
+
+    def train(self, model, output, dev, **changes):
+        settings = quick(learning_rate=0, eval_steps=1, max_steps=9, patience=3)
+        return recipes.train("simcse", anchors(80), model, output=output, settings=settings, dev=dev, **changes)
+
+    def test_stops(self, tiny_encoder, tmp_path, dev):
+        assert self.train(tiny_encoder(), tmp_path / "run", dev)["steps"] == 4
+
+    def test_goes_on_with_what_is_left_of_it(self, tiny_encoder, tmp_path, dev, monkeypatch):
+        step = training.SentenceTransformerTrainer.training_step
+
+        def interrupted(trainer, *arguments):
+            if trainer.state.global_step == 3:
+                raise KeyboardInterrupt
+            return step(trainer, *arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+            self.train(tiny_encoder(), tmp_path / "run", dev)
+        assert self.train(tiny_encoder(), tmp_path / "run", dev, resume=True)["steps"] == 4
+
+    def test_needs_something_to_wait_for(self, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match="patience counts evaluations by STS-B dev, and there is none, got 3: give dev"):
+            self.train(tiny_encoder(), tmp_path / "run", None)
+        assert not (tmp_path / "run").exists()
+
+
+LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
+
+
+@pytest.mark.slow
+class TestRecordsOfEarlierVersions:
+    """They lack the settings that came later, which were the host's defaults then, and the protocol."""
+
+    @pytest.fixture
+    def begun(self, tiny_encoder, tmp_path, monkeypatch):
+        step = training.SentenceTransformerTrainer.training_step
+
+        def interrupted(trainer, *arguments):
+            if trainer.state.global_step == 3:
+                raise KeyboardInterrupt
+            return step(trainer, *arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+            recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
+        self.age(tmp_path / "run" / "run.json")
+        return tmp_path / "run"
+
+    @staticmethod
+    def age(path):
+        record = json.loads(path.read_text())
+        del record["protocol"]
+        for key in LATER:
+            del record["settings"][key]
+        path.write_text(json.dumps(record))
+
+    def test_are_resumed_and_read(self, tiny_encoder, begun):
+        results = recipes.train("arccse", anchors(40), tiny_encoder(), output=begun, settings=quick(), resume=True)
+        assert results["steps"] == 4
+        self.age(begun / "results.json")
+        assert recipes.read_results(begun / "results.json")["settings"] == results["settings"]
+        recipes.load_loss(begun, SentenceTransformer(str(begun / "model"), device="cpu"))
+
+    def test_are_not_resumed_otherwise(self, tiny_encoder, begun):
+        with pytest.raises(ValueError, match=r"was begun with weight_decay 0.0 \(now 0.1\): resume"):
+            settings = quick(weight_decay=0.1)
+            recipes.train("arccse", anchors(40), tiny_encoder(), output=begun, settings=settings, resume=True)
+
+    def test_a_setting_that_was_always_there_must_be_there(self, begun):
+        record = json.loads((begun / "run.json").read_text())
+        del record["settings"]["sam_rho"]
+        (begun / "run.json").write_text(json.dumps(record))
+        with pytest.raises(ValueError, match="got something else under settings"):
+            recipes.read_results(begun / "run.json")

@@ -27,8 +27,34 @@ def test_zero_is_a_change():
         ({"max_steps": -2}, "max_steps must be at least 1, or -1 to go by epochs, got -2"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps must be at least 1, got 0"),
         ({"max_seq_length": 0}, "max_seq_length must be at least 1, got 0"),
+        ({"patience": 0}, "patience must be at least 1, got 0"),
+        ({"weight_decay": math.nan}, "weight_decay must be a finite number, 0 or above, got nan"),
+        ({"weight_decay": -0.1}, "weight_decay must be a finite number, 0 or above, got -0.1"),
+        ({"learning_rate_warmup": math.inf}, "learning_rate_warmup must be a finite number"),
+        ({"learning_rate_warmup": -1}, "learning_rate_warmup must be a finite number, 0 or above, got -1"),
+        ({"learning_rate_warmup": 1.5}, "learning_rate_warmup must be a share below 1 or a whole number of updates, got 1.5"),
+        ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule must be one of linear, constant, got 'cosine'"),
     ],
 )
 def test_what_no_training_can_have(changes, message):
     with pytest.raises(ValueError, match=message):
         recipes.with_changes(recipes.ARCCSE.settings, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "updates"),
+    [
+        ({}, 1000, 16),  # 32 batches of 32, two an update
+        ({"epochs": 0.5}, 1000, 8),
+        ({"epochs": 1e-9}, 1000, 1),
+        ({"max_steps": 7}, 1000, 7),
+        ({"gradient_accumulation_steps": 1}, 1000, 32),
+    ],
+)
+def test_updates(changes, rows, updates):
+    assert recipes.with_changes(recipes.ARCCSE.settings, **changes).updates(rows) == updates
+
+
+@pytest.mark.parametrize(("warmup", "updates"), [(0, 0), (0.1, 2), (0.5, 8), (1, 1), (500, 500)])
+def test_warmup(warmup, updates):
+    assert recipes.with_changes(recipes.ARCCSE.settings, learning_rate_warmup=warmup).warmup_updates(16) == updates

@@ -1,0 +1,163 @@
+"""Write the parts of the site that are read from code and records: ``_generated/`` and ``api/``, both ignored by git.
+
+``conf.py`` calls it, so that no page can be older than what it shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import inspect
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import report
+
+from sbert_plugins import cli, losses, recipes
+
+HERE = Path(__file__).parent
+ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training", "evaluation", "recipes")
+# The steps of speed.json that a method's page shows.
+STEPS = {
+    "arccse": ("ArcCSE", "ArcCSE with SAM"),
+    "paser": ("PaSeR",),
+    "denosent": ("DenoSent",),
+    "pt-bert": ("PT-BERT", "PT-BERT pooled"),
+    "slt-fai": ("SLT-FAI",),
+}
+SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
+
+
+def main() -> None:
+    """Write all of it anew."""
+    write("api", {f"{room}.md": api_page(room) for room in ROOMS})
+    write("_generated", fragments())
+
+
+def write(folder: str, pages: dict[str, str]) -> None:
+    """Write the pages that differ from what is there, so that Sphinx reads no others again."""
+    directory = HERE / folder
+    directory.mkdir(exist_ok=True)
+    for name, text in pages.items():
+        path = directory / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def fragments() -> dict[str, str]:
+    """Return what pages include, by name."""
+    parts = {"methods": methods_table()}
+    parts |= {f"settings_{method}": settings_table(recipe) for method, recipe in recipes.RECIPES.items()}
+    parts |= {f"expect_{method}": report.of_method(method) for method in (*STEPS, "consert", "words")}
+    parts |= {f"cost_{method}": cost_table(method) for method in STEPS}
+    parts |= {f"command_{name}": text for name, text in commands()}
+    return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
+
+
+def api_page(room: str) -> str:
+    """Return the page of a room: what its ``__all__`` names, each with a page of its own."""
+    module = importlib.import_module(f"sbert_plugins.{room}")
+    names = "".join(f"   {name}\n" for name in sorted(module.__all__, key=lambda name: (name.isupper(), name.lower())))
+    name = module.__name__
+    return (
+        f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n\n.. currentmodule:: {name}\n\n"
+        f".. autosummary::\n   :toctree:\n   :nosignatures:\n\n{names}```\n"
+    )
+
+
+def quickstart() -> str:
+    """Return the README's script, which a test runs."""
+    readme = (report.ROOT / "README.md").read_text(encoding="utf-8")
+    return readme.partition("```python\n")[2].partition("```")[0]
+
+
+def methods_table() -> str:
+    """Return what ``sbert-plugins methods`` prints."""
+    rows = [
+        [f"`{recipe.method}`", f"[{recipe.name}]({recipe.url}), {recipe.paper}", recipe.columns_text, recipe.equation]
+        for recipe in recipes.RECIPES.values()
+    ]
+    return report.table(["method", "paper", "columns", "what it does"], rows)
+
+
+def settings_table(recipe: recipes.Recipe) -> str:
+    """Return a table for each protocol of a method, of values and where they stand, beside what is the default here."""
+    ours = own_values(recipe)
+    protocols = [protocol for (method, _), protocol in recipes.PROTOCOLS.items() if method == recipe.method]
+    if not protocols:
+        return report.table(["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items()])
+    tables = []
+    for protocol in protocols:
+        rows = [[f"`{row.setting}`", shown(row.value), row.source, shown(ours.get(row.setting, ""))] for row in protocol.rows]
+        rows += [[f"`{name}`", "", "", shown(value)] for name, value in ours.items() if protocol[name] is None and value]
+        rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
+        title = f"`sbert-plugins train {recipe.method} --protocol {protocol.name}`"
+        tables.append(f"{title}\n\n" + report.table(["setting", protocol.name, "where it stands", "default here"], rows))
+    return "\n".join(tables)
+
+
+def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
+    """Return what a recipe trains with unless told otherwise: its settings, and the defaults of what builds the loss."""
+    found = dataclasses.asdict(recipe.settings)
+    for build in (getattr(losses, recipe.loss), recipe.build):
+        for name, parameter in inspect.signature(build).parameters.items() if build else ():
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty:
+                found[f"loss.{name}"] = parameter.default
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return a value as a cell."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def cost_table(method: str) -> str:
+    """Return the time of trainings: steps of 64 sentences times the seconds of one in the record."""
+    record = json.loads((report.RESULTS / "speed.json").read_text(encoding="utf-8"))
+    recipe = recipes.RECIPES[method]
+    one_epoch = dataclasses.replace(recipe.settings, epochs=1, max_steps=-1)
+    trainings = {f"{SENTENCES:,} sentences, one epoch": (one_epoch, SENTENCES)}
+    for (of, name), protocol in recipes.PROTOCOLS.items():
+        if of == method:
+            trainings[f"`--protocol {name}`"] = (protocol.settings, protocol["sentences"])
+    rows = []
+    for training, (settings, sentences) in trainings.items():
+        updates = settings.updates(sentences * recipe.rows_a_sentence)
+        steps = updates * settings.batch_size * settings.gradient_accumulation_steps / 64
+        for step in STEPS[method]:
+            seconds = record["median_seconds"][step]
+            rows.append([training, f"{updates:,}", step, f"{seconds:.2f}", f"{steps * seconds / 3600:.1f}"])
+    return (
+        report.table(["training", "updates", "step", "seconds for 64 sentences", "hours"], rows)
+        + f"\nAn encoder of 6 layers and width 384, length 32, one thread of {record['hardware']}; commit {record['commit']}. "
+        "Of bert-base (12 layers, width 768) each layer has four times the weights: about eight times as long.\n"
+    )
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield the help of each command, at one width wherever it is made."""
+    with mock.patch.dict(os.environ, {"COLUMNS": "100", "SBERT_PLUGINS_DATA": ""}):
+        parser = cli.build_parser()
+        for name, command in subcommands(parser):
+            yield name.replace(" ", "_"), f"```text\n{command.format_help()}```\n"
+            for step, inner in subcommands(command):
+                yield f"{name}_{step}", f"```text\n{inner.format_help()}```\n"
+
+
+def subcommands(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser]]:
+    """Return the commands of a parser."""
+    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [item for action in actions for item in action.choices.items()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What ``train`` prints when it ends."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sbert_plugins import recipes
+from sbert_plugins.cli.printing import print_table, score_text
+from sbert_plugins.cli.reading import from_hub
+
+
+def print_results(results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
+    """Print the scores of a training."""
+    print()
+    rows = [(f"Spearman x 100, {results['pooling']} pooling", "before", "after")]
+    rows += [(name, score_text(score), score_text(results["after"][name])) for name, score in results["before"].items()]
+    print_table(rows)
+    _print_printed(options, plan)
+    path = Path(options.output) / "model"
+    print(
+        f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
+    )
+
+
+def print_seeds(results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
+    """Print mean and deviation of the scores of several seeds."""
+    print()
+    after = results["after"]
+    heading = (f"Spearman x 100, {results['pooling']} pooling", "before", "mean", "deviation", *map(str, results["seeds"]))
+    rows = [heading] + [
+        (name, *map(score_text, (score, after[name]["mean"], after[name]["deviation"], *after[name]["values"])))
+        for name, score in results["before"].items()
+    ]
+    print_table(rows)
+    _print_printed(options, plan)
+    print(f"\nAll scores: {Path(options.output) / 'results.json'}. Models: {Path(options.output) / 'seed_N' / 'model'}")
+
+
+def _print_printed(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
+    """Say what the paper printed, and what its number has that this one has not."""
+    if plan is None:
+        return
+    print(f"\nThe paper printed {plan.printed} as the {recipes.AVERAGE}.")
+    if from_hub(options):
+        print("Its SICK-R is the 4,927 test pairs, this one all 9,927: the Hub does not say which they are.")
+    if plan["text"] == recipes.STS_SENTENCES:
+        print("Transductive: that training, too, read the sentences of these tasks, without scores.")

@@ -1,0 +1,109 @@
+"""What a training would be, before anything is loaded: the table of ``train --dry-run``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sbert_plugins import recipes
+from sbert_plugins.cli.flags import changed, text_or_default
+
+_SENTENCES = {plan["text"]: plan["sentences"] for plan in recipes.PROTOCOLS.values()}
+
+
+def loss_keywords(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the keywords of the loss that flags give; only these need the loss, and torch."""
+    keywords = recipes.read_keywords(options.method, options.loss) if options.loss else {}
+    return keywords | ({"backbone": options.backbone} if options.backbone else {})
+
+
+def own_settings(
+    options: argparse.Namespace, plan: recipes.Protocol | None, keywords: dict[str, Any], *, is_demo: bool
+) -> recipes.Settings:
+    """Return the protocol's settings, or the method's."""
+    return plan.settings if plan else recipes.settings_of(options.method, keywords, offline=is_demo)
+
+
+def planned(
+    options: argparse.Namespace, recipe: recipes.Recipe, plan: recipes.Protocol | None, *, is_demo: bool
+) -> list[Sequence[str]]:
+    """Return rows of setting, value and source: the protocol's, or the method's defaults, with what flags change."""
+    keywords = loss_keywords(options)
+    own = own_settings(options, plan, keywords, is_demo=is_demo)
+    settings = changed(own, options)
+    text = str(text_or_default(options, recipe, plan))
+    sentences = _SENTENCES.get(text)
+    if sentences is not None and options.limit is not None:
+        sentences = min(sentences, options.limit)
+    if plan is None and options.epochs is None and sentences is not None:
+        settings = recipes.shortened(recipe, settings, sentences)
+        own = replace(own, epochs=settings.epochs)
+    asked = _asked(options, settings, keywords, sentences)
+    rows = list(plan.rows) if plan else _defaults(recipe, own, text, is_demo=is_demo)
+    shown = [_changed(row, *asked.pop(row.setting, (row.value, ""))) for row in rows]
+    shown += [recipes.Row(key, value, flag) for key, (value, flag) in asked.items()]
+    top_k = recipe.rows_a_sentence if plan is None else plan["columns.top_k"] or 1
+    updates = "by the text" if sentences is None else f"up to {settings.updates(sentences * top_k):,}"
+    shown.append(recipes.Row("updates", updates, "of the rows above"))
+    return [("setting", "value", "source"), *((row.setting, shown_value(row.value), row.source) for row in shown)]
+
+
+def _defaults(recipe: recipes.Recipe, settings: recipes.Settings, text: str, *, is_demo: bool) -> list[recipes.Row]:
+    """Return a method's defaults, each beside what the paper's protocol says of it."""
+    paper = recipes.PROTOCOLS.get((recipe.method, "paper"))
+    encoder = "four layers of MiniLM" if is_demo else recipes.DEFAULT_MODEL
+    values = {name: getattr(settings, name) for name in recipes.SETTINGS}
+    own = {"encoder": encoder, "text": text, **values, "seed": 42, "bf16": None}
+    rows = [recipes.Row(name, value, _source(paper, name, value)) for name, value in own.items()]
+    if paper is None:
+        return rows
+    return [recipes.Row("printed", paper.printed, f"{paper.source('printed')}; not of this: --protocol paper"), *rows]
+
+
+def _source(paper: recipes.Protocol | None, name: str, value: Any) -> str:
+    if paper is None:
+        return "the method's default"
+    if paper[name] == value:
+        return paper.source(name)
+    return f"the method's default; {shown_value(paper[name])} by {paper.source(name)}"
+
+
+def _asked(
+    options: argparse.Namespace, settings: recipes.Settings, keywords: dict[str, Any], sentences: int | None
+) -> dict[str, tuple[Any, str]]:
+    """Return value and flag of all that flags give."""
+    given: dict[str, tuple[Any, str]] = {
+        "encoder": (options.model, "--model"),
+        "text": (options.text, "TEXT"),
+        "bf16": (options.bf16, "--no-bf16" if options.bf16 is False else "--bf16"),
+        "positives": (options.paraphrases or options.positives, "--paraphrases" if options.paraphrases else "--positives"),
+    }
+    asked = {name: value for name, value in given.items() if value[0] is not None}
+    if options.text is not None or options.limit is not None:
+        asked["sentences"] = (sentences, "--limit" if sentences is not None else "TEXT")
+    if options.seeds is not None:
+        asked["seed"] = (f"{options.seed} to {options.seed + options.seeds - 1}", "--seeds")
+    elif options.seed != 42:
+        asked["seed"] = (options.seed, "--seed")
+    for name in recipes.SETTINGS:
+        if getattr(options, name) is not None:
+            asked[name] = (getattr(settings, name), f"--{name.replace('_', '-')}")
+    if options.epochs is not None and options.max_steps is None:
+        asked["max_steps"] = (settings.max_steps, "--epochs")
+    return asked | {f"loss.{key}": (value, "--backbone" if key == "backbone" else "--loss") for key, value in keywords.items()}
+
+
+def _changed(row: recipes.Row, value: Any, flag: str) -> recipes.Row:
+    return recipes.Row(row.setting, value, f"{flag}; else {shown_value(row.value)}, {row.source}") if flag else row
+
+
+def shown_value(value: Any) -> str:
+    """Return a value as the table has it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else str(Path(value).name if isinstance(value, Path) else value)

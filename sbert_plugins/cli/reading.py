@@ -1,0 +1,59 @@
+"""What ``train`` reads: sentences, STS-B dev, and the tasks whose average a paper printed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins import recipes
+from sbert_plugins.cli.flags import text_or_default
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+def from_hub(options: argparse.Namespace) -> bool:
+    """Return whether the STS tasks are from the Hub."""
+    return options.hub or not options.data_dir
+
+
+def dev_of(options: argparse.Namespace, plan: recipes.Protocol | None) -> Any:
+    """Return STS-B dev where there is a data directory, and from the Hub where that or a protocol is asked for."""
+    from sbert_plugins import evaluation
+
+    if plan is None and from_hub(options) and not options.hub:
+        return None
+    return evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub(options))
+
+
+def seven_tasks(options: argparse.Namespace, plan: recipes.Protocol | None) -> dict[str, Any]:
+    """Return the tasks whose average the paper printed, for a protocol."""
+    from sbert_plugins import evaluation
+
+    if plan is None:
+        return {}
+    hub = from_hub(options)
+    names = [*evaluation.TASKS[:-1], "SICK-R all" if hub else "SICK-R"]  # the Hub has all pairs of SICK only
+    return {name: evaluation.load_sts(name, options.data_dir, hub=hub) for name in names}
+
+
+def read(
+    options: argparse.Namespace, recipe: recipes.Recipe, plan: recipes.Protocol | None
+) -> tuple[str | Path, Dataset, dict[str, Any]]:
+    """Return what is trained on, its rows, and how they were made."""
+    from sbert_plugins import data
+
+    text = text_or_default(options, recipe, plan)
+    if recipe.reads == "triplets":
+        return text, data.read_triplets(text, limit=options.limit), {}
+    given = {"column": options.column, "limit": options.limit}
+    if options.paraphrases:
+        return text, data.read_pairs(text, options.paraphrases, **given), {"positives": "paraphrases"}
+    if options.positives == "crops":
+        made = {"by": options.crops_by or "sentences", "seed": options.seed}
+        return text, data.crop_pairs(data.read_documents(text, **given), **made), {"positives": "crops", **made}
+    sentences = recipes.read_text(text, **given, data_dir=options.data_dir, hub=options.hub)
+    if plan and plan["positives"] == "back-translation" and options.positives is None:
+        return text, data.back_translate(sentences), {"positives": "back-translation"}
+    return text, sentences, {"positives": "dropout"} if recipe.second_column else {}

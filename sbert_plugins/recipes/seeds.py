@@ -1,0 +1,112 @@
+"""One training with several seeds: a folder each, and the mean and deviation of what they score."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins.recipes.cells import write_record
+from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results
+from sbert_plugins.recipes.run import checked_run, train
+from sbert_plugins.recipes.summary import Number
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+
+def train_seeds(
+    method: str,
+    sentences: Dataset,
+    build: Callable[[], SentenceTransformer],
+    *,
+    output: str | Path,
+    seeds: Sequence[int],
+    report: Callable[[str], None] = logger.info,
+    **how: Any,
+) -> dict[str, Any]:
+    """Train with each seed into ``output / "seed_N"``, as :func:`train` does; killed, the same call goes on.
+
+    Args:
+        method: As in :func:`train`, and so is ``sentences``.
+        sentences: What is trained on.
+        build: Builds the encoder that each training starts from, the same each time.
+        output: A new or empty directory, or that of the seeds to go on with.
+        seeds: Which.
+        report: Called with each message for the person who waits.
+        **how: Further arguments of :func:`train`, but for ``resume``.
+
+    Returns:
+        What ``output / "results.json"`` holds: what all trainings share, and under ``after`` for each score mean, standard
+        deviation (with n - 1, None of one seed) and the value of each seed.
+
+    Raises:
+        ValueError: As :func:`train`, without seeds, for one that is there twice, in one of several processes, and for a
+            seed that was trained otherwise in ``output``.
+        FileExistsError: If ``output`` holds something else.
+    """
+    output = Path(output)
+    _check(output, seeds)
+    results = []
+    for place, seed in enumerate(seeds, start=1):
+        report(f"{place}/{len(seeds)} seed {seed}")
+        results.append(_one(method, sentences, build(), output / f"seed_{seed}", seed, report, how))
+    shared = {key: results[0][key] for key in (*_SHARED, "before")}
+    summary = shared | {"seeds": list(seeds), "after": {name: _summary(name, results) for name in results[0]["after"]}}
+    write_record(output / "results.json", summary)
+    return summary
+
+
+_SHARED = ("method", "protocol", "settings", "loss_keywords", "sentences", "text", "encoder", "bf16", "pooling", "versions")
+
+
+def _check(output: Path, seeds: Sequence[int]) -> None:
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be at least one, and differ, got {list(seeds)}.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("seeds are trained one after the other in one process: under torchrun train one seed at a time.")
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
+    others = [path.name for path in output.iterdir() if not _is_ours(path)] if output.exists() else []
+    if others:
+        raise FileExistsError(f"output must be new, empty or that of a training with seeds, got {output} with {others[0]}.")
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name.startswith("seed_") or path.name in ("results.json", "results.json.tmp")
+
+
+def _one(
+    method: str,
+    sentences: Dataset,
+    model: SentenceTransformer,
+    folder: Path,
+    seed: int,
+    report: Callable[[str], None],
+    how: dict[str, Any],
+) -> dict[str, Any]:
+    """Train one seed, go on where it was interrupted, or read what it has left."""
+    if (folder / RUN_FILE).exists():
+        identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text")
+        asked = checked_run(method, sentences, model, folder, seed=seed, **{key: how.get(key) for key in identity})
+        check_same_run(folder, asked.json)
+    if (folder / "results.json").exists():
+        report("  finished before")
+        return read_results(folder / "results.json")
+    resume = has_checkpoint(folder)
+    if not resume and (folder / RUN_FILE).exists():
+        shutil.rmtree(folder)  # killed before its first checkpoint
+    return train(method, sentences, model, output=folder, seed=seed, resume=resume, report=report, **how)
+
+
+def _summary(name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    values = [result["after"][name] for result in results]
+    number = Number.of([value for value in values if value is not None])
+    mean, deviation = number or (None, None)
+    return {"mean": mean, "deviation": deviation, "values": values}

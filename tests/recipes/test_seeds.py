@@ -1,0 +1,105 @@
+import json
+from statistics import fmean, stdev
+
+import pytest
+from recipe_inputs import anchors, quick
+
+from sbert_plugins import evaluation, recipes, training
+
+
+@pytest.fixture(scope="module")
+def probe():
+    return evaluation.ScoredPairs(*(values[::12] for values in recipes.graded_pairs()))
+
+
+@pytest.fixture
+def how(probe):
+    return {"settings": quick(max_steps=2, learning_rate=1e-2, eval_steps=1), "probes": {"probe": probe}}
+
+
+def values_of(results, name):
+    return [json.loads((results / f"seed_{seed}" / "results.json").read_text())["after"][name] for seed in (3, 4)]
+
+
+@pytest.mark.slow
+class TestSeeds:
+    def test_each_is_a_training_and_the_numbers_are_theirs(self, tiny_encoder, tmp_path, how):
+        results = recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path / "run", seeds=[3, 4], **how)
+        alone = recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "alone", seed=4, **how)
+        values = values_of(tmp_path / "run", "probe")
+        assert values[1] == alone["after"]["probe"] != values[0]
+        expected = {"mean": pytest.approx(fmean(values)), "deviation": pytest.approx(stdev(values)), "values": values}
+        assert results["after"] == {"probe": expected}
+        assert results["before"] == alone["before"]
+        assert results["seeds"] == [3, 4]
+        assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
+
+    def test_killed_it_goes_on(self, tiny_encoder, tmp_path, how, monkeypatch):
+        """The first seed is finished and not trained again, the second resumed, the third not begun."""
+
+        def run(output, report=lambda line: None):
+            keywords = {"output": output, "seeds": [3, 4, 5], "report": report, **how}
+            return recipes.train_seeds("arccse", anchors(40), tiny_encoder, **keywords)
+
+        expected = run(tmp_path / "whole")
+        step, steps = training.SentenceTransformerTrainer.training_step, []
+
+        def interrupted(trainer, *arguments):
+            steps.append(None)
+            if len(steps) == 4:  # the second update of the second seed
+                raise KeyboardInterrupt
+            return step(trainer, *arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+            run(tmp_path / "run")
+        assert not (tmp_path / "run" / "results.json").exists()
+        lines, counted = [], []
+        with monkeypatch.context() as patch:
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", lambda *a: counted.append(None) or step(*a))
+            results = run(tmp_path / "run", lines.append)
+        assert results["after"] == expected["after"]
+        assert lines[:3] == ["1/3 seed 3", "  finished before", "2/3 seed 4"]
+        assert len(counted) == 1 + 2
+        assert run(tmp_path / "run") == results
+
+    def test_killed_before_the_first_checkpoint(self, tiny_encoder, tmp_path, how, monkeypatch):
+        def killed(trainer, *arguments):
+            raise KeyboardInterrupt
+
+        arguments = {"output": tmp_path / "run", "seeds": [3], **how}
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(training.SentenceTransformerTrainer, "training_step", killed)
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
+        results = recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
+        assert results["after"]["probe"]["deviation"] is None
+
+    @pytest.mark.parametrize("finished", [True, False])
+    def test_what_was_made_otherwise_is_refused_and_kept(self, tiny_encoder, tmp_path, how, finished):
+        recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3], **how)
+        if not finished:
+            (tmp_path / "seed_3" / "results.json").unlink()
+        other = how | {"settings": quick(max_steps=2, weight_decay=0.1)}
+        with pytest.raises(ValueError, match=r"seed_3 was begun with learning_rate 0.01 .*weight_decay 0.0 \(now 0.1\)"):
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3, 4], **other)
+        assert (tmp_path / "seed_3" / "model").is_dir()
+        assert not (tmp_path / "seed_4").exists()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("seeds", [[], [1, 1]])
+    def test_seeds(self, tiny_encoder, tmp_path, seeds):
+        with pytest.raises(ValueError, match="seeds must be at least one, and differ"):
+            recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=seeds)
+
+    def test_a_directory_of_somebody_elses(self, tiny_encoder, tmp_path):
+        (tmp_path / "mine.txt").write_text("mine")
+        with pytest.raises(FileExistsError, match="output must be new, empty or .* with mine.txt"):
+            recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=[1])
+        with pytest.raises(FileExistsError, match="output must be a directory, got the file"):
+            recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path / "mine.txt", seeds=[1])
+
+    def test_several_processes(self, tiny_encoder, tmp_path, monkeypatch):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(ValueError, match="seeds are trained one after the other in one process"):
+            recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path / "run", seeds=[1])

@@ -1,0 +1,142 @@
+"""The site: its commands can be parsed, its code runs, and what it includes is made. ``.ci/run`` builds it."""
+
+import argparse
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from sbert_plugins import cli, data, losses, recipes
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = {page.relative_to(DOCS).as_posix(): page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
+PAGES = {name: text for name, text in PAGES.items() if not name.startswith(("_", "api/"))}
+PAGES["README"] = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = {
+    (name, line)
+    for name, text in PAGES.items()
+    for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("sbert-plugins ")
+}
+
+sys.path[:0] = [str(DOCS), str(ROOT / "benchmarks")]
+
+import generate
+
+
+def python_of(page):
+    return re.findall(r"```python\n(.*?)```", PAGES[page], re.DOTALL)
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) > 30
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(COMMANDS))
+def test_commands_are_those_that_there_are(page, line):
+    """Each flag exists, each method too, and each keyword of its loss."""
+    options = cli.build_parser().parse_args(shlex.split(line, comments=True)[1:])
+    methods = [getattr(options, "method", None), *getattr(options, "methods", [])]
+    for method in filter(None, methods):
+        if not method.startswith("my_package"):
+            recipes.recipe_of(method.partition(":")[0])
+    if getattr(options, "loss", None):
+        recipes.read_keywords(options.method, options.loss)
+
+
+def test_keywords_in_the_text_are_those_that_there_are():
+    """``--loss key=value`` in a sentence of a method's page is a keyword of that method."""
+    found = 0
+    for recipe in recipes.RECIPES.values():
+        page = PAGES.get(f"methods/{recipe.method.replace('-', '_')}.md", "")
+        for keyword in re.findall(r"`--loss ([^`]+)`", page):
+            recipes.read_keywords(recipe.method, keyword.split())
+            found += 1
+    assert found >= 3
+
+
+class TestGenerated:
+    @pytest.fixture(scope="class")
+    def fragments(self):
+        return generate.fragments()
+
+    def test_what_is_included_is_made(self, fragments):
+        included = {
+            name for text in PAGES.values() for name in re.findall(r"\{(?:literal)?include\} .*_generated/(\S+)", text)
+        }
+        assert included == set(fragments)
+
+    def test_settings_are_the_protocols_and_the_recipe_s(self, fragments):
+        table = fragments["settings_arccse.md"]
+        assert "| `learning_rate` | 3e-05 | paper 4.1; 1e-5 for large models | 3e-05 |" in table
+        assert "| `loss.margin_degrees` | 10 | paper 4.1 | 10 |" in table
+        table = fragments["settings_denosent.md"]
+        assert "| `loss.decoder_layers` | 16 | paper, Implementation Details | 0 |" in table
+        assert "--protocol official" in table
+        assert "| `learning_rate` | 5e-07 |" in fragments["settings_consert.md"]
+
+    def test_a_cost_is_updates_times_a_step(self, fragments):
+        """30,000 sentences are 469 steps of 64, of 2.92 s each for PT-BERT in the record: 0.4 hours."""
+        table = fragments["cost_pt-bert.md"]
+        assert "| 30,000 sentences, one epoch | 469 | PT-BERT | 2.92 | 0.4 |" in table
+        assert "| `--protocol paper` | 15,625 | PT-BERT | 2.92 | 12.7 |" in table
+
+    def test_each_method_has_its_measurements(self, fragments):
+        for name in ("arccse", "paser", "denosent", "pt-bert", "slt-fai", "consert", "words"):
+            rows = re.findall(r"^\| (.+?) \|", fragments[f"expect_{name}.md"], re.MULTILINE)
+            assert "simcse" in rows, name
+            assert any(row.startswith(name) for row in rows), name
+
+    def test_commands_have_their_help(self, fragments):
+        assert "--resume" in fragments["command_train.md"]
+        assert "--create-pr" in fragments["command_mteb_submit.md"]
+
+    def test_a_room_s_page_names_all_that_is_public(self):
+        lines = generate.api_page("losses").splitlines()
+        assert all(f"   {name}" in lines for name in losses.__all__)
+
+    def test_subcommands_of_a_parser_without_any(self):
+        assert generate.subcommands(argparse.ArgumentParser()) == []
+
+
+def test_the_mixes_are_built(tiny_encoder):
+    model = tiny_encoder()
+    blocks = [code for code in python_of("guides/scripts.md") if "WeightedSumLoss(" in code]
+    assert len(blocks) == 2
+    names = {"losses": losses, "model": model}
+    exec(blocks[0], names)
+    assert list(names["loss"].losses) == ["consert", "arccse"]
+    assert blocks[0].strip() in PAGES["methods/recommended.md"]
+
+
+@pytest.mark.slow
+def test_the_loss_of_one_s_own_trains(tiny_encoder, tmp_path, monkeypatch):
+    from encoders import project_text
+
+    (tmp_path / "mine.py").write_text(python_of("guides/own_loss.md")[0], encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "sentences.txt").write_text("\n".join(project_text()[:16]), encoding="utf-8")
+    settings = recipes.with_changes(recipes.settings_of("mine:MyLoss"), max_steps=2, batch_size=8)
+    sentences = data.read_sentences(tmp_path / "sentences.txt")
+    results = recipes.train("mine:MyLoss", sentences, tiny_encoder(), output=tmp_path / "out", settings=settings)
+    assert results["steps"] == 2
+    logged = {key for entry in results["log"] for key in entry}
+    assert {"arccon", "positive_cosine"} <= logged
+
+
+@pytest.mark.slow
+def test_the_recipe_in_a_script_trains(tiny_encoder, tmp_path, monkeypatch):
+    from encoders import project_text
+
+    (code,) = [code for code in python_of("guides/scripts.md") if "recipes.train(" in code]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipes, "build_encoder", lambda name, pooling: tiny_encoder())
+    (tmp_path / "sentences.txt").write_text("\n".join(project_text()[:64]), encoding="utf-8")
+    names = {}
+    exec(code, names)
+    assert names["results"]["steps"] == 1
+    assert (tmp_path / "runs" / "mine" / "results.json").exists()
