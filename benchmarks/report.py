@@ -14,6 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from records import read_grids
 from scipy import stats
 
 from sbert_plugins import recipes
@@ -284,12 +285,13 @@ def draw_quality(path: Path) -> None:
 
 def _grids(*, dev_only: bool, supervised: bool = False) -> dict[str, list[dict]]:
     """Return the quality cells by the name of what they share, encoder, text and settings; with labels only if asked."""
-    grids = defaultdict(list)
-    for path in sorted(RESULTS.glob("quality/*/*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        record["method"] = _as_it_was(record)
-        if record["settings"]["dev_only"] == dev_only and (supervised or not _is_supervised(record["method"])):
-            grids[path.parent.name.removesuffix("_dev")].append(record)
+    grids = {}
+    for name, records in read_grids(RESULTS).items():
+        for record in records:
+            record["method"] = _as_it_was(record)
+        kept = [record for record in records if supervised or not _is_supervised(record["method"])]
+        if kept and kept[0]["settings"]["dev_only"] == dev_only:
+            grids[name.removesuffix("_dev")] = kept
     return grids
 
 
