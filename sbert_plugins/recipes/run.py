@@ -371,6 +371,7 @@ def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -
         output_dir=str(training.run.output / "checkpoints"),
         learning_rate=settings.learning_rate,
         per_device_train_batch_size=settings.batch_size,
+        dataloader_drop_last=settings.leaves_one(len(training.rows)),
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps,

@@ -88,8 +88,12 @@ class Settings:
         """Count the updates of a training on so many rows, as the host will."""
         if self.max_steps > 0:
             return self.max_steps
-        batches = math.ceil(rows / self.batch_size)
+        batches = rows // self.batch_size if self.leaves_one(rows) else math.ceil(rows / self.batch_size)
         return max(1, math.ceil(self.epochs * math.ceil(batches / self.gradient_accumulation_steps)))
+
+    def leaves_one(self, rows: int) -> bool:
+        """Whether the last batch of an epoch would be one row, without another as its negative: it is left out."""
+        return rows > self.batch_size and rows % self.batch_size == 1
 
     def warmup_updates(self, updates: int) -> int:
         """Count those of the warm-up, of a training of so many."""
