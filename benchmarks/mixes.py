@@ -70,7 +70,15 @@ def simcse_paser(model: SentenceTransformer, *, temperature: float = 0.1, balanc
 
 
 def _mix(method: str, build: Any, base: recipes.Recipe = recipes.SIMCSE, **changes: Any) -> recipes.Recipe:
-    plain: dict[str, Any] = {"loss": "", "note": None, "keywords": None, "reload": {}, "paper_keywords": {}, "citation": None}
+    plain: dict[str, Any] = {
+        "loss": "",
+        "official": False,
+        "note": None,
+        "keywords": None,
+        "reload": {},
+        "paper_keywords": {},
+        "citation": None,
+    }
     return replace(base, method=method, name=method, build=build, **(plain | changes))
 
 
