@@ -52,9 +52,6 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     )
     train.add_argument("--output", help="a new or empty directory; with --seeds also one to go on with")
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
-    train.add_argument(
-        "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
-    )
     add_destinations(train)
     add_data(train)
     add_hub(train)
