@@ -284,9 +284,8 @@ def slt_fai(arrays, clone):
     start, drawn, shuffled, copies = start_of(loss), {}, [], []
     shuffle = random.shuffle
     random.shuffle = lambda items: (shuffle(items), shuffled.append(list(items)))[0]
-    model[0].auto_model.register_forward_pre_hook(
-        lambda module, _, kwargs: copies.append(kwargs["input_ids"]), with_kwargs=True
-    )
+    encoder = model[0].auto_model
+    encoder.register_forward_pre_hook(lambda _, __, given: copies.append(given["input_ids"]), with_kwargs=True)
 
     def terms_of(update):
         ids, mask = tensors(arrays, update, "ids", "mask")
@@ -308,8 +307,9 @@ def slt_fai(arrays, clone):
         }
 
     parameters = [parameter for name, parameter in loss.named_parameters() if "pooler" not in name]
-    found = five_updates(parameters, watched(model[0].auto_model), terms_of)
-    return {**start, "labels": np.array([loss.labels[i] for i in range(len(ids_of))])}, {**found, **drawn}, start_of(loss)
+    found = five_updates(parameters, watched(encoder), terms_of)
+    drawn["labels"] = np.array([loss.labels[i] for i in range(len(ids_of))])
+    return start, {**found, **drawn}, start_of(loss)
 
 
 def start_of(model):
