@@ -94,7 +94,7 @@ KEYWORDS = {
 
 @pytest.mark.slow
 class TestEach:
-    @pytest.mark.parametrize(("method", "name"), ARRIVES, ids="-".join)
+    @pytest.mark.parametrize(("method", "name"), ARRIVES, ids=lambda part: part)
     def test_trains_as_it_says(self, method, name, folder, tmp_path, trainers, capsys, wordnet):
         output = tmp_path / "run"
         assert cli.main(command(folder, output, method, name)) == 0

@@ -265,7 +265,7 @@ def _trained(
     training: _Training, dev: ScoredPairs | None, share: bool, report: Callable[[str], None], *, resume: bool
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (recipe, settings, output, run), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (recipe, settings, output, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
     evaluator = None if dev is None else _dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
         trainer = _trainer(training, evaluator, share=share, report=report)
