@@ -275,7 +275,8 @@ def _trained(
             if recipe.note:
                 report(recipe.note)
             known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
-            report(f"Training {recipe.name} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
+            by = f", protocol {run['protocol']}," if run["protocol"] else ""
+            report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
