@@ -412,7 +412,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
     settings = {
         "method": f"{recipe.name} ({recipe.paper})",
-        "protocol": results["protocol"] or "none",
+        **({"protocol": results["protocol"]} if results["protocol"] else {}),
         "encoder": results["encoder"]["name"],
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
         "pooling": results["pooling"],

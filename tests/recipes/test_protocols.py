@@ -326,6 +326,7 @@ class TestDryRun:
     ("arguments", "message"),
     [
         (["arccse", "--protocol", "official"], "protocol of arccse must be one of paper, got 'official'"),
+        (["arccse", "--protocol", ""], "protocol of arccse must be one of paper, got ''"),
         (["slt-fai", "--protocol", "x"], "protocol of slt-fai must be one of paper, paper-consert, official, got 'x'"),
         (["simcse", "--protocol", "paper"], "simcse has no protocol, got 'paper': there are some of paser, paser-supervised"),
         (["slt-fai", "--protocol", "paper", "--backbone", "consert"], "goes round simcse, got --backbone consert"),
