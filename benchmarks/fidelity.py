@@ -154,6 +154,7 @@ def our_updates(side: Side, start: State, end: State) -> tuple[Arrays, float, fl
         missing, unexpected = module.load_state_dict(wanted, strict=False)
         assert not unexpected, unexpected
         assert all("pooler" in name or "momentum" in name for name in missing), missing
+    side.loss.state_is_kept = True  # of five updates
     encoder = side.loss.model.train()[0].model  # type: ignore[operator, union-attr]
     parameters = [parameter for parameter in side.loss.parameters() if parameter.requires_grad]
     ours = five_updates(parameters, watched(encoder), side.terms_of)
@@ -446,12 +447,11 @@ def slt_fai_inputs(model: SentenceTransformer) -> Arrays:
 def slt_fai_side(model: SentenceTransformer, inputs: Arrays, theirs: Arrays) -> Side:
     base = losses.ConSERTLoss(model)
     loss = official.SLTFAILoss(model, base, frequencies=data.TokenFrequencies.bookcorpus(), warmup_steps=0)
+    tell_rare = {f"inner.{i}.": f"discrim.ffnn.{i}." for i in range(3)} | {"outer.": "discrim.ffnn.3."}
     copies: list[Any] = [
         (model[0].model, below("model.0.auto_model.")),
-        (loss.frequency_discriminator, renamed({f"inner.{i}.": f"discrim.ffnn.{i}." for i in range(3)})),
-        (loss.frequency_discriminator.outer, below("discrim.ffnn.3.")),
-        (loss.completeness_discriminator.inner, below("maskdiscrim.ffnn.0.")),
-        (loss.completeness_discriminator.outer, below("maskdiscrim.ffnn.1.")),
+        (loss.frequency_discriminator, renamed(tell_rare)),
+        (loss.completeness_discriminator, renamed({"inner.": "maskdiscrim.ffnn.0.", "outer.": "maskdiscrim.ffnn.1."})),
     ]
 
     def terms_of(update: int) -> Mapping[str, Tensor]:

@@ -31,7 +31,7 @@ FILES = {
     "slt-fai": "sentence_transformers/losses/AdvCLSoftmaxLoss.py",
 }
 # What transformers 3 and 4 ask for, and nothing here computes with.
-OLD = {"tokenizers", "sacremoses", "pkg_resources"}
+OLD = {"tokenizers", "sacremoses", "pkg_resources", "six", "sentencepiece"}
 STAND_INS = {"pt-bert": OLD, "paser": OLD, "slt-fai": OLD, "denosent": {"wandb"}}
 
 
@@ -196,6 +196,7 @@ def denosent(arrays, clone):
 
     theirs = bert_config(arrays, BertConfig)
     tokenizer = settings(mask_token_id=int(arrays["mask_token_id"]), pad_token_id=theirs.pad_token_id)
+    transformers.PreTrainedModel.all_tied_weights_keys = {}  # their model sets its weights before transformers 5 is ready
     transformers.AutoTokenizer.from_pretrained = staticmethod(lambda *_, **__: tokenizer)
     BertForMaskedLM.from_pretrained = classmethod(lambda cls, *_, **__: cls(theirs))
     from config import DenoSentConfig
