@@ -129,7 +129,7 @@ def _glossary() -> str:
 
 def _train(options: argparse.Namespace) -> None:
     recipe = recipes.recipe_of(options.method)
-    plan = recipes.protocol_of(options.method, options.protocol) if options.protocol else None
+    plan = None if options.protocol is None else recipes.protocol_of(options.method, options.protocol)
     is_demo = options.offline and options.model is None and plan is None
     _check_backbone(options)
     _check_positives(options, recipe)
