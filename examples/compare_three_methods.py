@@ -49,7 +49,7 @@ SCORES = evaluation.PairsEvaluator(
     recipes.graded_pairs(), name="graded pairs", write_csv=False
 )  # yours: own_pairs("graded.tsv")
 MODEL = None  # on the Hub: "bert-base-uncased"
-SENTENCES = 192  # of the text; None for all
+SENTENCES = 160  # of the text; None for all
 BATCH_SIZE = 32  # with more sentences 64 or more: the others of a batch are what a sentence is told from
 SEEDS = 2  # three or more, for numbers that are believed
 OUTPUT = Path("runs") / time.strftime("compared-%Y%m%d-%H%M%S")  # named again, a comparison goes on where it was killed
@@ -94,11 +94,11 @@ for row in comparison.rows[1:]:
 # loss falls says that something is learned, not that it is of use.
 
 # %%
-record = json.loads((OUTPUT / f"{METHODS[0]}_seed0.json").read_text(encoding="utf-8"))
+record = json.loads((OUTPUT / f"{METHODS[1]}_seed0.json").read_text(encoding="utf-8"))
 logged = [entry for entry in record["log"] if "loss" in entry]
 plt.plot([entry["step"] for entry in logged], [entry["loss"] for entry in logged], marker="o")
 plt.xlabel("update")
-plt.ylabel(f"loss of {METHODS[0]}")
+plt.ylabel(f"loss of {METHODS[1]}")
 plt.show()
 
 # %% [markdown]

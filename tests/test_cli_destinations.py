@@ -36,6 +36,7 @@ def command(tmp_path, encoder_path):
         (["--report-to", "swanlab"], "needs the package swanlab, which is not installed: pip install swanlab"),
         (["--public"], "--public is about --push-to-hub ID, which is not there"),
         (["--push-to-hub", ID, "--offline"], "--push-to-hub needs the network, and --offline uses none"),
+        (["--push-to-hub", ID, "--seeds", "2"], "--push-to-hub pushes one model, and --seeds trains several"),
         (["--push-to-hub", "my-model"], "must be organization/name or user/name, got 'my-model'"),
         (["--push-to-hub", ""], "must be organization/name or user/name, got ''"),
     ],

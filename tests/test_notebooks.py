@@ -45,14 +45,18 @@ def test_it_was_run_in_order_and_shows_no_machine(kept):
 
 @pytest.mark.slow
 def test_it_runs(name, tmp_path):
-    """With fewer sentences."""
+    """With fewer sentences, and one seed."""
     notebook = make.notebook_of(name)
-    changed = 0
+    changed = []
     for cell in notebook.cells:
-        cell.source, found = re.subn(r"^SENTENCES = \d+", "SENTENCES = 64", cell.source, flags=re.MULTILINE)
-        changed += found
-    assert changed == 1
+        for key, value in (("SENTENCES", 64), ("SEEDS", 1)):
+            cell.source, found = re.subn(rf"^{key} = \d+", f"{key} = {value}", cell.source, flags=re.MULTILINE)
+            changed += [key] * found
     make.run(notebook, tmp_path)
-    (output,) = (tmp_path / "runs").iterdir()
-    models = [*output.rglob("modules.json")]
-    assert len(models) == {"own_text_in_ten_minutes": 1, "compare_three_methods": 6}[name]
+    models = [path.parent.parent.name for path in tmp_path.glob("runs/**/model/modules.json")]
+    if name == "compare_three_methods":
+        assert changed == ["SENTENCES", "SEEDS"]
+        assert sorted(models) == ["arccse_seed0", "consert_seed0", "simcse_seed0"]
+    else:
+        assert changed == ["SENTENCES"]
+        assert len(models) == 1

@@ -4,6 +4,7 @@
 ``examples/compare_three_methods.py``. Needs ``pip install -e ".[test]"`` and no network.
 """
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -27,7 +28,10 @@ def notebook_of(name: str) -> nbformat.NotebookNode:
 
 def run(notebook: nbformat.NotebookNode, folder: str | Path) -> nbformat.NotebookNode:
     """Run a notebook in a folder; an error in a cell is raised."""
-    return nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+    where = {"metadata": {"path": str(folder)}}
+    client = nbclient.NotebookClient(notebook, timeout=600, coalesce_streams=True, resources=where)
+    # tqdm would rather draw a widget, and says so with a path of this machine.
+    return client.execute(env=os.environ | {"PYTHONWARNINGS": "ignore:IProgress not found"})
 
 
 def shown(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

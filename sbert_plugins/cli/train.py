@@ -52,9 +52,6 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     )
     train.add_argument("--output", help="a new or empty directory; with --seeds also one to go on with")
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
-    train.add_argument(
-        "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
-    )
     add_destinations(train)
     add_data(train)
     add_hub(train)
@@ -132,7 +129,7 @@ def _glossary() -> str:
 
 def _train(options: argparse.Namespace) -> None:
     recipe = recipes.recipe_of(options.method)
-    plan = recipes.protocol_of(options.method, options.protocol) if options.protocol else None
+    plan = None if options.protocol is None else recipes.protocol_of(options.method, options.protocol)
     is_demo = options.offline and options.model is None and plan is None
     _check_backbone(options)
     _check_positives(options, recipe)

@@ -120,9 +120,8 @@ def train(
     check_output(run.output, resume=resume)
     if resume:
         check_same_run(run.output, run.json)
-    run = run._replace(trackers=trackers)
     training = _prepared(run, sentences, model, {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}, text)
-    trainer, seconds = _trained(training, dev, share_examples, report, resume=resume)
+    trainer, seconds = _trained(training, dev, share_examples, report, trackers, resume=resume)
     return _recorded(training, trainer, seconds)
 
 
@@ -134,7 +133,6 @@ class Run(NamedTuple):
     output: Path
     json: dict[str, Any]  # what run.json will hold
     plan: Protocol | None
-    trackers: Sequence[str] = ()
 
 
 class _Training(NamedTuple):
@@ -270,20 +268,27 @@ def _given(plan: Protocol | None, name: str) -> dict[str, Any]:
 
 
 def _trained(
-    training: _Training, dev: ScoredPairs | None, share: bool, report: Callable[[str], None], *, resume: bool
+    training: _Training,
+    dev: ScoredPairs | None,
+    share: bool,
+    report: Callable[[str], None],
+    trackers: Sequence[str],
+    *,
+    resume: bool,
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (recipe, settings, output, run, *_), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (recipe, settings, output, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
     evaluator = None if dev is None else _dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
-        trainer = _trainer(training, evaluator, share=share, report=report)
+        trainer = _trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
             write_json(output / RUN_FILE, run)
             if recipe.note:
                 report(recipe.note)
             known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
-            report(f"Training {recipe.name} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
+            by = f", protocol {run['protocol']}," if run["protocol"] else ""
+            report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
@@ -328,6 +333,7 @@ def _trainer(
     *,
     share: bool,
     report: Callable[[str], None],
+    trackers: Sequence[str],
 ) -> SentenceTransformerTrainer:
     """Build the trainer of a method's rows, which shows one line of progress and keeps the rows out of the model card."""
     from transformers import EarlyStoppingCallback, PrinterCallback
@@ -338,7 +344,7 @@ def _trainer(
     with examples_kept_private(training.model, share=share):
         trainer = SentenceTransformerTrainer(
             model=training.model,
-            args=_arguments(training, selects=evaluator is not None),
+            args=_arguments(training, selects=evaluator is not None, trackers=trackers),
             train_dataset=training.rows,
             loss=training.loss,
             evaluator=evaluator,
@@ -351,7 +357,7 @@ def _trainer(
     return trainer
 
 
-def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrainingArguments:
+def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -> SentenceTransformerTrainingArguments:
     """Return the trainer's arguments; ``selects`` is whether the best checkpoint by STS-B dev is kept."""
     from sentence_transformers import SentenceTransformerTrainingArguments
 
@@ -388,7 +394,7 @@ def _arguments(training: _Training, *, selects: bool) -> SentenceTransformerTrai
         load_best_model_at_end=selects,
         metric_for_best_model=f"eval_{_DEV_SCORE}" if selects else None,
         restore_callback_states_from_checkpoint=settings.patience is not None,  # how much of it is used up
-        report_to=[*training.run.trackers] or "none",
+        report_to=[*trackers] or "none",
         run_name=training.run.output.name,
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
@@ -420,7 +426,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
     settings = {
         "method": f"{recipe.name} ({recipe.paper})",
-        "protocol": results["protocol"] or "none",
+        **({"protocol": results["protocol"]} if results["protocol"] else {}),
         "encoder": results["encoder"]["name"],
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
         "pooling": results["pooling"],
