@@ -35,7 +35,12 @@ SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
 def main() -> None:
     """Write all of it anew."""
-    write("api", {f"{room}.md": api_page(room) for room in ROOMS})
+    pages = {f"{room}.md": api_page(room) for room in ROOMS}
+    write("api", pages)
+    for stub in (HERE / "api").glob("*.rst"):  # autosummary leaves those of names that are no more
+        room, _, name = stub.stem.removeprefix("sbert_plugins.").rpartition(".")
+        if f"   {name}\n" not in pages.get(f"{room}.md", ""):
+            stub.unlink()
     write("_generated", fragments())
 
 
