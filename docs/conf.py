@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "benchmarks")]
@@ -51,13 +53,21 @@ def setup(app: Any) -> None:
 
 
 def _math(visitor: Any, node: nodes.Element) -> None:
-    visitor.body.append(tex2mathml(node.astext()))
+    visitor.body.append(_mathml(node, as_block=False))
     raise nodes.SkipNode
 
 
 def _math_block(visitor: Any, node: nodes.Element) -> None:
-    visitor.body.append(f'<div class="equation">{tex2mathml(node.astext(), as_block=True)}</div>')
+    visitor.body.append(f'<div class="equation">{_mathml(node, as_block=True)}</div>')
     raise nodes.SkipNode
+
+
+def _mathml(node: nodes.Element, *, as_block: bool) -> str:
+    try:
+        return tex2mathml(node.astext(), as_block=as_block)
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s in %s", error, node.astext(), location=node)
+        return ""
 
 
 def _in_this_package(app: Any, env: Any, node: nodes.Element, text: nodes.Element) -> nodes.Element | None:

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,7 +35,12 @@ SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
 def main() -> None:
     """Write all of it anew."""
-    write("api", {f"{room}.md": api_page(room) for room in ROOMS})
+    pages = {f"{room}.md": api_page(room) for room in ROOMS}
+    write("api", pages)
+    for stub in (HERE / "api").glob("*.rst"):  # autosummary leaves those of names that are no more
+        room, _, name = stub.stem.removeprefix("sbert_plugins.").rpartition(".")
+        if f"   {name}\n" not in pages.get(f"{room}.md", ""):
+            stub.unlink()
     write("_generated", fragments())
 
 
@@ -60,14 +65,28 @@ def fragments() -> dict[str, str]:
 
 
 def api_page(room: str) -> str:
-    """Return the page of a room: what its ``__all__`` names, each with a page of its own."""
+    """Return the page of a room: what its ``__all__`` names, classes and functions with a page each."""
     module = importlib.import_module(f"sbert_plugins.{room}")
-    names = "".join(f"   {name}\n" for name in sorted(module.__all__, key=lambda name: (name.isupper(), name.lower())))
     name = module.__name__
-    return (
+    public = {each: getattr(module, each) for each in sorted(module.__all__, key=str.lower)}
+    documented = "".join(f"   {each}\n" for each, value in public.items() if callable(value))
+    page = (
         f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n\n.. currentmodule:: {name}\n\n"
-        f".. autosummary::\n   :toctree:\n   :nosignatures:\n\n{names}```\n"
+        f".. autosummary::\n   :toctree:\n   :nosignatures:\n\n{documented}```\n"
     )
+    constants = [[f"`{each}`", constant(value)] for each, value in public.items() if not callable(value)]
+    return page + ("\n## Constants\n\n" + report.table(["name", "what it holds"], constants) if constants else "")
+
+
+def constant(value: Any) -> str:
+    """Say what a constant holds."""
+    if isinstance(value, recipes.Recipe):
+        return f"the recipe of {value.name} ({value.paper})"
+    if isinstance(value, Mapping):
+        return "by name: " + ", ".join(" ".join(key) if isinstance(key, tuple) else key for key in value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"{len(value)} words" if isinstance(value, Set) else ", ".join(value)
 
 
 def quickstart() -> str:
@@ -145,12 +164,11 @@ def cost_table(method: str) -> str:
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the help of each command, at one width wherever it is made."""
-    with mock.patch.dict(os.environ, {"COLUMNS": "100", "SBERT_PLUGINS_DATA": ""}):
-        parser = cli.build_parser()
-        for name, command in subcommands(parser):
-            yield name.replace(" ", "_"), f"```text\n{command.format_help()}```\n"
-            for step, inner in subcommands(command):
-                yield f"{name}_{step}", f"```text\n{inner.format_help()}```\n"
+    with mock.patch.dict(os.environ, {"COLUMNS": "100"}):
+        for name, command in subcommands(cli.build_parser()):
+            steps = [(f"{name}_{step}", inner) for step, inner in subcommands(command)]
+            for title, parser in steps or [(name, command)]:
+                yield title, f"```text\n{parser.format_help()}```\n"
 
 
 def subcommands(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser]]:

@@ -5,6 +5,7 @@ from encoders import SENTENCES, project_counts, project_text
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from sbert_plugins import data, losses, modules, recipes
+from sbert_plugins.losses import official
 
 
 def _anchors(count):
@@ -50,6 +51,14 @@ def _balanced(model):
     return losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 0]), "words": (words, 1.0, [0])}, balance=0.5)
 
 
+_SMALL = {"decoder_layers": 2, "mlm_head": "fresh"}
+
+
+def _official_slt_fai(model):
+    frequencies = project_counts(model.tokenizer)
+    return official.SLTFAILoss(model, losses.ConSERTLoss(model), frequencies=frequencies, warmup_steps=1)
+
+
 # name -> (loss of a model, dataset of a number of rows)
 METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
@@ -64,6 +73,15 @@ METHODS = {
     "slt-fai": (lambda model: _slt_fai(model, _simcse(model), warmup_steps=1), _anchors),
     "slt-fai consert": (lambda model: _slt_fai(model, losses.ConSERTLoss(model), warmup_steps=0), _anchors),
 }
+
+# The authors' computations: in the suites that train, save, reload and resume.
+OFFICIAL = {
+    "official denosent": (lambda model: official.DenoSentLoss(model, decoder_feedforward=48, **_SMALL), _pairs),
+    "official paser": (lambda model: official.PaSeRLoss(model, decoder_heads=4, **_SMALL), _phrases),
+    "official pt-bert": (lambda model: official.PTBERTLoss(model, num_pseudo_tokens=16, queue_size=10), _anchors),
+    "official slt-fai": (_official_slt_fai, _anchors),
+}
+EVERY = METHODS | OFFICIAL
 
 # Their forwards change a buffer (a queue), which Sharpness-Aware Minimization refuses.
 WITHOUT_SAM = {"pt-bert"}

@@ -243,6 +243,23 @@ def denoising_decoder(embedded, memory, weights, *, num_layers, num_heads, atten
     return hidden
 
 
+def bert_embeddings(ids, weights):
+    """What BERT's first layer reads: the sum of word, place and type, normed, from a dict of arrays."""
+    norm = weights["LayerNorm.weight"], weights["LayerNorm.bias"], 1e-12
+    rows = []
+    for place, word in enumerate(ids):
+        row = weights["word_embeddings.weight"][word] + weights["position_embeddings.weight"][place]
+        rows.append(layer_norm(row + weights["token_type_embeddings.weight"][0], *norm))
+    return np.array(rows)
+
+
+def attend(readers, read, weights, name, *, num_heads):
+    """Attention with biases and without an output matrix, as BERT's, from a dict of arrays."""
+    maps = {"query": readers, "key": read, "value": read}
+    parts = [rows @ weights[f"{name}.{part}.weight"].T + weights[f"{name}.{part}.bias"] for part, rows in maps.items()]
+    return attention(*parts, num_heads, lambda i, j: True)
+
+
 def pseudo_token_mapping(pseudo_tokens, sentence, tokens, length, *, query, key, value):
     """PT-BERT eq. 1 to 3 for one sentence, as printed: its first ``length`` tokens are no padding."""
     width = pseudo_tokens.shape[1]

@@ -3,7 +3,7 @@ import inspect
 import pytest
 import torch
 from encoders import SENTENCES
-from methods import METHODS
+from methods import EVERY
 from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
 from test_trainer import trainer_of
@@ -66,9 +66,9 @@ HOSTS = [
 class TestPasses:
     """The seam from passes to a loss's value."""
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", EVERY)
     def test_forward_is_the_value_of_an_encoder_of_its_own(self, method, tiny_encoder):
-        build, dataset = METHODS[method]
+        build, dataset = EVERY[method]
         model = tiny_encoder().train()
         loss = build(model)
         columns = [model.preprocess(list(column)) for column in dataset(8)[:].values()]
@@ -245,9 +245,9 @@ class TestNegatives:
 
 
 class TestSettings:
-    @pytest.mark.parametrize("name", METHODS)
+    @pytest.mark.parametrize("name", EVERY)
     def test_are_the_keywords_of_the_signature(self, name, tiny_encoder):
-        loss = METHODS[name][0](tiny_encoder())
+        loss = EVERY[name][0](tiny_encoder())
         if not isinstance(loss, losses.WeightedSumLoss):
             parameters = inspect.signature(type(loss).__init__).parameters.values()
             assert list(settings_of(loss)) == [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]

@@ -125,3 +125,18 @@ def test_rooms_load_on_first_use():
 def test_an_unknown_name():
     with pytest.raises(AttributeError, match="has no attribute 'loses'"):
         sbert_plugins.loses  # noqa: B018
+
+
+def test_the_workflow_may_do_little():
+    """Every template can be read; no secret is used, and only what publishes may say who it is."""
+    for path in (ROOT / ".github").rglob("*.yml"):
+        assert yaml.safe_load(path.read_text(encoding="utf-8")), path
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert "secrets." not in text
+    assert workflow["permissions"] == {"contents": "read"}
+    allowed = {name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job}
+    assert allowed == {"pages": {"pages": "write", "id-token": "write"}, "publish": {"id-token": "write"}}
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v\d+)", step["uses"]) for step in steps if "uses" in step)
+    assert [step for step in steps if step.get("run") == ".ci/run"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from encoders import SENTENCES
-from methods import METHODS
+from methods import EVERY
 from sentence_transformers import SentenceTransformer
 
 # Runs where importing this package is impossible, with plain sentence-transformers and no trust_remote_code.
@@ -32,7 +32,7 @@ def trained(once, tiny_encoder):
     """Folders with a model of each method after one update, its vectors, and those that a process without this package got."""
 
     def make(folder):
-        for method, (build, dataset) in METHODS.items():
+        for method, (build, dataset) in EVERY.items():
             torch.manual_seed(0)
             model = tiny_encoder()
             loss = build(model)
@@ -43,7 +43,7 @@ def trained(once, tiny_encoder):
             optimizer.step()
             model.save_pretrained(str(folder / method / "model"))
             np.save(folder / method / "expected.npy", model.encode(SENTENCES))
-        folders = json.dumps([str(folder / method) for method in METHODS])
+        folders = json.dumps([str(folder / method) for method in EVERY])
         command = [sys.executable, "-c", _RELOAD, folders, json.dumps(SENTENCES)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
@@ -53,7 +53,7 @@ def trained(once, tiny_encoder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EVERY)
 def test_loads_without_this_package_bit_for_bit(method, trained):
     folder = trained / method
     modules = json.loads((folder / "model" / "modules.json").read_text(encoding="utf-8"))

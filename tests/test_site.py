@@ -56,14 +56,15 @@ def test_keywords_in_the_text_are_those_that_there_are():
         for keyword in re.findall(r"`--loss ([^`]+)`", page):
             recipes.read_keywords(recipe.method, keyword.split())
             found += 1
-    assert found >= 3
+    assert found >= 2
+
+
+@pytest.fixture(scope="module")
+def fragments():
+    return generate.fragments()
 
 
 class TestGenerated:
-    @pytest.fixture(scope="class")
-    def fragments(self):
-        return generate.fragments()
-
     def test_what_is_included_is_made(self, fragments):
         included = {
             name for text in PAGES.values() for name in re.findall(r"\{(?:literal)?include\} .*_generated/(\S+)", text)

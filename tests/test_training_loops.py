@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from methods import METHODS
+from methods import EVERY
 from sentence_transformers import InputExample, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
 
 from sbert_plugins import recipes
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(params=EVERY)
 def method(request, tiny_encoder):
-    build, dataset = METHODS[request.param]
+    build, dataset = EVERY[request.param]
     torch.manual_seed(0)
     model = tiny_encoder()
     return model, build(model), dataset(20)
@@ -112,10 +112,10 @@ def test_model_card_shows_citation_and_settings(method, tmp_path):
     assert len(card) < 60_000
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY)
 def test_what_encode_cuts_is_trained_whole(name, tiny_encoder):
     """``truncate_dim`` is for the vectors of ``encode``: those of a pass in training are as wide as ever."""
-    build, rows = METHODS[name]
+    build, rows = EVERY[name]
     model = tiny_encoder()
     model.truncate_dim = 16
     loss, dataset = build(model), rows(8)

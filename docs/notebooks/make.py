@@ -11,7 +11,6 @@ from pathlib import Path
 import jupytext
 import nbclient
 import nbformat
-from traitlets.config import Config
 
 NOTEBOOKS = Path(__file__).parent
 SCRIPTS = NOTEBOOKS.parent.parent / "examples"
@@ -29,13 +28,8 @@ def notebook_of(name: str) -> nbformat.NotebookNode:
 
 def run(notebook: nbformat.NotebookNode, folder: str | Path) -> nbformat.NotebookNode:
     """Run a notebook in a folder; an error in a cell is raised."""
-    client = nbclient.NotebookClient(
-        notebook,
-        timeout=600,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(folder)}},
-        config=Config({"KernelManager": {"transport": "ipc"}}),  # no port that others of this machine can reach
-    )
+    where = {"metadata": {"path": str(folder)}}
+    client = nbclient.NotebookClient(notebook, timeout=600, coalesce_streams=True, resources=where)
     # tqdm would rather draw a widget, and says so with a path of this machine.
     return client.execute(env=os.environ | {"PYTHONWARNINGS": "ignore:IProgress not found"})
 

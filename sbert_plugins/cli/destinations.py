@@ -1,4 +1,4 @@
-"""Where a training's numbers and its model go besides OUTPUT: trackers, and the Hub."""
+"""Where a training's numbers and its model go besides OUTPUT, trackers and the Hub, and what the card shows there."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def add_destinations(train: argparse.ArgumentParser) -> None:
         help="push the trained model to this new repository on the Hub, user/name; it is private",
     )
     train.add_argument("--public", action="store_true", help="make the repository of --push-to-hub public")
+    train.add_argument(
+        "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
+    )
 
 
 def check_destinations(options: argparse.Namespace) -> None:

@@ -91,6 +91,8 @@ def _asked(
     for name in recipes.SETTINGS:
         if getattr(options, name) is not None:
             asked[name] = (getattr(settings, name), f"--{name.replace('_', '-')}")
+    if options.pooling is not None:
+        asked["pooling at test"] = (settings.pooling, "--pooling")
     if options.epochs is not None and options.max_steps is None:
         asked["max_steps"] = (settings.max_steps, "--epochs")
     return asked | {f"loss.{key}": (value, "--backbone" if key == "backbone" else "--loss") for key, value in keywords.items()}

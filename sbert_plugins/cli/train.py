@@ -52,13 +52,16 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     )
     train.add_argument("--output", help="a new or empty directory; with --seeds also one to go on with")
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
-    train.add_argument(
-        "--share-examples", action="store_true", help="let the model card show sentences of TEXT; without it, it shows none"
-    )
     add_destinations(train)
     add_data(train)
     add_hub(train)
-    settings = add_settings(train, "the paper's")
+    _add_settings(train)
+    train.set_defaults(run=_train)
+
+
+def _add_settings(train: argparse.ArgumentParser) -> None:
+    """Add how it is trained, and how often."""
+    settings = add_settings(train, "the protocol's, or the method's")
     settings.add_argument(
         "--loss",
         nargs="+",
@@ -75,7 +78,6 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         help="train N times, from --seed on, into OUTPUT/seed_N each, and print mean and deviation; killed, the same command "
         "goes on",
     )
-    train.set_defaults(run=_train)
 
 
 def _add_text(train: argparse.ArgumentParser) -> None:
@@ -132,7 +134,7 @@ def _glossary() -> str:
 
 def _train(options: argparse.Namespace) -> None:
     recipe = recipes.recipe_of(options.method)
-    plan = recipes.protocol_of(options.method, options.protocol) if options.protocol else None
+    plan = None if options.protocol is None else recipes.protocol_of(options.method, options.protocol)
     is_demo = options.offline and options.model is None and plan is None
     _check_backbone(options)
     _check_positives(options, recipe)

@@ -26,7 +26,7 @@ def set_dropout(model: nn.Module, dropout: float) -> None:
         if isinstance(module, _DROPOUTS):
             module.p = dropout
         if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = dropout
+            module.attention_dropout = dropout  # type: ignore[assignment]  # a module may hold anything
 
 
 def require_dropout(model: nn.Module, needed_by: str) -> None:

@@ -20,16 +20,10 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from sbert_plugins import modules
 from sbert_plugins.encoder import Encoder, GradientTap, Pass, sentence_width, transformer_of, unwrap
 from sbert_plugins.losses import denosent, paser, pt_bert, slt_fai
 from sbert_plugins.losses.decoding import in_own_dtype, linear_projector
-from sbert_plugins.modules import (
-    CompletenessDiscriminator,
-    DenoisingDecoder,
-    PhraseDecoder,
-    PseudoTokenAttention,
-    TokenFrequencyDiscriminator,
-)
 from sbert_plugins.modules.denoising_decoder import DenoisingLayer
 
 __all__ = ["DenoSentLoss", "PTBERTLoss", "PaSeRLoss", "SLTFAILoss"]
@@ -66,7 +60,7 @@ class PaSeRLoss(paser.PaSeRLoss):
         self.projection = linear_projector(sentence_width(model))
         self.to(model.device)
 
-    def _layered_decoder(self, **keywords: Any) -> PhraseDecoder:
+    def _layered_decoder(self, **keywords: Any) -> modules.PhraseDecoder:
         decoder = super()._layered_decoder(**keywords).apply(_start)
         for layer in decoder.layers.layers:
             layer.self_attn.dropout = layer.multihead_attn.dropout = 0.0
@@ -84,10 +78,8 @@ class PaSeRLoss(paser.PaSeRLoss):
         return super().memory(sentences, in_own_dtype(self.projection, copies))
 
     def _usable(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:
-        longest, most = (
-            torch.maximum(*(column["attention_mask"].sum(dim=1) for column in (anchor, masked))),
-            unwrap(self.model).max_seq_length,
-        )
+        longest = torch.maximum(*(column["attention_mask"].sum(dim=1) for column in (anchor, masked)))
+        most: Any = unwrap(self.model).max_seq_length
         return longest < (most or torch.inf)
 
 
@@ -111,8 +103,8 @@ class DenoSentLoss(denosent.DenoSentLoss):
     def _scored(self, features: dict[str, Tensor]) -> tuple[Tensor, int]:
         return features["attention_mask"].bool(), features["input_ids"].shape[1]
 
-    def _layered_decoder(self, build: type[DenoisingDecoder] = DenoisingDecoder, **keywords: Any) -> DenoisingDecoder:
-        return super()._layered_decoder(_ForgettingDecoder, **keywords)
+    def _layered_decoder(self, build: type | None = None, **keywords: Any) -> modules.DenoisingDecoder:
+        return super()._layered_decoder(build or _ForgettingDecoder, **keywords)
 
 
 class _ForgettingLayer(DenoisingLayer):
@@ -121,7 +113,7 @@ class _ForgettingLayer(DenoisingLayer):
         return self.memory_out(weight * self.memory_value(memory))
 
 
-class _ForgettingDecoder(DenoisingDecoder):
+class _ForgettingDecoder(modules.DenoisingDecoder):
     layer = _ForgettingLayer
 
 
@@ -159,17 +151,18 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
 
     @torch.no_grad()
     def _keys(self, column: dict[str, Tensor], *, training: bool) -> Tensor:
-        if self.mapping.attention is None:
+        attention: Any = self.mapping.attention
+        if attention is None:
             return super()._keys(column, training=training)
         copied: Any = self.momentum_encoder.copies[1]
         sentences = self.momentum_encoder.encode(column, training=training).vectors
-        return copied.head(self.mapping.attention.back(sentences, copied.attention.forth(sentences)))
+        return copied.head(attention.back(sentences, copied.attention.forth(sentences)))
 
     def _candidates(self, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
         return self.queue.candidates(keys, first, count, enqueue_first=False)
 
 
-class _Attention(PseudoTokenAttention):
+class _Attention(modules.PseudoTokenAttention):
     """As BERT's, its two steps apart."""
 
     def __init__(self, dimension: int, num_pseudo_tokens: int, num_heads: int, dropout: float) -> None:
@@ -235,7 +228,7 @@ class SLTFAILoss(slt_fai.SLTFAILoss):
         return incomplete, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
 
 
-class _RareDiscriminator(TokenFrequencyDiscriminator):
+class _RareDiscriminator(modules.TokenFrequencyDiscriminator):
     def __init__(self, dimension: int, **keywords: Any) -> None:
         super().__init__(dimension, **keywords)
         widths = [dimension, 2 * dimension, 2 * dimension, dimension]
@@ -246,7 +239,7 @@ class _RareDiscriminator(TokenFrequencyDiscriminator):
         return self.outer(self.inner(embeddings)).relu()
 
 
-class _IncompleteDiscriminator(CompletenessDiscriminator):
+class _IncompleteDiscriminator(modules.CompletenessDiscriminator):
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension, dimension)
 

@@ -73,8 +73,9 @@ class PTBERTLoss(nn.Module):
         The official code gives the pseudo tokens the pooled vector alone. A softmax over one key is 1: its 128 pseudo tokens
         become one row, get no gradient, and the two attentions amount to two linear maps. The paper wants them "to attend to
         the core part and ignore the redundant part", which needs the tokens: the default. The code's momentum encoder starts
-        from random weights, ours from the encoder's; its second attention on that side is the trained one, ours the copy. Its
-        attention has biases and dropout, the paper's equations have none. A batch larger than the queue leaves rows whose own
+        from random weights, ours from the encoder's; its second attention on that side is the trained one, ours the copy; its
+        batch enters the queue after it is scored; its attention has biases and dropout, the paper's equations have none
+        (:class:`losses.official.PTBERTLoss` has all but the random start). A batch larger than the queue leaves rows whose own
         vector did not stay; they have one negative more.
 
     Example:

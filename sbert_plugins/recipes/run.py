@@ -277,7 +277,7 @@ def _trained(
     resume: bool,
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (recipe, settings, output, run, *_), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (recipe, settings, output, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
     evaluator = None if dev is None else _dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
         trainer = _trainer(training, evaluator, share=share, report=report, trackers=trackers)
@@ -287,7 +287,8 @@ def _trained(
             if recipe.note:
                 report(recipe.note)
             known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
-            report(f"Training {recipe.name} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
+            by = f", protocol {run['protocol']}," if run["protocol"] else ""
+            report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
@@ -426,7 +427,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
     settings = {
         "method": f"{recipe.name} ({recipe.paper})",
-        "protocol": results["protocol"] or "none",
+        **({"protocol": results["protocol"]} if results["protocol"] else {}),
         "encoder": results["encoder"]["name"],
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
         "pooling": results["pooling"],

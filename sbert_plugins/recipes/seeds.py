@@ -69,6 +69,8 @@ _SHARED = ("method", "protocol", "settings", "loss_keywords", "sentences", "text
 def _check(output: Path, seeds: Sequence[int]) -> None:
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be at least one, and differ, got {list(seeds)}.")
+    if not all(0 <= seed < 2**32 for seed in seeds):
+        raise ValueError(f"seeds must be in [0, {2**32 - 1}], got {list(seeds)}.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("seeds are trained one after the other in one process: under torchrun train one seed at a time.")
     if output.exists() and not output.is_dir():

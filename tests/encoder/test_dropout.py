@@ -3,7 +3,7 @@ import torch
 from encoders import ARCHITECTURES, SENTENCES
 from torch import nn
 
-from sbert_plugins.encoder import dropout_off, max_dropout, require_dropout
+from sbert_plugins.encoder import dropout_off, max_dropout, require_dropout, set_dropout
 
 NO_DROPOUT = {
     "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
@@ -26,6 +26,19 @@ def test_dropout_off_is_exact_and_keeps_gradients(tiny_encoder, architecture):
     assert torch.equal(first, second)
     first.sum().backward()
     assert any(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_another_rate_for_all(tiny_encoder, architecture):
+    """Without any, two passes in training mode are one."""
+    model = tiny_encoder(architecture).train()
+    features = model.preprocess(SENTENCES)
+    set_dropout(model, 0.0)
+    assert max_dropout(model) == 0
+    assert torch.equal(*(model(dict(features))["sentence_embedding"] for _ in range(2)))
+    set_dropout(model, 0.4)
+    assert max_dropout(model) == 0.4
+    assert not torch.equal(*(model(dict(features))["sentence_embedding"] for _ in range(2)))
 
 
 def test_dropout_off_restores_every_module(tiny_encoder):

@@ -85,7 +85,7 @@ class TestValue:
         expected = reference.mean_negative_log_likelihood(logits, anchor["input_ids"][chosen].tolist())
         assert value == pytest.approx(0.5 * expected, rel=1e-4)
 
-    def test_official_keywords_change_the_memory(self, encoder):
+    def test_the_sign_changes_the_memory(self, encoder):
         columns = batch(encoder)
         sentences, copies = torch.randn(2, len(columns[0]["input_ids"]), 32)
 
@@ -98,8 +98,6 @@ class TestValue:
         (_, plain), (_, signed) = memory(), memory(signed=True)
         assert torch.equal(signed.abs()[:, 2:], plain[:, 2:])
         assert (signed[:, 2:] < 0).any()
-        loss, projected = memory(project_masked=True)
-        assert torch.allclose(projected[:, 1], loss.projection(copies))
 
     def test_features_are_left_as_they_came(self, encoder):
         columns = batch(encoder)
@@ -229,7 +227,7 @@ class TestGradients:
 
     def test_a_sentence_vector_of_another_width(self, encoder):
         model = SentenceTransformer(modules=[*encoder, Dense(32, 12)], device="cpu")
-        loss = build(model, project_masked=True)
+        loss = build(model)
         sum(loss(batch(model)).values()).backward()
         assert min(self.norms(loss.decoder.read_memory)) > 0
         assert len(loss.reconstruct(["A dog runs."], ["A <mask> runs."])) == 1
@@ -326,11 +324,11 @@ class TestReconstruct:
 
 class TestMode:
     def test_parts_follow_the_encoder(self, encoder):
-        loss = build(encoder, project_masked=True)
+        loss = build(encoder)
         for mode in (False, True):
             encoder.train(mode)
             loss(batch(encoder))
-            parts = [*loss.head.modules(), *loss.decoder.modules(), *loss.projection.modules()]
+            parts = [*loss.head.modules(), *loss.decoder.modules()]
             assert {module.training for module in parts} == {mode}
 
     def test_eval_is_deterministic(self, encoder):
@@ -400,7 +398,7 @@ class TestBadInput:
 
 
 def test_config_shows_every_setting(encoder):
-    signature = losses.PaSeRLoss.__init__.__kwdefaults__
+    signature = losses.PaSeRLoss.__init__.__kwdefaults__ | {"project_masked": False}  # a keyword of earlier versions
     frequencies = data.TokenFrequencies.from_corpus(project_text(), encoder.tokenizer, source="our text")
     assert losses.PaSeRLoss(encoder, frequencies=frequencies).get_config_dict() == signature | {"frequencies": "our text"}
     changed = {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "decoder_dropout": 0.0, **SMALL}

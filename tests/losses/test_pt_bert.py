@@ -47,13 +47,10 @@ def step(loss, optimizer, sentences=SENTENCES):
 
 
 class TestValue:
-    @pytest.mark.parametrize("enqueue_first", [True, False])
     @pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
-    def test_steps_are_those_of_the_reference(self, encoder, attend_to, enqueue_first):
+    def test_steps_are_those_of_the_reference(self, encoder, attend_to):
         """Eq. 1 to 5 in numpy from the outputs of both encoders: mapping, head, queue past its end, loss, momentum."""
-        loss = losses.PTBERTLoss(
-            encoder.train(), num_pseudo_tokens=5, queue_size=10, attend_to=attend_to, enqueue_first=enqueue_first
-        ).double()
+        loss = losses.PTBERTLoss(encoder.train(), num_pseudo_tokens=5, queue_size=10, attend_to=attend_to).double()
         slow_encoder, slow_mapping = loss.momentum_encoder.copies
         fast, slow = Recorder(encoder), Recorder(slow_encoder)
         optimizer = torch.optim.SGD([p for p in loss.parameters() if p.requires_grad], lr=0.1)
@@ -63,9 +60,8 @@ class TestValue:
             averages = [numpy(parameter).copy() for parameter in loss.momentum_encoder.parameters()]
             value = step(loss, optimizer, sentences).item()
             queries, keys = mapped[0](fast.outputs[-1]), mapped[1](slow.outputs[-1])
-            queue = reference.last(batches, 10)
             batches.append(keys)
-            held = reference.last(batches, 10) if enqueue_first else [*keys, *queue]
+            held = reference.last(batches, 10)
             negatives = [[row for row in held if row is not keys[i]] for i in range(len(keys))]
             assert value == pytest.approx(reference.queue_info_nce(queries, keys, negatives, temperature=0.05), rel=1e-9)
             trained = [numpy(p) for module in (encoder, loss.mapping) for p in module.parameters()]
@@ -96,21 +92,18 @@ class TestValue:
 
         return run
 
-    @pytest.mark.parametrize(
-        ("enqueue_first", "negatives"), [(True, 255), (False, 319)], ids=["the paper's count", "the code's"]
-    )
-    def test_negatives_at_batch_64_and_queue_256(self, encoder, enqueue_first, negatives):
-        loss = losses.PTBERTLoss(encoder.train(), num_pseudo_tokens=0, enqueue_first=enqueue_first)
+    def test_negatives_at_batch_64_and_queue_256(self, encoder):
+        """The paper's count."""
+        loss = losses.PTBERTLoss(encoder.train(), num_pseudo_tokens=0)
         keys = torch.randn(64, 32)
         counts = []
         for _ in range(6):
-            _, is_negative = loss.queue.candidates(keys, 0, 64, enqueue_first=enqueue_first)
+            _, is_negative = loss._candidates(keys, 0, 64)
             counts.append(is_negative.sum(dim=1).unique().tolist())
             loss.queue.enqueue(keys)
         assert counts[0] == [63]  # the queue is empty at first
         assert counts[1] == [127]
-        assert counts[-1] == [negatives]
-        assert losses.PTBERTLoss(encoder).get_config_dict()["enqueue_first"]
+        assert counts[-1] == [255]
 
     @pytest.mark.parametrize("enqueue_first", [True, False])
     def test_the_keys_of_other_ranks_are_negatives(self, enqueue_first):
@@ -397,7 +390,7 @@ class TestBadInput:
 
 
 def test_config_shows_every_setting(encoder):
-    signature = pt_bert.PTBERTLoss.__init__.__kwdefaults__
+    signature = pt_bert.PTBERTLoss.__init__.__kwdefaults__ | {"enqueue_first": True}  # a keyword of earlier versions
     assert losses.PTBERTLoss(encoder).get_config_dict() == signature
     changed = {"num_pseudo_tokens": 8, "momentum": 0.99, "attend_to": "pooled", "momentum_dropout": False}
     assert losses.PTBERTLoss(encoder, **changed).get_config_dict() == signature | changed

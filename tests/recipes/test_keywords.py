@@ -54,8 +54,8 @@ class TestRead:
             ("slt-fai", ["loss=1"], "keywords of slt-fai's loss must be among backbone, frequencies, .*; got loss"),
             (
                 "paser-supervised",
-                ["signed=1"],
-                "must be among alpha, temperature, token_weights, .*; got signed",
+                ["mlm_weight=1"],
+                "must be among alpha, temperature, token_weights, .*; got mlm_weight",
             ),
             ("arccse", ["model=1"], "must be among margin_degrees, .*; got model"),
             ("arccse", ["margin_degrees"], "--loss takes KEY=VALUE, got 'margin_degrees'"),

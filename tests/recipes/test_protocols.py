@@ -245,7 +245,7 @@ def dry_run(capsys, *arguments: str) -> dict[str, tuple[str, str]]:
 
 
 class TestTable:
-    @pytest.mark.parametrize(("method", "name"), EXPECTED, ids="-".join)
+    @pytest.mark.parametrize(("method", "name"), EXPECTED, ids=lambda part: part)
     def test_is_what_the_paper_says(self, method, name, capsys):
         rows = dry_run(capsys, method, "--protocol", name)
         assert {setting: value for setting, (value, _) in rows.items()} == EXPECTED[method, name]
@@ -253,7 +253,7 @@ class TestTable:
     def test_all_are_typed_here(self):
         assert set(recipes.PROTOCOLS) == set(EXPECTED)
 
-    @pytest.mark.parametrize(("method", "name"), EXPECTED, ids="-".join)
+    @pytest.mark.parametrize(("method", "name"), EXPECTED, ids=lambda part: part)
     def test_each_value_has_a_source(self, method, name):
         for row in recipes.protocol_table(method, name):
             assert re.match(r"(paper( \d|, | [A-Z]|: | eq\. | appendix )|code|silent: ours)", row.source), row
@@ -326,6 +326,7 @@ class TestDryRun:
     ("arguments", "message"),
     [
         (["arccse", "--protocol", "official"], "protocol of arccse must be one of paper, got 'official'"),
+        (["arccse", "--protocol", ""], "protocol of arccse must be one of paper, got ''"),
         (["slt-fai", "--protocol", "x"], "protocol of slt-fai must be one of paper, paper-consert, official, got 'x'"),
         (["simcse", "--protocol", "paper"], "simcse has no protocol, got 'paper': there are some of paser, paser-supervised"),
         (["slt-fai", "--protocol", "paper", "--backbone", "consert"], "goes round simcse, got --backbone consert"),

@@ -281,11 +281,11 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("schedule", "warmup", "shares"),
         [
-            ("linear", 0, [0.75, 0.5, 0.25, 0]),
-            ("linear", 2, [0.5, 1, 0.5, 0]),
-            ("linear", 0.5, [0.5, 1, 0.5, 0]),
+            ("linear", 0, [1, 0.75, 0.5, 0.25]),
+            ("linear", 2, [0, 0.5, 1, 0.5]),
+            ("linear", 0.5, [0, 0.5, 1, 0.5]),
             ("constant", 0, [1, 1, 1, 1]),
-            ("constant", 2, [0.5, 1, 1, 1]),
+            ("constant", 2, [0, 0.5, 1, 1]),
         ],
     )
     def test_of_the_learning_rate(self, tiny_encoder, tmp_path, schedule, warmup, shares):

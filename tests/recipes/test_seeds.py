@@ -92,6 +92,10 @@ class TestBadInput:
         with pytest.raises(ValueError, match="seeds must be at least one, and differ"):
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=seeds)
 
+    def test_out_of_range(self, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match=r"seeds must be in \[0, 4294967295\], got \[4294967295, 4294967296\]"):
+            recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=range(2**32 - 1, 2**32 + 1))
+
     def test_a_directory_of_somebody_elses(self, tiny_encoder, tmp_path):
         (tmp_path / "mine.txt").write_text("mine")
         with pytest.raises(FileExistsError, match="output must be new, empty or .* with mine.txt"):

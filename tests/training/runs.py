@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
 import transformers
-from methods import METHODS
+from methods import EVERY
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import TrainerCallback
 
@@ -80,7 +80,7 @@ def run(
     torch.set_num_threads(1)
     if kill_while:
         kill_while_writing(kill_while)
-    build, dataset = METHODS[method]
+    build, dataset = EVERY[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights
     loss = build(model)

@@ -10,14 +10,14 @@ import sys
 import numpy as np
 import pytest
 import runs
-from methods import METHODS, WITHOUT_SAM
+from methods import EVERY, METHODS, WITHOUT_SAM
 
 from sbert_plugins import training
 from sbert_plugins.training.checkpoints import why_incomplete
 
 # The grid for one loss, one cell for each other loss.
 CELLS = [("arccse", accumulation, workers) for accumulation in (1, 2) for workers in (0, 2)]
-CELLS += [(method, 1, 0) for method in METHODS if method != "arccse"]
+CELLS += [(method, 1, 0) for method in EVERY if method != "arccse"]
 TORN = {
     "half a file": "checkpoint_complete.json is missing",
     "before the trainer's state": "trainer_state.json is missing or cut off",
