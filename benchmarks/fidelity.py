@@ -179,6 +179,7 @@ def differences(theirs: Arrays, ours: Arrays) -> dict[str, Any]:
             pairs = [[side[f"{i}/{place}/{name}"].astype("float64") for side in (theirs, ours)] for i in range(UPDATES)]
             found[name][f"cosine_{place}"] = [cosine(a, b) for a, b in pairs]
             found[name][f"largest_{place}"] = [float(abs(a - b).max()) for a, b in pairs]
+            found[name][f"norm_{place}"] = [float(np.linalg.norm(a)) for a, _ in pairs]
     return found
 
 

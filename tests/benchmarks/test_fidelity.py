@@ -111,6 +111,7 @@ def test_the_record_says_that_they_agree(method):
     for term in found["terms"].values():
         assert max(map(abs, term["difference"])) < 1e-5
         assert min(term["cosine_words"] + term["cosine_last"]) > 0.9999
+        assert min(term["norm_words"] + term["norm_last"]) > 1e-4
     weights = found["weights_after_five_updates"]
     assert weights["apart"] < 1e-5 < 1e-3 < weights["moved"]
     assert found["official"]["commit"]
