@@ -164,7 +164,7 @@ def cost_table(method: str) -> str:
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the help of each command, at one width wherever it is made."""
-    with mock.patch.dict(os.environ, {"COLUMNS": "100"}):
+    with mock.patch.dict(os.environ, {"COLUMNS": "90"}):
         for name, command in subcommands(cli.build_parser()):
             steps = [(f"{name}_{step}", inner) for step, inner in subcommands(command)]
             for title, parser in steps or [(name, command)]:
