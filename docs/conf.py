@@ -34,6 +34,7 @@ napoleon_use_rtype = False  # what is returned is a sentence, not a type
 autodoc_typehints = "none"  # the signature says little more than the text, and fills a phone's screen
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 80
+highlight_language = "none"  # of a block that does not name its own
 
 autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)  # a summary does not end there
 

@@ -109,7 +109,9 @@ def settings_table(recipe: recipes.Recipe) -> str:
     ours = own_values(recipe)
     protocols = [protocol for (method, _), protocol in recipes.PROTOCOLS.items() if method == recipe.method]
     if not protocols:
-        return report.table(["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items()])
+        return report.table(
+            ["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items() if value is not None]
+        )
     tables = []
     for protocol in protocols:
         rows = [[f"`{row.setting}`", shown(row.value), row.source, shown(ours.get(row.setting, ""))] for row in protocol.rows]
