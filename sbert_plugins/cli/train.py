@@ -55,7 +55,13 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     add_destinations(train)
     add_data(train)
     add_hub(train)
-    settings = add_settings(train, "the paper's")
+    _add_settings(train)
+    train.set_defaults(run=_train)
+
+
+def _add_settings(train: argparse.ArgumentParser) -> None:
+    """Add how it is trained, and how often."""
+    settings = add_settings(train, "the protocol's, or the method's")
     settings.add_argument(
         "--loss",
         nargs="+",
@@ -72,7 +78,6 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         help="train N times, from --seed on, into OUTPUT/seed_N each, and print mean and deviation; killed, the same command "
         "goes on",
     )
-    train.set_defaults(run=_train)
 
 
 def _add_text(train: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@
 """
 
 import importlib
-from types import ModuleType
+import types
 from typing import TYPE_CHECKING
 
 from .arccse import ArcCSELoss
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> types.ModuleType:
     if name == "official":
         return importlib.import_module(f"{__name__}.official")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

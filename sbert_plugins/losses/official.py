@@ -151,11 +151,12 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
 
     @torch.no_grad()
     def _keys(self, column: dict[str, Tensor], *, training: bool) -> Tensor:
-        if self.mapping.attention is None:
+        attention: Any = self.mapping.attention
+        if attention is None:
             return super()._keys(column, training=training)
         copied: Any = self.momentum_encoder.copies[1]
         sentences = self.momentum_encoder.encode(column, training=training).vectors
-        return copied.head(self.mapping.attention.back(sentences, copied.attention.forth(sentences)))
+        return copied.head(attention.back(sentences, copied.attention.forth(sentences)))
 
     def _candidates(self, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
         return self.queue.candidates(keys, first, count, enqueue_first=False)
