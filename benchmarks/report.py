@@ -278,7 +278,7 @@ def draw_quality(path: Path) -> None:
             axes.axvline(np.mean(averages), color="tab:orange", linestyle="--", zorder=0)
     axes.set_yticks(range(len(methods)), [name for name, _ in methods])
     axes.grid(axis="y", alpha=0.3)
-    axes.set_xlabel("average of the seven STS tasks; a dot is a seed, dashed is SimCSE")
+    axes.set_xlabel("average of the seven STS tasks\na dot is a seed, the dashed line is SimCSE")
     figure.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(figure)
 

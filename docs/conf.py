@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "benchmarks")]
 
 import generate
+from sphinx.ext import autosummary
 
 import sbert_plugins
 
@@ -33,6 +34,9 @@ napoleon_use_rtype = False  # what is returned is a sentence, not a type
 autodoc_typehints = "none"  # the signature says little more than the text, and fills a phone's screen
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 80
+highlight_language = "none"  # of a block that does not name its own
+
+autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)  # a summary does not end there
 
 html_theme = "furo"
 html_title = "sbert-plugins"

@@ -109,7 +109,9 @@ def settings_table(recipe: recipes.Recipe) -> str:
     ours = own_values(recipe)
     protocols = [protocol for (method, _), protocol in recipes.PROTOCOLS.items() if method == recipe.method]
     if not protocols:
-        return report.table(["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items()])
+        return report.table(
+            ["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items() if value is not None]
+        )
     tables = []
     for protocol in protocols:
         rows = [[f"`{row.setting}`", shown(row.value), row.source, shown(ours.get(row.setting, ""))] for row in protocol.rows]
@@ -164,7 +166,7 @@ def cost_table(method: str) -> str:
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the help of each command, at one width wherever it is made."""
-    with mock.patch.dict(os.environ, {"COLUMNS": "100"}):
+    with mock.patch.dict(os.environ, {"COLUMNS": "90"}):
         for name, command in subcommands(cli.build_parser()):
             steps = [(f"{name}_{step}", inner) for step, inner in subcommands(command)]
             for title, parser in steps or [(name, command)]:

@@ -416,11 +416,11 @@ def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor
 def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tensor) -> Tensor:
     r"""Tell original sentences (class 0) from incomplete ones (class 1): SLT-FAI eq. 6.
 
-    .. math:: \frac{1}{N}\sum_i \ell_{CE}(\hat p_i, 1) + \ell_{CE}(p_i, 0)
+    .. math:: \frac{1}{N}\sum_i \ell_{CE}(\hat{p_i}, 1) + \ell_{CE}(p_i, 0)
 
     Args:
         original: (B, 2), logits :math:`p_i`.
-        incomplete: (B, 2), logits :math:`\hat p_i` of the same sentences with tokens masked.
+        incomplete: (B, 2), logits :math:`\hat{p_i}` of the same sentences with tokens masked.
         usable: (B,) bool, the pairs that differ. A sentence with nothing to mask would be both classes at once.
 
     Returns:

@@ -108,7 +108,7 @@ def data_dir() -> Path:
     if "SBERT_PLUGINS_DATA" not in os.environ:
         if os.environ.get("CI") and not os.environ.get("SBERT_PLUGINS_NO_DATA"):
             pytest.fail("CI must set SBERT_PLUGINS_DATA, or say SBERT_PLUGINS_NO_DATA=1 where there are no real data.")
-        pytest.skip("SBERT_PLUGINS_DATA is not set: it names a directory with the STS tasks (README, Development).")
+        pytest.skip("SBERT_PLUGINS_DATA is not set: it names a directory with the STS tasks (CONTRIBUTING.md).")
     return Path(os.environ["SBERT_PLUGINS_DATA"])
 
 

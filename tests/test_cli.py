@@ -204,9 +204,9 @@ class TestCard:
 def test_offline_first_command(tmp_path, capsys):
     """README's first command, two steps of it: encoder and text come from installed packages."""
     output = tmp_path / "demo"
-    assert cli.main(["train", "arccse", "--offline", "--output", str(output), "--max-steps", "2", "--limit", "128"]) == 0
+    assert cli.main(["train", "recommended", "--offline", "--output", str(output), "--max-steps", "2", "--limit", "128"]) == 0
     printed = capsys.readouterr().out
-    assert "Training ArcCSE on 128 sentences" in printed
+    assert "Training ConSERT + ArcCSE on 128 sentences" in printed
     (row,) = [line for line in printed.splitlines() if line.startswith("graded pairs")]
     before, after = (float(value) for value in row.split()[2:])
     assert before == pytest.approx(61.37, abs=0.1)

@@ -46,7 +46,7 @@ class DenoSentLoss(nn.Module):
     .. math::
         L = w_c L_{contrastive} + w_d L_{denoising},\quad
         L_{contrastive} = -\log\frac{e^{\cos(z_i, z_i^+)/\tau}}{\sum_j e^{\cos(z_i, z_j^+)/\tau}},\quad
-        L_{denoising} = -\frac{1}{\sum_j w_j}\sum_j w_j \log P(t_j \mid \tilde t_1, \ldots, \tilde t_n, z)
+        L_{denoising} = -\frac{1}{\sum_j w_j}\sum_j w_j \log P(t_j \mid \tilde{t_1}, \ldots, \tilde{t_n}, z)
 
     (eq. 3 to 6: :func:`functional.info_nce`, :func:`functional.token_cross_entropy`, without layers
     :func:`functional.bag_of_words_loss`; eq. 4 is a sum, here the mean over the batch's tokens). The paper's encoder reads

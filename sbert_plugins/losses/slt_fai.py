@@ -40,7 +40,7 @@ class SLTFAILoss(nn.Module):
     .. math::
         L = L_{base} + \alpha L_{AT} + \beta L_{ISF},\quad
         L_{AT} = \frac{1}{N}\sum_i \frac{1}{|s_i|}\sum_{j \in s_i} \ell_{CE}(p_{ij}, y_{ij}),\quad
-        L_{ISF} = \frac{1}{N}\sum_i \ell_{CE}(\hat p_i, 1) + \ell_{CE}(p_i, 0)
+        L_{ISF} = \frac{1}{N}\sum_i \ell_{CE}(\hat{p_i}, 1) + \ell_{CE}(p_i, 0)
 
     (eq. 2, 4 and 6: :func:`functional.token_class_loss`, :func:`functional.incomplete_sentence_loss`). The token embeddings
     are those of the base loss's own first pass over the first column; the copy is the one further pass.
