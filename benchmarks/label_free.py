@@ -1,0 +1,204 @@
+"""Does any score that needs no labels follow STS-B dev, over methods and over the course of one training?
+
+    python benchmarks/label_free.py
+
+trains each method once for each of two sets, other encoders, seeds and orders of the sentences, looks at every checkpoint
+(:data:`STEPS`) with STS-B dev and with the candidates of ``label_free_scores.py``, all from one pass of encoding, and writes
+``benchmarks/results/label_free.json``. Combinations of candidates are chosen on the first set and validated on the second. A
+training is a process; its vectors are kept in ``--vectors``, so that a study that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import label_free_scores
+import numpy as np
+import packed
+import quality
+import torch
+from datasets import Dataset
+from provenance import provenance
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from transformers import TrainerCallback, set_seed
+
+from sbert_plugins import evaluation, training
+from sbert_plugins.recipes.cells import slug
+
+RESULT = Path(__file__).parent / "results" / "label_free.json"
+STEPS = (10, 30, 60, 100)
+SENTENCES, HELD_OUT = 12_000, 600
+RATE = 1e-4
+
+
+class Run(NamedTuple):
+    """A training: a method of ``quality.py`` with keywords of its loss, its rate, and whether it is there to do harm."""
+
+    method: str
+    learning_rate: float = RATE
+    is_harmful: bool = False
+
+
+_PASER = "decoder_layers=6,token_weights=None,mlm_weight=1.0,signed=false,normalize_memory=false"
+RUNS = {
+    "simcse": Run("simcse"),
+    "simcse, temperature 0.1": Run("simcse:temperature=0.1"),
+    "consert": Run("consert"),
+    "arccse": Run("arccse"),
+    "recommended": Run("consert + arccse:temperature=0.1"),
+    "denosent": Run("denosent"),
+    "paser": Run("paser"),
+    "pt-bert": Run("pt-bert"),
+    "bag-of-words": Run("words"),
+    "slt-fai": Run("slt-fai"),
+    "tsdae": Run("tsdae", is_harmful=True),
+    "paser as in its paper": Run(f"paser:{_PASER}", is_harmful=True),
+    "slt-fai unbounded by mass": Run("slt-fai:balance=None,low_frequency_by=mass", is_harmful=True),
+    "simcse, ten times the rate": Run("simcse", learning_rate=10 * RATE, is_harmful=True),
+}
+
+
+class Set(NamedTuple):
+    """What the trainings of a set share."""
+
+    encoder: str
+    seed: int
+
+
+SETS = {"chosen on": Set("minilm-4-layers", 0), "validated on": Set("minilm-mlm", 1)}
+UNTOUCHED = "untouched"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", type=Path, default=Path(tempfile.gettempdir()) / "label_free", help="where to keep them")
+    parser.add_argument("--cell", nargs=2, metavar=("SET", "RUN"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.vectors.mkdir(parents=True, exist_ok=True)
+    if options.cell:
+        cell(*options.cell, options.vectors)
+        return
+    for set_name in SETS:
+        for name in (UNTOUCHED, *RUNS):
+            if not vectors_path(set_name, name, options.vectors).exists():
+                command = [sys.executable, __file__, "--vectors", str(options.vectors), "--cell", set_name, name]
+                subprocess.run(command, check=True)
+
+
+def vectors_path(set_name: str, name: str, folder: Path) -> Path:
+    return folder / f"{slug(set_name)}_{slug(name)}.npz"
+
+
+def cell(set_name: str, name: str, folder: Path) -> None:
+    """Train once, and keep the vectors of every checkpoint and the seconds; the file appears whole or not at all."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    encoder, seed = SETS[set_name]
+    texts = evaluation_texts(folder)
+    model = quality.encoder(argparse.Namespace(encoder=encoder, max_seq_length=32), "mean")
+    packed.install()
+    packed.use(model.transformers_model)
+    watcher = Watcher(model, texts)
+    start = time.perf_counter()
+    if name == UNTOUCHED:
+        watcher.look(0)
+    else:
+        train(RUNS[name], model, seed, watcher)
+    path = vectors_path(set_name, name, folder)
+    scratch = path.with_suffix(".tmp")
+    with scratch.open("wb") as file:
+        np.savez(file, seconds=time.perf_counter() - start, looking=watcher.seconds, **watcher.vectors)
+    scratch.replace(path)
+    print(f"{set_name}, {name}: {time.perf_counter() - start:.0f} s, {watcher.seconds:.0f} of them looking", flush=True)
+
+
+def own_sentences() -> tuple[list[str], list[str]]:
+    """Return sentences to train on and held-out ones, the same for every training."""
+    sentences = quality.short_sentences(Path(os.environ["SBERT_PLUGINS_DATA"]), SENTENCES + HELD_OUT)
+    random.Random(0).shuffle(sentences)
+    return sentences[HELD_OUT:], sentences[:HELD_OUT]
+
+
+def evaluation_texts(folder: Path) -> label_free_scores.Texts:
+    """Return what is encoded of every checkpoint; it is made once, for WordNet takes its time."""
+    path = folder / "texts.json"
+    if not path.exists():
+        train_on, held_out = own_sentences()
+        scratch = path.with_suffix(".tmp")
+        scratch.write_text(json.dumps(label_free_scores.make_texts(held_out, train_on)), encoding="utf-8")
+        scratch.replace(path)
+    return label_free_scores.Texts(*json.loads(path.read_text(encoding="utf-8")))
+
+
+class Watcher(TrainerCallback):
+    """Encodes the texts at each of :data:`STEPS`, and draws nothing from the training's random numbers."""
+
+    def __init__(self, model: SentenceTransformer, texts: label_free_scores.Texts) -> None:
+        self.model, self.texts = model, texts
+        self.dev = evaluation.load_sts("STS-B dev")
+        self.vectors: dict[str, np.ndarray] = {}
+        self.seconds = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look at the model after some updates."""
+        if state.global_step in STEPS:
+            self.look(state.global_step)
+
+    def look(self, step: int) -> None:
+        start = time.perf_counter()
+        mode = self.model.training
+        with torch.random.fork_rng(), torch.no_grad():
+            sentences = list(dict.fromkeys([*self.dev.sentences1, *self.dev.sentences2, *self.texts.all()]))
+            self.vectors[f"step_{step}"] = self.model.encode(sentences, batch_size=128, show_progress_bar=False)
+            torch.manual_seed(0)
+            self.vectors[f"views_{step}"] = self.views()
+        self.model.train(mode)
+        self.seconds += time.perf_counter() - start
+
+    def views(self) -> np.ndarray:
+        """Return (2, N, D), two dropout views of the held-out sentences."""
+        self.model.train()
+        views = []
+        for _ in range(2):
+            batches = [self.texts.own[i : i + 100] for i in range(0, label_free_scores.VIEWS, 100)]
+            features = [self.model.preprocess(batch) for batch in batches]
+            views.append(np.concatenate([self.model(batch)["sentence_embedding"].numpy() for batch in features]))
+        return np.stack(views)
+
+
+def train(run: Run, model: SentenceTransformer, seed: int, watcher: Watcher) -> None:
+    method, column_keywords, loss_keywords = quality.parse(run.method)
+    sentences, _ = own_sentences()
+    random.Random(seed).shuffle(sentences)
+    set_seed(seed)
+    rows = method.columns(Dataset.from_dict({"anchor": sentences}), model, seed, **column_keywords)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            learning_rate=run.learning_rate,
+            per_device_train_batch_size=64,
+            max_steps=max(STEPS),
+            use_cpu=True,
+            seed=seed,
+            logging_steps=10,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        loss = method.loss(model, **loss_keywords)  # type: ignore[misc]
+        trainer = training.SentenceTransformerTrainer(
+            model=model, args=arguments, train_dataset=rows, loss=loss, callbacks=[watcher]
+        )
+        trainer.train()
+
+
+if __name__ == "__main__":
+    main()
