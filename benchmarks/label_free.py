@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import label_free_scores
+import label_free_study
 import numpy as np
 import packed
 import quality
+import rivals
 import torch
 from datasets import Dataset
 from provenance import provenance
@@ -32,7 +34,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from transformers import TrainerCallback, set_seed
 
 from sbert_plugins import evaluation, training
-from sbert_plugins.recipes.cells import slug
+from sbert_plugins.recipes.cells import slug, write_record
 
 RESULT = Path(__file__).parent / "results" / "label_free.json"
 STEPS = (10, 30, 60, 100)
@@ -41,11 +43,15 @@ RATE, BATCH = 1e-4, 32
 
 
 class Run(NamedTuple):
-    """A training: a method of ``quality.py`` with keywords of its loss, its rate, and whether it is there to do harm."""
+    """A training: a method of ``quality.py`` with keywords of its loss, its rate, and whether it is there to do harm.
+
+    ``is_packed`` is not for losses with a decoder that is a BERT of transformers.
+    """
 
     method: str
     learning_rate: float = RATE
     is_harmful: bool = False
+    is_packed: bool = True
 
 
 RUNS = {
@@ -59,7 +65,7 @@ RUNS = {
     "pt-bert": Run("pt-bert"),
     "bag-of-words": Run("words"),
     "slt-fai": Run("slt-fai"),
-    "tsdae": Run("tsdae", is_harmful=True),
+    "tsdae": Run("tsdae", is_harmful=True, is_packed=False),
     "slt-fai unbounded by mass": Run("slt-fai:balance=None,low_frequency_by=mass", is_harmful=True),
     "simcse, ten times the rate": Run("simcse", learning_rate=10 * RATE, is_harmful=True),
 }
@@ -92,6 +98,60 @@ def main() -> None:
             if not vectors_path(set_name, name, options.vectors).exists():
                 command = [sys.executable, __file__, "--vectors", str(options.vectors), "--cell", set_name, name]
                 subprocess.run(command, check=True)
+    sets = {name: checkpoints(name, options.vectors) for name in SETS}
+    record = {
+        "command": "python benchmarks/label_free.py",
+        "settings": settings(),
+        "seconds": {name: seconds(name, options.vectors) for name in SETS},
+        "checkpoints": {name: [point._asdict() for point in points] for name, points in sets.items()},
+        **label_free_study.study(sets),
+        **provenance(),
+    }
+    write_record(RESULT, record)
+
+
+def settings() -> dict[str, Any]:
+    """Return what decides the numbers."""
+    return {
+        "text": "short",
+        "sentences": SENTENCES,
+        "held_out": HELD_OUT,
+        "steps": STEPS,
+        "batch_size": BATCH,
+        "max_seq_length": 32,
+        "runs": {name: run._asdict() for name, run in RUNS.items()},
+        "sets": {name: shared._asdict() for name, shared in SETS.items()},
+    }
+
+
+def seconds(set_name: str, folder: Path) -> float:
+    """Return those of all trainings of a set, with the encoding of their checkpoints."""
+    paths = (vectors_path(set_name, name, folder) for name in (UNTOUCHED, *SETS[set_name].runs))
+    return round(sum(float(np.load(path)["seconds"]) for path in paths), 1)
+
+
+def checkpoints(set_name: str, folder: Path) -> list[label_free_study.Checkpoint]:
+    """Score all checkpoints of a set."""
+    texts, dev = evaluation_texts(folder), evaluation.load_sts("STS-B dev")
+    row = {text: place for place, text in enumerate(encoded(dev, texts))}
+    words = label_free_scores.WordOverlap.of(texts.own)
+    rival = rivals.sif(encoder_of(set_name), texts.own)
+    held = {
+        (name, step): label_free_scores.Vectors(row, kept[f"step_{step}"], kept[f"views_{step}"])
+        for name in (UNTOUCHED, *SETS[set_name].runs)
+        for kept in (np.load(vectors_path(set_name, name, folder)),)
+        for step in (STEPS if name in RUNS else (0,))
+    }
+    ends = {name: vectors.raw(texts.own) for (name, step), vectors in held.items() if step in (0, max(STEPS))}
+    found = []
+    for (name, step), vectors in held.items():
+        gold = label_free_scores.rank_correlation(vectors.cosines(dev.sentences1, dev.sentences2), np.array(dev.scores))
+        scores = label_free_scores.all_scores(vectors, texts, words, rival)
+        others = [end for run, end in ends.items() if run != name]
+        scores |= label_free_scores.sufficiency(vectors.raw(texts.own), others)
+        harmful = name in RUNS and RUNS[name].is_harmful
+        found.append(label_free_study.Checkpoint(name, step, harmful, 100 * gold, scores))
+    return found
 
 
 def vectors_path(set_name: str, name: str, folder: Path) -> Path:
@@ -101,23 +161,29 @@ def vectors_path(set_name: str, name: str, folder: Path) -> Path:
 def cell(set_name: str, name: str, folder: Path) -> None:
     """Train once, and keep the vectors of every checkpoint and the seconds; the file appears whole or not at all."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    encoder, seed, _ = SETS[set_name]
     texts = evaluation_texts(folder)
-    model = quality.encoder(argparse.Namespace(encoder=encoder, max_seq_length=32), "mean")
-    packed.install()
-    packed.use(model.transformers_model)
+    model = encoder_of(set_name, is_packed=name == UNTOUCHED or RUNS[name].is_packed)
     watcher = Watcher(model, texts)
     start = time.perf_counter()
     if name == UNTOUCHED:
         watcher.look(0)
     else:
-        train(RUNS[name], model, seed, watcher)
+        train(RUNS[name], model, SETS[set_name].seed, watcher)
     path = vectors_path(set_name, name, folder)
     scratch = path.with_suffix(".tmp")
     with scratch.open("wb") as file:
         np.savez(file, seconds=time.perf_counter() - start, looking=watcher.seconds, **watcher.vectors)
     scratch.replace(path)
     print(f"{set_name}, {name}: {time.perf_counter() - start:.0f} s, {watcher.seconds:.0f} of them looking", flush=True)
+
+
+def encoder_of(set_name: str, *, is_packed: bool = True) -> SentenceTransformer:
+    how = argparse.Namespace(encoder=SETS[set_name].encoder, max_seq_length=32, packed=False)
+    model = quality.encoder(how, "mean")
+    if is_packed:  # quality.py packs some encoders only
+        packed.install()
+        packed.use(model.transformers_model)
+    return model
 
 
 def own_sentences() -> tuple[list[str], list[str]]:
@@ -138,6 +204,11 @@ def evaluation_texts(folder: Path) -> label_free_scores.Texts:
     return label_free_scores.Texts(*json.loads(path.read_text(encoding="utf-8")))
 
 
+def encoded(dev: evaluation.ScoredPairs, texts: label_free_scores.Texts) -> list[str]:
+    """Return the distinct sentences in the order of their vectors."""
+    return list(dict.fromkeys([*dev.sentences1, *dev.sentences2, *texts.all()]))
+
+
 class Watcher(TrainerCallback):
     """Encodes the texts at each of :data:`STEPS`, and draws nothing from the training's random numbers."""
 
@@ -156,8 +227,9 @@ class Watcher(TrainerCallback):
         start = time.perf_counter()
         mode = self.model.training
         with torch.random.fork_rng(), torch.no_grad():
-            sentences = list(dict.fromkeys([*self.dev.sentences1, *self.dev.sentences2, *self.texts.all()]))
-            self.vectors[f"step_{step}"] = self.model.encode(sentences, batch_size=128, show_progress_bar=False)
+            self.vectors[f"step_{step}"] = self.model.encode(
+                encoded(self.dev, self.texts), batch_size=128, show_progress_bar=False
+            )
             torch.manual_seed(0)
             self.vectors[f"views_{step}"] = self.views()
         self.model.train(mode)
