@@ -5,7 +5,8 @@
 trains each method once for each of two sets, other encoders, seeds and orders of the sentences, looks at every checkpoint
 (:data:`STEPS`) with STS-B dev and with the candidates of ``label_free_scores.py``, all from one pass of encoding, and writes
 ``benchmarks/results/label_free.json``. Combinations of candidates are chosen on the first set and validated on the second. A
-training is a process; its vectors are kept in ``--vectors``, so that a study that was killed goes on.
+training is a process; its vectors are kept in ``--vectors``, so that a study that was killed goes on; ``--finished`` writes
+the record of the trainings that are there.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ UNTOUCHED = "untouched"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=Path, default=Path(tempfile.gettempdir()) / "label_free", help="where to keep them")
+    parser.add_argument("--finished", action="store_true", help="train nothing more")
     parser.add_argument("--cell", nargs=2, metavar=("SET", "RUN"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.vectors.mkdir(parents=True, exist_ok=True)
@@ -95,42 +97,46 @@ def main() -> None:
         return
     for set_name, shared in SETS.items():
         for name in (UNTOUCHED, *shared.runs):
-            if not vectors_path(set_name, name, options.vectors).exists():
+            if not options.finished and not vectors_path(set_name, name, options.vectors).exists():
                 command = [sys.executable, __file__, "--vectors", str(options.vectors), "--cell", set_name, name]
                 subprocess.run(command, check=True)
-    sets = {name: checkpoints(name, options.vectors) for name in SETS}
-    record = {
+    write_record(RESULT, record(options.vectors))
+
+
+def record(folder: Path) -> dict[str, Any]:
+    """Return the record of the trainings that are there."""
+    there = {
+        set_name: shared._replace(runs=tuple(name for name in shared.runs if vectors_path(set_name, name, folder).exists()))
+        for set_name, shared in SETS.items()
+    }
+    sets = {set_name: checkpoints(set_name, shared.runs, folder) for set_name, shared in there.items()}
+    return {
         "command": "python benchmarks/label_free.py",
-        "settings": settings(),
-        "seconds": {name: seconds(name, options.vectors) for name in SETS},
-        "checkpoints": {name: [point._asdict() for point in points] for name, points in sets.items()},
+        "settings": {
+            "text": "short",
+            "sentences": SENTENCES,
+            "held_out": HELD_OUT,
+            "steps": STEPS,
+            "batch_size": BATCH,
+            "max_seq_length": 32,
+            "runs": {name: run._asdict() for name, run in RUNS.items()},
+            "sets": {set_name: shared._asdict() for set_name, shared in there.items()},
+            "not_finished": {set_name: sorted(set(SETS[set_name].runs) - set(there[set_name].runs)) for set_name in SETS},
+        },
+        "seconds": {set_name: seconds(set_name, shared.runs, folder) for set_name, shared in there.items()},
+        "checkpoints": {set_name: [point._asdict() for point in points] for set_name, points in sets.items()},
         **label_free_study.study(sets),
         **provenance(),
     }
-    write_record(RESULT, record)
 
 
-def settings() -> dict[str, Any]:
-    """Return what decides the numbers."""
-    return {
-        "text": "short",
-        "sentences": SENTENCES,
-        "held_out": HELD_OUT,
-        "steps": STEPS,
-        "batch_size": BATCH,
-        "max_seq_length": 32,
-        "runs": {name: run._asdict() for name, run in RUNS.items()},
-        "sets": {name: shared._asdict() for name, shared in SETS.items()},
-    }
-
-
-def seconds(set_name: str, folder: Path) -> float:
+def seconds(set_name: str, runs: tuple[str, ...], folder: Path) -> float:
     """Return those of all trainings of a set, with the encoding of their checkpoints."""
-    paths = (vectors_path(set_name, name, folder) for name in (UNTOUCHED, *SETS[set_name].runs))
+    paths = (vectors_path(set_name, name, folder) for name in (UNTOUCHED, *runs))
     return round(sum(float(np.load(path)["seconds"]) for path in paths), 1)
 
 
-def checkpoints(set_name: str, folder: Path) -> list[label_free_study.Checkpoint]:
+def checkpoints(set_name: str, runs: tuple[str, ...], folder: Path) -> list[label_free_study.Checkpoint]:
     """Score all checkpoints of a set."""
     texts, dev = evaluation_texts(folder), evaluation.load_sts("STS-B dev")
     row = {text: place for place, text in enumerate(encoded(dev, texts))}
@@ -138,7 +144,7 @@ def checkpoints(set_name: str, folder: Path) -> list[label_free_study.Checkpoint
     rival = rivals.sif(encoder_of(set_name), texts.own)
     held = {
         (name, step): label_free_scores.Vectors(row, kept[f"step_{step}"], kept[f"views_{step}"])
-        for name in (UNTOUCHED, *SETS[set_name].runs)
+        for name in (UNTOUCHED, *runs)
         for kept in (np.load(vectors_path(set_name, name, folder)),)
         for step in (STEPS if name in RUNS else (0,))
     }
