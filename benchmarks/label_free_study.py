@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-OVERALL, WITHIN = 0.7, 0.5  # what a score must reach to be of use
+OVERALL, WITHIN, TRAININGS = 0.7, 0.5, 8  # what a score must reach to be of use, in a set of so many trainings
 
 
 class Checkpoint(NamedTuple):
@@ -98,13 +98,20 @@ def best_sums(points: Sequence[Checkpoint], *, size: int, count: int = 5) -> lis
 
 
 def study(sets: dict[str, list[Checkpoint]]) -> dict[str, Any]:
-    """Return every candidate in every set, and the best sums of two of the first set in both."""
+    """Return every candidate in every set, the best sums of two of the first set in both, and what reaches the bounds."""
     first = next(iter(sets.values()))
-    sums = [names for size in (2,) for names in best_sums(first, size=size)]
+    alone = {name: single(points) for name, points in sets.items()}
+    sums = {
+        " + ".join(names): {name: follows(points, summed(points, names)) for name, points in sets.items()}
+        for names in best_sums(first, size=2)
+    }
+    by_score = {score: {name: alone[name][score] for name in sets} for score in first[0].scores} | sums
     return {
-        "single": {name: single(points) for name, points in sets.items()},
-        "sums": {
-            " + ".join(names): {name: follows(points, summed(points, names)) for name, points in sets.items()}
-            for names in sums
-        },
+        "single": alone,
+        "sums": sums,
+        "bounds": {"overall": OVERALL, "within": WITHIN, "trainings": TRAININGS},
+        "reach the bounds in every set": [
+            score for score, found in by_score.items() if all(reaches(found[name]) for name in sets)
+        ],
+        "sets are large enough": all(len(by_run(points)) >= TRAININGS for points in sets.values()),
     }

@@ -463,8 +463,23 @@ def label_free() -> str:
         [name, *(f"{by_set[set_name][key]:.2f}" for set_name in sets for key in keys)]
         for name, by_set in sorted(found.items(), key=lambda item: -item[1][sets[0]]["overall"])
     ]
-    lines = [_label_free_set(record, name) for name in sets]
+    lines = [_label_free_set(record, name) for name in sets] + [_label_free_verdict(record)]
     return "\n".join(lines) + "\n" + _table(["", *(f"{name}: {key}" for name in sets for key in keys)], rows)
+
+
+def _label_free_verdict(record: dict) -> str:
+    """Say what reaches the bounds, and whether that can be trusted."""
+    found, bounds = record["reach the bounds in every set"], record["bounds"]
+    text = f"In every set, {bounds['overall']} over all and {bounds['within']} within are reached by {len(found)} scores"
+    text += f" ({'; '.join(found)}).\n" if found else ".\n"
+    if record["sets are large enough"]:
+        return text
+    missing = {name: runs for name, runs in record["settings"]["not_finished"].items() if runs}
+    names = "; ".join(f"{name}: {', '.join(runs)}" for name, runs in missing.items())
+    return (
+        f"{text}\nThat is no verdict yet: a set is to have {bounds['trainings']} trainings at least, and those that do harm are "
+        f"the test of such a score. Not finished: {names}. The command goes on with them.\n"
+    )
 
 
 def _label_free_set(record: dict, name: str) -> str:

@@ -46,6 +46,16 @@ class TestStudy:
         assert [found["within"], found["without harm"]] == pytest.approx([1, 1])
         assert found["overall"] == pytest.approx(1 - 6 * 72 / (7 * 48))  # squared differences of ranks: 36 + 16 + 5 * 4
 
+    def test_a_study_of_few_trainings_says_so(self):
+        course = [
+            point._replace(scores={"score": point.dev, "other": -point.dev, "third": number**2})
+            for number, point in enumerate(points([60, 70, 80, 75], [0, 0, 0, 0]))
+        ]
+        found = study.study({"chosen on": course, "validated on": course})
+        assert "score" in found["reach the bounds in every set"]
+        assert "other" not in found["reach the bounds in every set"]
+        assert found["sets are large enough"] is False
+
     def test_candidates_are_summed_in_standard_deviations(self):
         course = [
             study.Checkpoint("a", step, False, 0.0, {"small": 0.001 * small, "large": 1000.0 * large})
