@@ -477,8 +477,8 @@ def _label_free_verdict(record: dict) -> str:
     missing = {name: runs for name, runs in record["settings"]["not_finished"].items() if runs}
     names = "; ".join(f"{name}: {', '.join(runs)}" for name, runs in missing.items())
     return (
-        f"{text}\nThat is no verdict yet: a set is to have {bounds['trainings']} trainings at least, and those that do harm are "
-        f"the test of such a score. Not finished: {names}. The command goes on with them.\n"
+        f"{text}\nThat is no verdict yet: a set is to have {bounds['trainings']} trainings at least, and those that do harm "
+        f"are the test of such a score. Not finished: {names}. The command goes on with them.\n"
     )
 
 
