@@ -466,6 +466,52 @@ def topics() -> str:
     return table(heading, rows)
 
 
+def label_free() -> str:
+    """How scores without labels follow STS-B dev: every candidate, and the sums of two that the first set chose."""
+    record = _load("label_free.json")
+    sets = list(record["settings"]["sets"])
+    keys = ("overall", "without harm", "at the end", "within", "helped", "lost by it")
+    single = record["single"]
+    found = {name: {set_name: single[set_name][name] for set_name in sets} for name in single[sets[0]]}
+    found |= record["sums"]
+    rows = [
+        [name, *(f"{by_set[set_name][key]:.2f}" for set_name in sets for key in keys)]
+        for name, by_set in sorted(found.items(), key=lambda item: -item[1][sets[0]]["overall"])
+    ]
+    lines = [_label_free_set(record, name) for name in sets] + [_label_free_verdict(record)]
+    return "\n".join(lines) + "\n" + table(["", *(f"{name}: {key}" for name in sets for key in keys)], rows)
+
+
+def _label_free_verdict(record: dict) -> str:
+    """Say what reaches the bounds, and whether that can be trusted."""
+    found, bounds = record["reach the bounds in every set"], record["bounds"]
+    text = f"In every set, {bounds['overall']} over all and {bounds['within']} within are reached by {len(found)} scores"
+    text += f" ({'; '.join(found)}).\n" if found else ".\n"
+    if record["sets are large enough"]:
+        return text
+    missing = {name: runs for name, runs in record["settings"]["not_finished"].items() if runs}
+    names = "; ".join(f"{name}: {', '.join(runs)}" for name, runs in missing.items())
+    return (
+        f"{text}\nThat is no verdict yet: a set is to have {bounds['trainings']} trainings at least, and those that do harm "
+        f"are the test of such a score. Not finished: {names}. The command goes on with them.\n"
+    )
+
+
+def _label_free_set(record: dict, name: str) -> str:
+    """Say what a set is, and what STS-B dev itself does in it."""
+    shared, points = record["settings"]["sets"][name], record["checkpoints"][name]
+    values = [point["dev"] for point in points]
+    any_score = next(iter(record["single"][name].values()))
+    return (
+        f"{name.capitalize()}: {shared['encoder']}, seed {shared['seed']}, {len(shared['runs'])} trainings, {len(points)} "
+        f"checkpoints after 0, {', '.join(map(str, record['settings']['steps']))} updates of "
+        f"{record['settings']['batch_size']} sentences; STS-B dev {min(values):.1f} to {max(values):.1f}; below a training's "
+        f"best checkpoint: its end by {any_score['lost at the end']:.2f}, the start by {any_score['lost at the start']:.2f}; "
+        f"{record['seconds'][name] / 60:.0f} minutes on {record['hardware']}, {record['threads']} thread, commit "
+        f"{_commit(record)}.\n"
+    )
+
+
 def hard_length() -> str:
     """PT-BERT's hard examples: runs of this method before and after, SimCSE from the quality cell of as many updates."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_pt-bert*.json"))]
@@ -600,6 +646,7 @@ TABLES = {
     "hard length": hard_length,
     "encoders": encoders,
     "topics": topics,
+    "label free": label_free,
     "sts check": sts_check,
     "mteb check": mteb_check,
     "one pass": one_pass,
