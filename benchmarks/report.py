@@ -466,6 +466,32 @@ def topics() -> str:
     return table(heading, rows)
 
 
+def fidelity() -> str:
+    """The authors' code and the losses that compute what it computes, side by side."""
+    rows, notes = [], []
+    for method, found in _load("fidelity.json").items():
+        for name, term in found["terms"].items():
+            cosines = (min(term[key]) for key in ("cosine_words", "cosine_last"))
+            largest = max(*term["largest_words"], *term["largest_last"])
+            apart = max(map(abs, term["difference"]))
+            rows.append([method, name, f"{apart:.0e}", *(f"{cosine:.7f}" for cosine in cosines), f"{largest:.0e}"])
+        official, reasons = found["official"], found["cannot_agree"]
+        notes.append(
+            f"\n{method}: `{official['file']}` of {official['commit'][:12]}, transformers {official['transformers']}. Cannot agree: "
+            + "; ".join(f"{what}: {why}" for what, why in reasons.items())
+            + ".\n"
+        )
+    heading = [
+        "",
+        "term",
+        "values apart, at most",
+        "lowest cosine of gradients, words",
+        "last layer",
+        "gradients apart, at most",
+    ]
+    return table(heading, rows) + "".join(notes)
+
+
 def label_free() -> str:
     """How scores without labels follow STS-B dev: every candidate, and the sums of two that the first set chose."""
     record = _load("label_free.json")
@@ -646,6 +672,7 @@ TABLES = {
     "hard length": hard_length,
     "encoders": encoders,
     "topics": topics,
+    "fidelity": fidelity,
     "label free": label_free,
     "sts check": sts_check,
     "mteb check": mteb_check,
