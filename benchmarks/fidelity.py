@@ -36,7 +36,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from official_side import FILES, UPDATES, five_updates, watched
+from official_side import DENOSENT, FILES, UPDATES, five_updates, watched
 from provenance import provenance
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -73,6 +73,7 @@ class Side:
     copies: list[tuple[nn.Module, Callable[[State], State]]]  # a module, and what the official weights are in its names
     own_start: list[tuple[nn.Module, Callable[[State], State]]] = field(default_factory=list)  # instead, where ours is another
     cannot: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)  # of the terms in the total, where it is not 1
 
 
 def main() -> None:
@@ -157,7 +158,7 @@ def our_updates(side: Side, start: State, end: State) -> tuple[Arrays, float, fl
     side.loss.state_is_kept = True  # of five updates
     encoder = side.loss.model.train()[0].model  # type: ignore[operator, union-attr]
     parameters = [parameter for parameter in side.loss.parameters() if parameter.requires_grad]
-    ours = five_updates(parameters, watched(encoder), side.terms_of)
+    ours = five_updates(parameters, watched(encoder), side.terms_of, weights=side.weights)
     apart = moved = 0.0
     for module, of in side.copies:
         now, before = module.state_dict(), of(start)
@@ -178,6 +179,7 @@ def differences(theirs: Arrays, ours: Arrays) -> dict[str, Any]:
             pairs = [[side[f"{i}/{place}/{name}"].astype("float64") for side in (theirs, ours)] for i in range(UPDATES)]
             found[name][f"cosine_{place}"] = [cosine(a, b) for a, b in pairs]
             found[name][f"largest_{place}"] = [float(abs(a - b).max()) for a, b in pairs]
+            found[name][f"norm_{place}"] = [float(np.linalg.norm(a)) for a, _ in pairs]
     return found
 
 
@@ -430,10 +432,11 @@ def denosent_side(model: SentenceTransformer, inputs: Arrays, theirs: Arrays) ->
     def terms_of(update: int) -> Mapping[str, Tensor]:
         noise = torch.from_numpy(inputs[f"{update}/noise"])
         with mock.patch.object(loss.decoder.noise, "forward", lambda x: x * noise):
-            return loss([features(inputs, update, prefix) for prefix in ("", "paraphrase_")])
+            found = loss([features(inputs, update, prefix) for prefix in ("", "paraphrase_")])
+        return {name: term / DENOSENT[name] for name, term in found.items()}
 
     shared = "of the .8425 zeros .1 are those of the encoder's own dropout, ours are drawn apart"
-    return Side(loss, terms_of, copies, cannot={"noise": shared})
+    return Side(loss, terms_of, copies, cannot={"noise": shared}, weights=DENOSENT)
 
 
 # SLT-FAI

@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 
 UPDATES = 5
-LEARNING_RATE = 0.05
+LEARNING_RATE = 0.01
+DENOSENT = {"contrastive": 5.0, "denoising": 7.0}  # the weights of its terms
 # method -> the file of the clone that has its model
 FILES = {
     "pt-bert": "ptbert/models.py",
@@ -35,10 +36,11 @@ OLD = {"tokenizers", "sacremoses", "pkg_resources", "six", "sentencepiece"}
 STAND_INS = {"pt-bert": OLD, "paser": OLD, "slt-fai": OLD, "denosent": {"wandb"}}
 
 
-def five_updates(parameters, watched, terms_of, after=lambda: None):
+def five_updates(parameters, watched, terms_of, after=lambda: None, weights=None):
     """Train, by plain gradient descent, and return arrays: ``0/value/term``, ``0/words/term``, ``0/last/term``, ...
 
-    ``watched`` are the parameters, by name, whose gradients are kept for each term; ``terms_of`` an update are its terms.
+    ``watched`` are the parameters, by name, whose gradients are kept for each term; ``terms_of`` an update are its terms, of
+    which ``weights`` make the total.
     """
     optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE)
     found = {}
@@ -47,12 +49,12 @@ def five_updates(parameters, watched, terms_of, after=lambda: None):
         terms = terms_of(update)
         for name, term in terms.items():
             found[f"{update}/value/{name}"] = np.array(term.item())
-            for part, weights in watched.items():
-                gradients = torch.autograd.grad(term, weights, retain_graph=True, allow_unused=True)
-                pairs = zip(gradients, weights)  # noqa: B905
+            for part, read in watched.items():
+                gradients = torch.autograd.grad(term, read, retain_graph=True, allow_unused=True)
+                pairs = zip(gradients, read)  # noqa: B905
                 whole = [torch.zeros_like(w) if g is None else g for g, w in pairs]
                 found[f"{update}/{part}/{name}"] = torch.cat([each.flatten() for each in whole]).numpy().astype("float32")
-        sum(terms.values()).backward()
+        sum((weights or {}).get(name, 1.0) * term for name, term in terms.items()).backward()
         optimizer.step()
         after()
     return found
@@ -227,9 +229,10 @@ def denosent(arrays, clone):
         )
         with CrossEntropies() as values:
             model(input_ids=ids, attention_mask=mask, positive_input_ids=other, positive_attention_mask=other_mask)
-        return {"denoising": 7 * values[0], "contrastive": 5 * values[1]}
+        return {"denoising": values[0], "contrastive": values[1]}
 
-    return start, five_updates(list(model.parameters()), watched(model.encoder), terms_of), start_of(model)
+    found = five_updates(list(model.parameters()), watched(model.encoder), terms_of, weights=DENOSENT)
+    return start, found, start_of(model)
 
 
 def slt_fai(arrays, clone):

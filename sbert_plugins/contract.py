@@ -242,11 +242,10 @@ def keep_settings(loss: Any, given: Mapping[str, Any]) -> None:
 def settings_of(loss: Any) -> dict[str, Any]:
     """Return each keyword of a loss with its value: that of the attribute of the same name, where it was changed since.
 
-    What has a ``source`` (counts of tokens) is named by it. ``loss.fixed``, where it is there, are keywords of earlier
-    versions at the value that the class now has for good: checkpoints name them.
+    What has a ``source`` (counts of tokens) is named by it.
     """
     # A part of the loss may have the name of the keyword that asks for it: a module is not among vars().
-    values = {name: vars(loss).get(name, value) for name, value in loss.settings.items()} | getattr(loss, "fixed", {})
+    values = {name: vars(loss).get(name, value) for name, value in loss.settings.items()}
     return {name: getattr(value, "source", value) for name, value in values.items()}
 
 

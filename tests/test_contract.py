@@ -3,7 +3,7 @@ import inspect
 import pytest
 import torch
 from encoders import SENTENCES
-from methods import EVERY
+from methods import EVERY, METHODS
 from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
 from test_trainer import trainer_of
@@ -245,9 +245,9 @@ class TestNegatives:
 
 
 class TestSettings:
-    @pytest.mark.parametrize("name", EVERY)
+    @pytest.mark.parametrize("name", METHODS)
     def test_are_the_keywords_of_the_signature(self, name, tiny_encoder):
-        loss = EVERY[name][0](tiny_encoder())
+        loss = METHODS[name][0](tiny_encoder())
         if not isinstance(loss, losses.WeightedSumLoss):
             parameters = inspect.signature(type(loss).__init__).parameters.values()
             assert list(settings_of(loss)) == [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]

@@ -151,12 +151,12 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
 
     @torch.no_grad()
     def _keys(self, column: dict[str, Tensor], *, training: bool) -> Tensor:
-        attention: Any = self.mapping.attention
-        if attention is None:
-            return super()._keys(column, training=training)
+        trained: Any = self.mapping.attention
         copied: Any = self.momentum_encoder.copies[1]
+        if trained is None:
+            return super()._keys(column, training=training)
         sentences = self.momentum_encoder.encode(column, training=training).vectors
-        return copied.head(attention.back(sentences, copied.attention.forth(sentences)))
+        return copied.head(trained.back(sentences, copied.attention.forth(sentences)))
 
     def _candidates(self, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
         return self.queue.candidates(keys, first, count, enqueue_first=False)

@@ -88,7 +88,7 @@ class PaSeRLoss(nn.Module):
     """
 
     citation = CITATIONS["paser"]
-    fixed: ClassVar = {"project_masked": False}
+    fixed: ClassVar = {"project_masked": False}  # a keyword once, which checkpoints name
     model: SentenceTransformer
     weights: Tensor | None
     ordinary_ids: Tensor
@@ -243,4 +243,4 @@ class PaSeRLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        return settings_of(self)
+        return settings_of(self) | self.fixed

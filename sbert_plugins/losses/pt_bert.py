@@ -89,7 +89,7 @@ class PTBERTLoss(nn.Module):
     """
 
     citation = CITATIONS["pt_bert"]
-    fixed: ClassVar = {"enqueue_first": True}
+    fixed: ClassVar = {"enqueue_first": True}  # a keyword once, which checkpoints name
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class PTBERTLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows."""
-        return settings_of(self)
+        return settings_of(self) | self.fixed
 
 
 class _Mapping(nn.Module):
