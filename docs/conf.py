@@ -35,6 +35,7 @@ autodoc_typehints = "none"  # the signature says little more than the text, and 
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 80
 highlight_language = "none"  # of a block that does not name its own
+smartquotes = False  # two hyphens are a flag
 
 autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)  # a summary does not end there
 
