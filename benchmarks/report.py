@@ -477,7 +477,8 @@ def fidelity() -> str:
             rows.append([method, name, f"{apart:.0e}", *(f"{cosine:.7f}" for cosine in cosines), f"{largest:.0e}"])
         official, reasons = found["official"], found["cannot_agree"]
         notes.append(
-            f"\n{method}: `{official['file']}` of {official['commit'][:12]}, transformers {official['transformers']}. Cannot agree: "
+            f"\n{method}: `{official['file']}` of {official['commit'][:12]}, transformers {official['transformers']}. "
+            + "Cannot agree: "
             + "; ".join(f"{what}: {why}" for what, why in reasons.items())
             + ".\n"
         )
