@@ -21,6 +21,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.models.bert.modeling_bert import BertEncoder
 
 NAME = "packed"
+_HOSTS = BertEncoder.forward
 
 
 def install() -> None:
@@ -50,7 +51,11 @@ def _attention(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Ten
     return mixed.transpose(1, 2).flatten(0, 1)[places].unsqueeze(0), None
 
 
-def _forward(self: BertEncoder, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any) -> Any:
+def _forward(
+    self: BertEncoder, hidden_states: Tensor, attention_mask: Tensor | None = None, *others: Any, **keywords: Any
+) -> Any:
+    if self.config._attn_implementation != NAME:  # another BERT of the process, a decoder for one
+        return _HOSTS(self, hidden_states, attention_mask, *others, **keywords)
     shape = hidden_states.shape[:2]
     if attention_mask is None:
         kept = torch.ones(shape, dtype=torch.bool, device=hidden_states.device)
