@@ -142,15 +142,9 @@ def compare(
         neighbours=neighbours,
         keep_models=keep_models,
     )
-    for method in asked:
-        check_columns(recipe_of(method.name), grid.sentences.column_names)
+    _check_methods(grid, asked)
     encoder = grid.start()
-    notes = [recipe_of(method.name).note for method in asked]
-    for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
-        if note:
-            report(note)
-    for method in asked:
-        check_patience(method.settings(grid.settings), dev)
+    _say_notes(grid, asked)
     cells = [grid.cell(method, seed, output, encoder) for seed in numbers for method in asked]
     _refuse_others(cells, force=force)
     _make_directory(output)
@@ -162,6 +156,21 @@ def compare(
             report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed} ...")
             _run(grid, cell, start)
     return _ended(grid, cells, start, output)
+
+
+def _check_methods(grid: _Grid, asked: Sequence[Method]) -> None:
+    """Refuse methods that cannot be trained on these columns, or wait for evaluations that there are none of."""
+    for method in asked:
+        check_columns(recipe_of(method.name), grid.sentences.column_names)
+        check_patience(method.settings(grid.settings), grid.dev)
+
+
+def _say_notes(grid: _Grid, asked: Sequence[Method]) -> None:
+    """Say once what each training of a recipe would say, and what test sets are not for."""
+    notes = [recipe_of(method.name).note for method in asked]
+    for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
+        if note:
+            grid.report(note)
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

@@ -49,8 +49,8 @@ def test_what_no_training_can_have(changes, message):
         ({"epochs": 1e-9}, 1000, 1),
         ({"max_steps": 7}, 1000, 7),
         ({"gradient_accumulation_steps": 1}, 1000, 32),
-        ({"batch_size": 64, "epochs": 1, "max_steps": -1}, 1281, 20),  # the last would be a batch of one
-        ({"batch_size": 64, "epochs": 1, "max_steps": -1}, 1282, 21),
+        ({"batch_size": 64, "gradient_accumulation_steps": 1}, 1281, 20),  # the last would be a batch of one
+        ({"batch_size": 64, "gradient_accumulation_steps": 1}, 1282, 21),
     ],
 )
 def test_updates(changes, rows, updates):
