@@ -10,6 +10,7 @@ import sys
 import pytest
 import yaml
 from encoders import project_text
+from recipe_inputs import interrupted as interrupted_after
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli, recipes
@@ -564,20 +565,11 @@ class TestResume:
     @pytest.fixture(scope="class")
     def interrupted(self, tiny_encoder, tmp_path_factory):
         """Text, encoder, and what a training left that was interrupted after its first checkpoint."""
-        from sbert_plugins import training
 
         folder = tmp_path_factory.mktemp("interrupted")
         write_text(folder)
         tiny_encoder().save_pretrained(str(folder / "encoder"))
-        step = training.SentenceTransformerTrainer.training_step
-
-        def interrupted(trainer, *arguments):
-            if trainer.state.global_step == 2:
-                raise KeyboardInterrupt
-            return step(trainer, *arguments)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+        with interrupted_after(2):
             assert cli.main(self.command(folder)) == 130
         return folder
 

@@ -58,7 +58,7 @@ _handle: RemovableHandle | None = None
 def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]} if _actions else set()
     for owner, (action, stepped) in list(_actions.items()):
-        if not any(id(parameter) in held for parameter in _trained(owner)):
+        if not _has_moved(owner, held):
             continue
         if optimizer in stepped or not stepped:
             stepped.clear()
@@ -66,7 +66,13 @@ def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
         stepped.add(optimizer)
 
 
-def _trained(owner: nn.Module) -> list[nn.Parameter]:
-    """Return what is trained of the encoder now, or of the owner where that is nothing."""
-    of_encoder = [parameter for parameter in owner.get_submodule("model").parameters() if parameter.requires_grad]
-    return of_encoder or [parameter for parameter in owner.parameters() if parameter.requires_grad]
+def _has_moved(owner: nn.Module, held: set[int]) -> bool:
+    """Whether any of these is trained in the encoder now, or in the owner where nothing of the encoder is.
+
+    It looks no further than the first, which most often is one: this runs at each update.
+    """
+    of_encoder = (parameter for parameter in owner.get_submodule("model").parameters() if parameter.requires_grad)
+    first = next(of_encoder, None)
+    if first is not None:
+        return id(first) in held or any(id(parameter) in held for parameter in of_encoder)
+    return any(id(parameter) in held for parameter in owner.parameters() if parameter.requires_grad)

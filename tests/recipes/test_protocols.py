@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from recipe_inputs import anchors, quick
+from recipe_inputs import anchors, interrupted, quick
 
 from sbert_plugins import cli, recipes
 
@@ -388,19 +388,10 @@ class TestFromPython:
             recipes.train("slt-fai", anchors(40), tiny_encoder(pooling="mean"), output=tmp_path / "run", protocol="official")
         assert not (tmp_path / "run").exists()
 
-    def test_another_protocol_is_another_training(self, tiny_encoder, tmp_path, monkeypatch):
-        from sbert_plugins import training
+    def test_another_protocol_is_another_training(self, tiny_encoder, tmp_path):
 
         arguments = {"output": tmp_path / "run", "settings": quick(pooling="cls")}
-        step = training.SentenceTransformerTrainer.training_step
-
-        def interrupted(trainer, *of_step):
-            if trainer.state.global_step == 3:
-                raise KeyboardInterrupt
-            return step(trainer, *of_step)
-
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
             recipes.train("pt-bert", anchors(40), tiny_encoder(), protocol="paper", **arguments)
         with pytest.raises(ValueError, match=r"was begun with .*protocol paper \(now None\)"):
             recipes.train("pt-bert", anchors(40), tiny_encoder(), resume=True, **arguments)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from recipe_inputs import anchors, quick, texts
+from recipe_inputs import anchors, interrupted, quick, texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -127,21 +127,13 @@ def test_a_second_column_holds_the_positives(method, tiny_encoder, tmp_path, mon
 
 @pytest.mark.slow
 class TestResume:
-    def test_an_interrupted_training_ends_as_if_it_had_not_been(self, tiny_encoder, tmp_path, dev, monkeypatch):
+    def test_an_interrupted_training_ends_as_if_it_had_not_been(self, tiny_encoder, tmp_path, dev):
         def run(model, output, **changes):
             return recipes.train("arccse", anchors(40), model, output=output, settings=quick(), dev=dev, **changes)
 
         whole, resumed = tiny_encoder(), tiny_encoder()
         expected = run(whole, tmp_path / "whole")
-        plain_step = training.SentenceTransformerTrainer.training_step
-
-        def interrupted_step(trainer, *arguments):
-            if trainer.state.global_step == 3:
-                raise KeyboardInterrupt
-            return plain_step(trainer, *arguments)
-
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted_step)
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
             run(tiny_encoder(), tmp_path / "run")
         with pytest.raises(ValueError, match=r"was begun with seed 42 \(now 7\): resume with the same"):
             run(tiny_encoder(), tmp_path / "run", resume=True, seed=7)
@@ -325,16 +317,8 @@ class TestPatience:
     def test_stops(self, tiny_encoder, tmp_path, dev):
         assert self.train(tiny_encoder(), tmp_path / "run", dev)["steps"] == 4
 
-    def test_goes_on_with_what_is_left_of_it(self, tiny_encoder, tmp_path, dev, monkeypatch):
-        step = training.SentenceTransformerTrainer.training_step
-
-        def interrupted(trainer, *arguments):
-            if trainer.state.global_step == 3:
-                raise KeyboardInterrupt
-            return step(trainer, *arguments)
-
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+    def test_goes_on_with_what_is_left_of_it(self, tiny_encoder, tmp_path, dev):
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
             self.train(tiny_encoder(), tmp_path / "run", dev)
         assert self.train(tiny_encoder(), tmp_path / "run", dev, resume=True)["steps"] == 4
 
@@ -352,16 +336,8 @@ class TestRecordsOfEarlierVersions:
     """They lack the settings that came later, which were the host's defaults then, and the protocol."""
 
     @pytest.fixture
-    def begun(self, tiny_encoder, tmp_path, monkeypatch):
-        step = training.SentenceTransformerTrainer.training_step
-
-        def interrupted(trainer, *arguments):
-            if trainer.state.global_step == 3:
-                raise KeyboardInterrupt
-            return step(trainer, *arguments)
-
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(training.SentenceTransformerTrainer, "training_step", interrupted)
+    def begun(self, tiny_encoder, tmp_path):
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
             recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
         self.age(tmp_path / "run" / "run.json")
         return tmp_path / "run"
