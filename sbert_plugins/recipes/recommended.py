@@ -57,6 +57,6 @@ RECOMMENDED = Recipe(
     ),
     build=recommended_loss,
     note="recommended is the mean of ConSERT and ArcCSE at temperature 0.1, the best on sentence similarity in this library's "
-    "tables (docs/benchmarks.md). Contrast can harm topics and clusters: for those compare it with bag-of-words, which has "
-    "no negatives.",
+    "tables (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). Contrast can harm topics and clusters: for those "
+    "compare it with bag-of-words, which has no negatives.",
 )
