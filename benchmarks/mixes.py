@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import testbeds
@@ -69,6 +71,23 @@ def simcse_paser(model: SentenceTransformer, *, temperature: float = 0.1, balanc
     return losses.WeightedSumLoss(model, members, balance=balance)
 
 
+def recommended_paser(model: SentenceTransformer, *, temperature: float = 0.1, balance: float = 1.0) -> Any:
+    contrast = recipes.recommended_loss(model, temperature=temperature)
+    members = {"contrast": (contrast, 1.0, [0]), "paser": (losses.PaSeRLoss(model), 1.0)}
+    return losses.WeightedSumLoss(model, members, balance=balance)
+
+
+def recommended_on_first(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
+    """The recommended mean on the first column of any rows."""
+    return losses.WeightedSumLoss(model, {"contrast": (recipes.recommended_loss(model, temperature=temperature), 1.0, [0])})
+
+
+def simcse_guided(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
+    """SimCSE without the negatives that the frozen start holds nearer than the sentence's own other view."""
+    guided = host.GISTEmbedLoss(model, guide=copy.deepcopy(model), temperature=temperature, margin=0.1)
+    return losses.WeightedSumLoss(model, {"guided": (guided, 1.0, [0, 0])})
+
+
 def _mix(method: str, build: Any, base: recipes.Recipe = recipes.SIMCSE, **changes: Any) -> recipes.Recipe:
     plain: dict[str, Any] = {
         "loss": "",
@@ -90,6 +109,17 @@ MIXES = [
     _mix("recommended + words", consert_arccse_words, **_ALONE),
     _mix("simcse on paser's rows", simcse_on_first, recipes.PASER),
     _mix("simcse + paser", simcse_paser, recipes.PASER),
+    _mix("recommended on paser's rows", recommended_on_first, recipes.PASER),
+    _mix("recommended + paser", recommended_paser, recipes.PASER),
+    _mix("simcse guided by the start", simcse_guided, **_ALONE),
+    *(
+        replace(recipe, method=f"{recipe.method} as in its paper", build=partial(build, **recipe.paper_keywords))
+        for recipe, build in (
+            (recipes.DENOSENT, losses.DenoSentLoss),
+            (recipes.PASER, losses.PaSeRLoss),
+            (recipes.SLT_FAI, recipes.slt_fai_loss),
+        )
+    ),
     # The brackets say what supervises; the report gives these a table of their own.
     _mix(
         "simcse (paraphrases)",

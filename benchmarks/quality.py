@@ -6,8 +6,8 @@ A cell is a method and a seed; one that has its json is not run again, so a grid
 with other methods may fill one grid. A method takes keywords after a colon: ``pt-bert:attend_to=pooled,momentum=0.99``.
 STS-B dev selects the checkpoint. The test tasks are looked at once, after training; ``--dev-only``, for screening, leaves
 them out. With ``--text quora``, ``cranfield``, ``agnews`` or ``biomedical``, domain adaptation, a model trains on the texts
-of a collection for a fixed number of updates, and search or clusters in it are scored. Encoders and texts are those of
-``testbeds.py``, methods those of the package and of ``mixes.py``.
+of a collection for a fixed number of updates, and search or clusters in it are scored; ``cranfield-crops`` has two sentences
+of each abstract as a pair. Encoders and texts are those of ``testbeds.py``, methods those of the package and of ``mixes.py``.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ SWEEPS = {
     "slt-fai-terms": ["slt-fai", "slt-fai:adversarial_weight=0", "slt-fai:filtering_weight=0"],
     "slt-fai-share": [f"slt-fai:low_frequency_share={share}" for share in (0.3, 0.4, 0.5, 0.6, 0.7)],
 }
+_NOT_SHARED = ("methods", "sweep", "seeds", "only_seeds", "dirty")
 
 
 def main() -> None:
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help=", ".join(recipes.RECIPES))
     parser.add_argument("--sweep", choices=list(SWEEPS), help="add a paper's ablation to the methods")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only-seeds", type=int, nargs="+", metavar="SEED", help="these, where several commands share a grid")
     parser.add_argument(
         "--encoder", default="minilm-mlm", help="minilm-mlm, minilm-4-layers, all-minilm, or a path or Hub name"
     )
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--packed", action="store_true", help="compute no padding: on a CPU without bfloat16, half the time")
     parser.add_argument("--no-search", dest="search", action="store_false", help="leave Quora's questions out")
+    parser.add_argument("--no-topics", dest="topics", action="store_false", help="leave the clusters of news and titles out")
     parser.add_argument("--dirty", action="store_true", help="on a tree with uncommitted changes; not for the tables")
     options = parser.parse_args()
     if provenance()["uncommitted_changes"] and not options.dirty:
@@ -85,7 +88,7 @@ def main() -> None:
     settings = settings_of(options)
     place = folder(options, settings)
     place.parent.mkdir(parents=True, exist_ok=True)
-    shared = {key: value for key, value in vars(options).items() if key not in ("methods", "sweep", "seeds", "dirty")}
+    shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED}
     write_record(place.with_suffix(".json"), shared)  # what the tables call the grid
     in_collection = options.text in testbeds.COLLECTIONS
     result = recipes.compare(
@@ -100,7 +103,7 @@ def main() -> None:
             max_seq_length=options.max_seq_length,
             without_padding=options.packed,
         ),
-        seeds=options.seeds,
+        seeds=options.only_seeds or options.seeds,
         settings=settings,
         # Who adapts to a domain has nothing to select by.
         dev=None if in_collection else evaluation.load_sts("STS-B dev"),
@@ -142,12 +145,17 @@ def evaluators(options: argparse.Namespace) -> list:
     dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="STS-B dev", write_csv=False)
     found = [dev, evaluation.AlignmentUniformityEvaluator(name="geometry", write_csv=False)]
     if options.text in testbeds.COLLECTIONS:
-        return [*found, testbeds.COLLECTIONS[options.text](write_csv=False)]
+        # What else may be harmed: questions, where they are not what it trains on.
+        others = {testbeds.COLLECTIONS[options.text], evaluation.quora_retrieval}
+        return [*found, *(build(write_csv=False) for build in sorted(others, key=lambda build: build.__name__))]
     if not options.dev_only:
         # PT-BERT's paper gives no gold thresholds for its subset; these are those of the real runs.
         found += [evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", write_csv=False)]
         found += [evaluation.STSSuiteEvaluator(write_csv=False)]
         found += [evaluation.quora_retrieval(write_csv=False)] if options.search else []
+        topics = (evaluation.agnews_clustering, evaluation.biomedical_clustering) if options.topics else ()
+        # Three starts of k-means, not ten, which would take longer than the training: means are over seeds of the training.
+        found += [build(write_csv=False, n_init=3) for build in topics]
     return found
 
 

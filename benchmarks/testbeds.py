@@ -19,6 +19,7 @@ from sbert_plugins import data, evaluation, recipes
 COLLECTIONS = {
     "quora": evaluation.quora_retrieval,
     "cranfield": evaluation.cranfield_retrieval,
+    "cranfield-crops": evaluation.cranfield_retrieval,
     "agnews": evaluation.agnews_clustering,
     "biomedical": evaluation.biomedical_clustering,
 }
@@ -58,10 +59,17 @@ def text(name: str, limit: int) -> Dataset:
     if name in COLLECTIONS:
         evaluator = COLLECTIONS[name]()
         texts = sorted(set(getattr(evaluator, "corpus", None) or evaluator.sentences))
+        if name.endswith("-crops"):
+            return data.crop_pairs(texts, split=_sentences, seed=0)
         # Documents are taken apart into sentences; titles are what they are.
-        sentences = [part for text in texts for part in re.split(r"(?<=[.?!]) +", text) if len(part.split()) >= 4]
+        sentences = [part for text in texts for part in _sentences(text) if len(part.split()) >= 4]
         return Dataset.from_dict({"anchor": sentences})
     return data.read_sentences(name, limit=limit)
+
+
+def _sentences(text: str) -> list[str]:
+    """Split where a sign ends something: some collections are in lower case."""
+    return re.split(r"(?<=[.?!]) +", text)
 
 
 def neighbours(limit: int) -> Dataset:
