@@ -9,6 +9,8 @@ from typing import Any
 
 Cell = dict[str, Any]  # method, seed, settings of the grid, dev, scores, seconds, where it was made
 _TITLES = {"average of 7 STS tasks": "avg7", "STS-B dev: Spearman": "dev"}
+# What a comparison shows of an evaluator, as older records and the evaluator itself name it, and how many times as large.
+_METRICS = {"MAP": ("cosine_map@100", 100), "MRR@10": ("cosine_mrr@10", 100), "nDCG@10": ("cosine_ndcg@10", 100)}
 
 
 def read_grids(results: Path) -> dict[str, list[Cell]]:
@@ -33,7 +35,7 @@ def read_grids(results: Path) -> dict[str, list[Cell]]:
 
 
 def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
-    scores = {_TITLES.get(title, title): score for title, score in record["scores"].items()}
+    scores = dict(_named(title, score) for title, score in record["scores"].items())
     if "dev" not in scores or (not settings["dev_only"] and settings["text"] in ("short", "wiki") and "avg7" not in scores):
         raise ValueError(f"{path} misses scores that the tables show, has {', '.join(scores)}: make it again.")
     is_start = path.name == "start.json"
@@ -45,6 +47,17 @@ def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
         "dev": scores.pop("dev"),
         "scores": scores,
         "seconds": record.get("seconds"),
-        "curve": record.get("curve", []),
+        "curve": [
+            {"step": point["step"], "dev": point["STS-B dev"]} for point in record.get("curve", []) if "STS-B dev" in point
+        ],
         **where,
     }
+
+
+def _named(title: str, score: float) -> tuple[str, float]:
+    """Return a score under the name that all records share."""
+    name, colon, metric = title.partition(": ")
+    if title in _TITLES or not colon:
+        return _TITLES.get(title, title), score
+    key, factor = _METRICS.get(metric, (metric.replace("v-measure", "v_measure"), 1))
+    return f"{name}_{key}", score / factor

@@ -30,7 +30,11 @@ TEXTS = {
     "sts": "the unlabelled sentences of the seven tasks (transductive)",
     "quora": "the questions of the collection",
     "cranfield": "the sentences of the collection",
+    "cranfield-crops": "two neighbouring sentences of each document of the collection",
+    "agnews": "the texts of the collection",
+    "biomedical": "the titles of the collection",
 }
+OWN_TEXTS = tuple(list(TEXTS)[4:])
 RECOVERED = " The encoder descends from a supervised embedder: part of each gain is recovered knowledge."
 # The README's rows.
 BEST = {
@@ -38,23 +42,34 @@ BEST = {
     "simcse": "SimCSE",
     "arccse": "ArcCSE",
     "consert": "ConSERT",
-    "consert + arccse:temperature=0.1": "`recommended`: ConSERT + ArcCSE",
+    "recommended": "`recommended`: ConSERT + ArcCSE",
 }
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
-AIMS = {
-    "arccse": ("simcse", 78.11, 76.25),
-    "pt-bert": ("simcse", 77.74, 76.25),
-    "denosent as in its paper": ("simcse", 79.33, 76.25),
-    "slt-fai unbounded by mass": ("simcse", 76.18, 74.60),
-    "slt-fai unbounded by types": ("simcse", 76.18, 74.60),
-    "slt-fai unbounded by mass:backbone=consert": ("consert", 73.29, 71.98),
-    "paser as in its paper": ("simcse", 76.16, 76.25),
-    "paser as in its paper:signed=true": ("simcse", 76.16, 76.25),
-    "arccse:temperature=0.1": ("simcse:temperature=0.1", None, None),
-    "denosent as in its paper:denoising_weight=0,temperature=0.1": ("simcse:temperature=0.1", None, None),
-    "consert": ("simcse:temperature=0.1", None, None),
-    "consert + arccse:temperature=0.1": ("consert", None, None),
-}
+AIMS = [
+    ("arccse", "simcse", 78.11, 76.25),
+    ("pt-bert", "simcse", 77.74, 76.25),
+    ("paser", "simcse", 76.16, 76.25),
+    ("denosent", "simcse:temperature=0.1", None, None),
+    ("slt-fai", "simcse", 76.18, 74.60),
+    ("slt-fai:backbone=consert", "consert", 73.29, 71.98),
+    ("bag-of-words", "simcse", None, None),
+    ("denosent as in its paper", "simcse", 79.33, 76.25),
+    ("paser as in its paper", "simcse", 76.16, 76.25),
+    ("slt-fai as in its paper", "simcse", 76.18, 74.60),
+    ("consert", "simcse:temperature=0.1", None, None),
+    ("arccse:temperature=0.1", "simcse:temperature=0.1", None, None),
+    ("pt-bert:temperature=0.1", "simcse:temperature=0.1", None, None),
+    ("simcse guided by the start", "simcse:temperature=0.1", None, None),
+    ("recommended", "simcse", None, None),
+    ("recommended", "simcse:temperature=0.1", None, None),
+    ("recommended", "consert", None, None),
+    ("recommended", "arccse:temperature=0.1", None, None),
+    ("recommended + words", "recommended", None, None),
+    ("recommended + words:balance=0.3", "recommended", None, None),
+    ("simcse + paser", "simcse on paser's rows", None, None),
+    ("recommended + paser", "recommended on paser's rows", None, None),
+]
+TOPICS = {"agnews_purity@10": "news: purity", "biomedical_purity@10": "titles: purity"}
 
 
 def main() -> None:
@@ -158,12 +173,12 @@ def _real_runs() -> list[dict]:
 
 def quality() -> str:
     """All methods on the main encoder, and short sentences."""
-    return _quality_table(_main_grid("short"))
+    return _quality_table(_grid("short", 60))
 
 
 def best() -> str:
     """Where a training starts, what all are measured against, and what stands above it, with five seeds."""
-    records = _main_grid("short")
+    records = _grid("short", 60)
     rows = []
     for name, words in BEST.items():
         cells = _by_method(records)[name]
@@ -176,47 +191,109 @@ def best() -> str:
     return table(["", "seeds", "STS-B dev", "average of seven STS tasks", "Quora retrieval, MAP"], rows)
 
 
+def quality_longer() -> str:
+    """The same, trained longer."""
+    return _quality_table(_grid("short", 400))
+
+
 def quality_wiki() -> str:
     """Those that were also trained on the papers' text."""
-    return _quality_table(_main_grid("wiki"))
+    return _quality_table(_grid("wiki", 60))
 
 
 def of_method(name: str) -> str:
     """What a method does on the main encoder, whatever its keywords, beside SimCSE and no training: its page on the site."""
     tables = []
-    for records in _grids(dev_only=False).values():
-        if [records[0]["settings"][key] for key in ("encoder", "steps")] != ["minilm-mlm", 60]:
-            continue
-        own = [record for record in records if record["method"].partition(":")[0].split(" as in ")[0].startswith(name)]
-        if own and records[0]["settings"]["text"] in ("short", "wiki"):
-            beside = [record for record in records if record["method"] in ("raw", "simcse")]
+    for records in (_grid("short", 60), _grid("short", 400), _grid("wiki", 60)):
+        own = [record for record in records if re.split(" as in |:", record["method"])[0] == name]
+        if own:
+            beside = [record for record in records if record["method"] in ("raw", "simcse", "simcse:temperature=0.1")]
             tables.append(_quality_table([*beside, *own]))
     return "\n".join(tables)
 
 
 def supervised() -> str:
     """What pairs of paraphrases or scores gain, beside SimCSE: supervision, not noise."""
-    records = _main_grid("short", supervised=True)
+    grids = _grids(dev_only=False, supervised=True).values()
+    (records,) = [records for records in grids if any(_is_supervised(record["method"]) for record in records)]
     return _quality_table([record for record in records if record["method"] == "simcse" or _is_supervised(record["method"])])
 
 
 def aims() -> str:
-    """What each paper gained, and what the main grids gain, over the same."""
+    """What each paper gained, and what the main grids gain, over the same: means of the same seeds, and standard errors."""
+    grids = {"60": _grid("short", 60), "400": _grid("short", 400), "Wikipedia, 60": _grid("wiki", 60)}
+    shown = [(name, key) for name in ("60", "400") for key in ("avg7", "dev", "biomedical_purity@10")]
+    shown.append(("Wikipedia, 60", "avg7"))
+    words = {"avg7": "seven", "dev": "STS-B dev", "biomedical_purity@10": "titles"}
     rows = []
-    for text in ("short", "wiki"):
-        methods = _by_method(_main_grid(text))
-        for name, (base, with_it, without) in AIMS.items():
-            gains = _differences(methods.get(name, []), methods.get(base, []), "avg7")
-            if not gains:
+    for name, base, with_it, without in AIMS:
+        methods = {grid: _by_method(records) for grid, records in grids.items()}
+        gains = [_differences(methods[grid].get(name, []), methods[grid].get(base, []), key) for grid, key in shown]
+        paper = "" if with_it is None else f"{with_it - without:+.2f}"
+        rows.append([name, base, paper, *map(_judged, gains)])
+    return table(["", "minus", "paper", *(f"{grid}: {words[key]}" for grid, key in shown)], rows)
+
+
+def _judged(gains: list[float]) -> str:
+    """Return a mean with its standard error, in bold where it is more than two of them from 0."""
+    if len(gains) < 3:
+        return ""
+    mean, error = np.mean(gains), stats.sem(gains)
+    return f"**{mean:+.2f}** ± {error:.2f}" if abs(mean) > 2 * error else f"{mean:+.2f} ± {error:.2f}"
+
+
+def crops() -> str:
+    """What a neighbouring sentence as the positive gains over a second view of the same: same seeds, standard errors."""
+    rows = []
+    for steps in (60, 400):
+        pairs, views = (_by_method(_grid(text, steps)) for text in ("crops", "paragraphs"))
+        for name, cells in pairs.items():
+            if name == "raw" or len(cells) < 3:
                 continue
-            judged = ["", ""]
-            if len(gains) > 2:
-                error = stats.sem(gains)
-                apart = abs(np.mean(gains)) > 2 * error
-                judged = [f"{error:.2f}", ("above" if np.mean(gains) > 0 else "below") if apart else "level"]
-            paper = "" if with_it is None else f"{with_it - without:+.2f}"
-            rows.append([name, base, paper, text, str(len(gains)), f"{np.mean(gains):+.2f}", *judged])
-    return table(["", "over", "paper", "text", "seeds", "here", "standard error", "by two errors"], rows)
+            search = [100 * gain for gain in _differences(cells, views[name], "quora_dev_cosine_map@100")]
+            gains = [_judged(_differences(cells, views[name], key)) for key in ("dev", "avg7")] + [_judged(search)]
+            ends = [_mean([_end(cell) for cell in each]) for each in (views[name], cells)]
+            rows.append([f"{name}, {steps} updates", str(len(cells)), *gains, *ends])
+    heading = ["crops minus dropout views", "seeds", "STS-B dev", "seven", "Quora MAP"]
+    heading += ["end below best: views", "end below best: crops"]
+    return _setting_line(_grid("crops", 60)) + "\n" + table(heading, rows)
+
+
+def _end(cell: dict) -> float:
+    """Return how far the last STS-B dev of a training is below its best."""
+    curve = [point["dev"] for point in cell["curve"]]
+    return max(curve) - curve[-1]
+
+
+def own_texts() -> str:
+    """Encoders trained on a collection's own texts, searched or clustered before and after."""
+    rows = []
+    for records in _grids(dev_only=False).values():
+        settings = records[0]["settings"]
+        if settings["text"] not in OWN_TEXTS:
+            continue
+        methods = _by_method(records)
+        (start,) = methods.pop("raw")
+        collection = settings["text"].partition("-")[0]
+        for name, cells in methods.items():
+            row = [settings["encoder"], TEXTS[settings["text"]].replace("the collection", collection), name]
+            row += [f"{settings['learning_rate']:g}", str(settings["steps"]), str(len(cells))]
+            for part in ("map@100", "purity@10", "v_measure", "dev"):
+                row.append(_before_after(start, cells, collection, part))
+            rows.append(row)
+    rows.sort()
+    heading = ["encoder", "text", "method", "rate", "updates", "seeds", "MAP", "purity", "v-measure", "STS-B dev"]
+    return table(heading, rows)
+
+
+def _before_after(start: dict, cells: list[dict], collection: str, part: str) -> str:
+    """Return a score of the collection before and after, nothing where it has no such score."""
+    keys = [key for key in start["scores"] if key.startswith(collection) and key.endswith(part)]
+    if part != "dev" and not keys:
+        return ""
+    factor = 100 if part == "map@100" else 1
+    before, *after = (factor * _score(cell, "dev" if part == "dev" else keys[0]) for cell in [start, *cells])
+    return f"{before:.2f} → {_mean(after)}"
 
 
 def simcse_check() -> str:
@@ -229,13 +306,21 @@ def simcse_check() -> str:
 
 def quality_grids() -> str:
     """Every other grid with test scores."""
-    main_grids = [record["settings"] for text in ("short", "wiki") for record in _main_grid(text)[:1]]
+    shown = (
+        ("short", 60),
+        ("short", 400),
+        ("wiki", 60),
+        ("crops", 60),
+        ("crops", 400),
+        ("paragraphs", 60),
+        ("paragraphs", 400),
+    )
+    main_grids = [_grid(*which)[0]["settings"] for which in shown]
     tables = []
     for records in _grids(dev_only=False).values():
-        if records[0]["settings"] not in main_grids:
-            settings = records[0]["settings"]
-            table = _domain_table(records) if settings["text"] in ("quora", "cranfield") else _quality_table(records)
-            tables.append(table)
+        settings = records[0]["settings"]
+        if settings not in main_grids and settings["text"] not in OWN_TEXTS:
+            tables.append(_quality_table(records))
     return "\n".join(tables)
 
 
@@ -262,7 +347,7 @@ def screens() -> str:
 
 def draw_quality(path: Path) -> None:
     """Draw the averages of the main grid of short sentences, a dot a seed."""
-    records = _main_grid("short")
+    records = _grid("short", 60)
     import matplotlib
 
     matplotlib.use("Agg")
@@ -309,12 +394,12 @@ def _as_it_was(record: dict) -> str:
     return own + space + rest + colon + keywords
 
 
-def _main_grid(text: str, *, supervised: bool = False) -> list[dict]:
-    """Return the cells of the main encoder on a text, as long trained as those of the README's table."""
+def _grid(text: str, steps: int) -> list[dict]:
+    """Return the cells of the main encoder on a text: of the grids that were trained as long, the one with most of them."""
     grids = [
         records
-        for records in _grids(dev_only=False, supervised=supervised).values()
-        if [records[0]["settings"][key] for key in ("encoder", "text", "steps")] == ["minilm-mlm", text, 60]
+        for records in _grids(dev_only=False).values()
+        if [records[0]["settings"][key] for key in ("encoder", "text", "steps")] == ["minilm-mlm", text, steps]
     ]
     return max(grids, key=len)
 
@@ -325,6 +410,7 @@ def _is_supervised(method: str) -> bool:
 
 
 def _quality_table(records: list[dict]) -> str:
+    topics = {key: words for key, words in TOPICS.items() if all(key in record["scores"] for record in records)}
     rows = []
     for name, cells in sorted(_by_method(records).items(), key=lambda item: -_gain(item[1], records, "avg7")):
         columns = [[cell["scores"][key] for cell in cells] for key in ("geometry_alignment", "geometry_uniformity")]
@@ -334,31 +420,20 @@ def _quality_table(records: list[dict]) -> str:
                 name,
                 str(len(cells)),
                 _mean([cell["dev"] for cell in cells]),
+                _mean([_end(cell) for cell in cells]) if all(cell.get("curve") for cell in cells) else "",
                 _mean([cell["scores"]["avg7"] for cell in cells]),
                 _against(cells, records, "avg7"),
                 _mean([cell["scores"]["hard_length_avg5"] for cell in cells], 1),
                 _mean(search, 1) if np.isfinite(search).all() else "",
+                *(_mean([cell["scores"][key] for cell in cells], 1) for key in topics),
                 *(f"{np.mean(values):.2f}" for values in columns),
             ]
         )
     heading = [
-        "", "seeds", "STS-B dev", "average of seven", "minus SimCSE, same seeds", "length misleads", "Quora MAP", "alignment",
-        "uniformity",
+        "", "seeds", "STS-B dev", "end below it", "average of seven", "minus SimCSE, same seeds", "length misleads",
+        "Quora MAP", *topics.values(), "alignment", "uniformity",
     ]  # fmt: skip
     return _setting_line(records) + "\n" + table(heading, rows)
-
-
-def _domain_table(records: list[dict]) -> str:
-    metrics = ("map@100", "mrr@10", "ndcg@10")
-    rows = []
-    for name, cells in _by_method(records).items():
-        scores = [
-            [next(100 * value for key, value in cell["scores"].items() if key.endswith(f"cosine_{metric}")) for cell in cells]
-            for metric in metrics
-        ]
-        rows.append([name, str(len(cells)), *map(_mean, scores), _mean([cell["dev"] for cell in cells])])
-    rows.sort(key=lambda row: -float(row[2].split()[0]))
-    return _setting_line(records) + "\n" + table(["", "seeds", "MAP", "MRR@10", "nDCG@10", "STS-B dev"], rows)
 
 
 def _setting_line(records: list[dict]) -> str:
@@ -664,7 +739,10 @@ TABLES = {
     "reconstructions": reconstructions,
     "paser signal": paser_signal,
     "quality": quality,
+    "quality longer": quality_longer,
     "quality wiki": quality_wiki,
+    "crops": crops,
+    "own texts": own_texts,
     "supervised": supervised,
     "simcse check": simcse_check,
     "aims": aims,

@@ -25,10 +25,13 @@ ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training
 # The steps of speed.json that a method's page shows.
 STEPS = {
     "arccse": ("ArcCSE", "ArcCSE with SAM"),
-    "paser": ("PaSeR",),
-    "denosent": ("DenoSent",),
+    "paser": ("PaSeR", "PaSeR as in its paper"),
+    "denosent": ("DenoSent", "DenoSent as in its paper"),
     "pt-bert": ("PT-BERT", "PT-BERT pooled"),
     "slt-fai": ("SLT-FAI",),
+    "consert": ("ConSERT",),
+    "recommended": ("recommended",),
+    "bag-of-words": ("bag of words",),
 }
 SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
@@ -58,7 +61,7 @@ def fragments() -> dict[str, str]:
     """Return what pages include, by name."""
     parts = {"methods": methods_table()}
     parts |= {f"settings_{method}": settings_table(recipe) for method, recipe in recipes.RECIPES.items()}
-    parts |= {f"expect_{method}": report.of_method(method) for method in (*STEPS, "consert", "words")}
+    parts |= {f"expect_{method}": report.of_method(method) for method in STEPS}
     parts |= {f"cost_{method}": cost_table(method) for method in STEPS}
     parts |= {f"command_{name}": text for name, text in commands()}
     return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
