@@ -79,15 +79,16 @@ def main() -> None:
 
 
 def filled(text: str) -> str:
-    """Return the page with every table between its marks made anew."""
+    """Return the page with every table between its marks made anew.
+
+    Raises:
+        FileNotFoundError: For a record that is not there: no table is left blank.
+    """
     for name, render in TABLES.items():
         if f"<!-- {name} -->" not in text:
             continue
         pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        try:
-            table = render()
-        except FileNotFoundError:  # not measured yet
-            table = ""
+        table = render()
         text = pattern.sub(lambda match, table=table: match[1] + table + match[2], text)
     return text
 
@@ -570,6 +571,8 @@ def fidelity() -> str:
 
 def label_free() -> str:
     """How scores without labels follow STS-B dev: every candidate, and the sums of two that the first set chose."""
+    if not (RESULTS / "label_free.json").exists():  # the page says that the study is not finished
+        return ""
     record = _load("label_free.json")
     sets = list(record["settings"]["sets"])
     keys = ("overall", "without harm", "at the end", "within", "helped", "lost by it")

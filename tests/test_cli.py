@@ -212,6 +212,9 @@ def test_offline_first_command(tmp_path, capsys):
     before, after = (float(value) for value in row.split()[2:])
     assert before == pytest.approx(61.37, abs=0.1)
     assert after != before
+    words, command = printed.splitlines()[-1].split("sbert-plugins ")
+    assert words.startswith("Next, your own text")
+    assert cli.build_parser().parse_args(command.split()).text == "sentences.txt"
 
 
 def test_data_dir_adds_sts_b_dev(text, encoder, data_dir_with_dev, tmp_path, capsys):

@@ -22,6 +22,9 @@ def print_results(results: dict[str, Any], options: argparse.Namespace, plan: re
     print(
         f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
     )
+    if options.offline and options.text is None:
+        text = "sentences.txt --model bert-base-uncased --output runs/mine"
+        print(f"Next, your own text, a sentence a line: sbert-plugins train {options.method} {text}")
 
 
 def print_seeds(results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None) -> None:

@@ -1,0 +1,54 @@
+"""The statistics of the tables, by hand, and what happens without a record."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import report
+
+
+def cell(method, seed, dev, **scores):
+    return {"method": method, "seed": seed, "dev": dev, "scores": scores, "curve": []}
+
+
+def test_a_difference_with_its_standard_error():
+    assert report._judged([1.0, 2.0, 3.0]) == "**+2.00** ± 0.58"  # deviation 1, over the root of 3
+    assert report._judged([-1.0, 2.0, 2.0]) == "+1.00 ± 1.00"
+    assert report._judged([1.0, 2.0]) == ""  # two seeds say nothing of their scatter
+
+
+def test_differences_are_of_the_same_seed():
+    ours = [cell("a", 0, 80.0, avg7=70.0), cell("a", 2, 83.0, avg7=73.0), cell("a", 3, 99.0, avg7=99.0)]
+    theirs = [cell("simcse", 2, 81.0, avg7=70.5), cell("simcse", 0, 79.5, avg7=71.0)]
+    assert report._differences(ours, theirs, "dev") == [0.5, 2.0]
+    assert report._differences(ours, theirs, "avg7") == [-1.0, 2.5]
+
+
+def test_an_interval_of_equal_differences():
+    """Whatever the bootstrap draws, their mean is 1."""
+    ours = [cell("a", seed, 81.0 + seed, avg7=0.0) for seed in range(5)]
+    theirs = [cell("simcse", seed, 80.0 + seed, avg7=0.0) for seed in range(5)]
+    assert report._against(ours, ours + theirs, "dev") == "+1.00 [+1.00, +1.00]"
+    assert report._against(ours[:4], ours + theirs, "dev") == "+1.00"
+
+
+def test_how_far_a_training_ends_below_its_best():
+    curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
+    assert report._end(cell("a", 0, 80.5) | {"curve": curve}) == 0.5
+
+
+def test_before_and_after():
+    start = cell("raw", 0, 60.0, **{"cranfield_cosine_map@100": 0.08, "quora_dev_cosine_map@100": 0.5})
+    after = [cell("a", seed, 70.0, **{"cranfield_cosine_map@100": value}) for seed, value in enumerate((0.1, 0.2))]
+    assert report._before_after(start, after, "cranfield", "map@100") == "8.00 → 15.00 ± 7.07"
+    assert report._before_after(start, after, "cranfield", "purity@10") == ""
+    assert report._before_after(start, after, "cranfield", "dev") == "60.00 → 70.00 ± 0.00"
+
+
+def test_a_missing_record_blanks_no_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    with pytest.raises(FileNotFoundError):
+        report.filled("<!-- sts check -->\n| a table |\n<!-- /sts check -->\n")
