@@ -69,6 +69,18 @@ AIMS = [
     ("simcse + paser", "simcse on paser's rows", None, None),
     ("recommended + paser", "recommended on paser's rows", None, None),
 ]
+# The step of speed.json that a method's updates take.
+STEPS = {
+    "simcse:temperature=0.1": "SimCSE floor",
+    "recommended": "recommended",
+    "consert": "ConSERT",
+    "denosent": "DenoSent",
+    "bag-of-words": "bag of words",
+    "arccse": "ArcCSE",
+    "paser": "PaSeR",
+    "pt-bert": "PT-BERT",
+    "slt-fai": "SLT-FAI",
+}
 TOPICS = {"agnews_purity@10": "news: purity", "biomedical_purity@10": "titles: purity"}
 
 
@@ -241,6 +253,32 @@ def _judged(gains: list[float]) -> str:
         return ""
     mean, error = np.mean(gains), stats.sem(gains)
     return f"**{mean:+.2f}** ± {error:.2f}" if abs(mean) > 2 * error else f"{mean:+.2f} ± {error:.2f}"
+
+
+def time_to_quality() -> str:
+    """Updates, and time as a share of SimCSE's whole training, until STS-B dev has what SimCSE ends with."""
+    record, methods = _load("speed.json"), _by_method(_grid("short", 60))
+    ends = {cell["seed"]: cell["curve"][-1]["dev"] for cell in methods["simcse"]}
+    rows = []
+    for name, step in STEPS.items():
+        multiple = record["multiple_of_simcse_floor"][step]
+        updates = [_reached(cell, ends[cell["seed"]]) for cell in methods[name]]
+        median = float(np.median(updates))
+        is_never = np.isinf(median)
+        share = "" if is_never else f"{multiple * median / methods[name][0]['settings']['steps']:.2f}"
+        rows.append([name, "never" if is_never else f"{median:.0f}", f"{multiple:.2f}", share])
+    heading = [
+        "",
+        "updates, median of five seeds",
+        "time of an update, SimCSE's is 1",
+        "time until then, SimCSE's 60 updates are 1",
+    ]
+    return table(heading, rows)
+
+
+def _reached(cell: dict, score: float) -> float:
+    """Return the update at which STS-B dev was first as high; infinity if it never was."""
+    return next((point["step"] for point in cell["curve"] if point["dev"] >= score), np.inf)
 
 
 def crops() -> str:
@@ -749,6 +787,7 @@ TABLES = {
     "supervised": supervised,
     "simcse check": simcse_check,
     "aims": aims,
+    "time to quality": time_to_quality,
     "quality grids": quality_grids,
     "screens": screens,
     "hard length": hard_length,

@@ -40,6 +40,12 @@ def test_how_far_a_training_ends_below_its_best():
     assert report._end(cell("a", 0, 80.5) | {"curve": curve}) == 0.5
 
 
+def test_the_first_update_that_is_good_enough():
+    curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
+    assert report._reached(cell("a", 0, 80.5) | {"curve": curve}, 80.0) == 20
+    assert report._reached(cell("a", 0, 80.5) | {"curve": curve}, 81.0) == float("inf")
+
+
 def test_before_and_after():
     start = cell("raw", 0, 60.0, **{"cranfield_cosine_map@100": 0.08, "quora_dev_cosine_map@100": 0.5})
     after = [cell("a", seed, 70.0, **{"cranfield_cosine_map@100": value}) for seed, value in enumerate((0.1, 0.2))]
