@@ -15,9 +15,7 @@ def max_dropout(model: nn.Module) -> float:
 
     Some attention layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
     """
-    rates = [module.p for module in model.modules() if isinstance(module, _DROPOUTS)]
-    rates += [rate for module in model.modules() if isinstance(rate := getattr(module, "attention_dropout", None), float)]
-    return max(rates, default=0.0)
+    return max(_rates(model), default=0.0)
 
 
 def set_dropout(model: nn.Module, dropout: float) -> None:
@@ -31,13 +29,21 @@ def set_dropout(model: nn.Module, dropout: float) -> None:
 
 def require_dropout(model: nn.Module, needed_by: str) -> None:
     """Raise ``ValueError`` for an encoder without dropout: its two views of a sentence would be identical."""
-    if max_dropout(model) == 0.0:
+    if not any(_rates(model)):  # in each forward: most often the first is above 0
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but every dropout probability of this model is 0.0, so "
             "both views would be identical. Load the model with dropout, for BERT-like models "
             "SentenceTransformer(name, config_kwargs={'hidden_dropout_prob': 0.1, 'attention_probs_dropout_prob': 0.1}), "
             "for ModernBERT config_kwargs={'embedding_dropout': 0.1, 'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
         )
+
+
+def _rates(model: nn.Module) -> Iterator[float]:
+    for module in model.modules():
+        if isinstance(module, _DROPOUTS):
+            yield module.p
+        if isinstance(rate := getattr(module, "attention_dropout", None), float):
+            yield rate
 
 
 @contextmanager
