@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from sbert_plugins import host
+
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -53,7 +55,7 @@ def dropout_off(model: nn.Module) -> Iterator[None]:
     The flag is flipped on all submodules, since attention layers call the functional dropout with their own ``training``;
     ``model.eval()`` and ``model.train()`` would also lose the state of modules that a user has frozen in eval mode.
     """
-    before = [(module, module.training) for module in model.modules()]
+    before = [(module, module.training) for module in host.modules_of(model)]
     for module, _ in before:
         module.training = False
     try:
