@@ -112,6 +112,24 @@ def inside_compiled(module: nn.Module) -> nn.Module | None:
     return getattr(module, "_orig_mod", None)
 
 
+def modules_of(module: nn.Module) -> list[nn.Module]:
+    """Return what ``module.modules()`` gives, in its order, without their names: this runs in each step. torch 2.6."""
+    found: dict[nn.Module, None] = {}
+    waiting: list[nn.Module | None] = [module]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and one not in found:
+            found[one] = None
+            waiting += [*one._modules.values()][::-1]
+    return list(found)
+
+
+def parameters_of(module: nn.Module) -> list[nn.Parameter]:
+    """Return what ``module.parameters()`` gives, in its order; see :func:`modules_of`. torch 2.6."""
+    held = [parameter for one in modules_of(module) for parameter in one._parameters.values() if parameter is not None]
+    return list({id(parameter): parameter for parameter in held}.values())
+
+
 def count_changes(tensor: Tensor) -> int:
     """Return how often a tensor was changed in place, so that none is missed. torch 2.6."""
     return _reach(tensor, "_version", "torch>=2.6")

@@ -88,6 +88,18 @@ def test_what_is_there_is_reached(tiny_encoder):
     assert isinstance(encoder[0], Transformer)
 
 
+def test_modules_and_parameters_are_those_of_torch_in_their_order(tiny_encoder):
+    """What stands twice comes once, where it stands first; what is left out (None) does not come."""
+    shared, alone = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)
+    inner = torch.nn.Sequential(alone, shared)
+    inner.register_module("nothing", None)
+    tied = torch.nn.Linear(2, 2)
+    tied.weight = alone.weight
+    for module in (torch.nn.ModuleList([shared, inner, tied, inner, shared]), shared, tiny_encoder()):
+        assert host.modules_of(module) == list(module.modules())
+        assert list(map(id, host.parameters_of(module))) == list(map(id, module.parameters()))
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

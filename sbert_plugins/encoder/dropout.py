@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from sbert_plugins import host
+
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -15,9 +17,7 @@ def max_dropout(model: nn.Module) -> float:
 
     Some attention layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
     """
-    rates = [module.p for module in model.modules() if isinstance(module, _DROPOUTS)]
-    rates += [rate for module in model.modules() if isinstance(rate := getattr(module, "attention_dropout", None), float)]
-    return max(rates, default=0.0)
+    return max(_rates(model), default=0.0)
 
 
 def set_dropout(model: nn.Module, dropout: float) -> None:
@@ -31,13 +31,21 @@ def set_dropout(model: nn.Module, dropout: float) -> None:
 
 def require_dropout(model: nn.Module, needed_by: str) -> None:
     """Raise ``ValueError`` for an encoder without dropout: its two views of a sentence would be identical."""
-    if max_dropout(model) == 0.0:
+    if not any(_rates(model)):  # in each forward: most often the first is above 0
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but every dropout probability of this model is 0.0, so "
             "both views would be identical. Load the model with dropout, for BERT-like models "
             "SentenceTransformer(name, config_kwargs={'hidden_dropout_prob': 0.1, 'attention_probs_dropout_prob': 0.1}), "
             "for ModernBERT config_kwargs={'embedding_dropout': 0.1, 'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
         )
+
+
+def _rates(model: nn.Module) -> Iterator[float]:
+    for module in model.modules():
+        if isinstance(module, _DROPOUTS):
+            yield module.p
+        if isinstance(rate := getattr(module, "attention_dropout", None), float):
+            yield rate
 
 
 @contextmanager
@@ -47,7 +55,7 @@ def dropout_off(model: nn.Module) -> Iterator[None]:
     The flag is flipped on all submodules, since attention layers call the functional dropout with their own ``training``;
     ``model.eval()`` and ``model.train()`` would also lose the state of modules that a user has frozen in eval mode.
     """
-    before = [(module, module.training) for module in model.modules()]
+    before = [(module, module.training) for module in host.modules_of(model)]
     for module, _ in before:
         module.training = False
     try:

@@ -59,8 +59,10 @@ class Pass:
         """(B, T), of this column."""
         return None if self.all_attended is None else self.all_attended[self.rows]
 
-    def read_through(self, tap: GradientTap) -> Pass:
-        """Return the same values behind a tap."""
+    def read_through(self, tap: GradientTap | None) -> Pass:
+        """Return the same values behind a tap, if there is one."""
+        if tap is None:
+            return self
         return replace(
             self,
             all_vectors=tap(self.all_vectors),
@@ -168,7 +170,7 @@ class MemberEncoder(Encoder):
                     made += self._whole([column], dropout=on, tokens=tokens, beside_ddp=beside_ddp)
                 asked.append(made[len(asked)])
                 passes.append(asked[-1])
-        return passes if self._tap is None else [one.read_through(self._tap) for one in passes]
+        return [one.read_through(self._tap) for one in passes]
 
 
 class SharedPasses:

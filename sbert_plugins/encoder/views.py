@@ -10,6 +10,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from sbert_plugins import host
+
 from .distributed import is_compiled, transformer_of
 from .dropout import dropout_off
 from .tokens import random_subset
@@ -124,7 +126,8 @@ def _embedding_modules(encoder: PreTrainedModel) -> tuple[list[nn.Module], list[
     """Return the modules that look up words, of which one runs in a pass, and those that give the first layer's input."""
     table = encoder.get_input_embeddings()
     # T5 has its table twice, and reads the one that it does not name.
-    words = [module for module in encoder.modules() if type(module) is type(table) and module.weight is table.weight]
+    tables = [module for module in host.modules_of(encoder) if type(module) is type(table)]
+    words = [module for module in tables if module.weight is table.weight]
     inputs = getattr(encoder, "embeddings", None)
     return words, words if inputs is None else [inputs]
 

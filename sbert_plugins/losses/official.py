@@ -216,7 +216,7 @@ class SLTFAILoss(slt_fai.SLTFAILoss):
             self.completeness_discriminator = _IncompleteDiscriminator(sentence_width(model))
         self.to(model.device)
 
-    def _tell_rare(self, anchor: dict[str, Tensor], content: Tensor, seen: Sequence[Pass], tap: GradientTap) -> Tensor:
+    def _tell_rare(self, anchor: dict[str, Tensor], content: Tensor, seen: Sequence[Pass], tap: GradientTap | None) -> Tensor:
         every = torch.ones_like(content)
         return torch.stack([super(SLTFAILoss, self)._tell_rare(anchor, every, [one], tap) for one in seen]).mean()
 

@@ -175,17 +175,17 @@ class SLTFAILoss(nn.Module):
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         own = {name: torch.zeros((), device=seen[0].vectors.device) for name, weight in weights.items() if weight}
         if not self._warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=self.model.training):
-            taps = {name: GradientTap() for name in own}
+            taps = {name: GradientTap() for name in own if self.balance is not None}
             if self.adversarial_weight:
                 content = self.tokens.content(columns[0])
-                own["adversarial"] = self._tell_rare(columns[0], content, seen, taps["adversarial"])
+                own["adversarial"] = self._tell_rare(columns[0], content, seen, taps.get("adversarial"))
             if self.filtering_weight:
-                own["filtering"] = self._tell_incomplete(encode, columns[0], seen[0], taps["filtering"])
+                own["filtering"] = self._tell_incomplete(encode, columns[0], seen[0], taps.get("filtering"))
             if self.balance is not None:
                 self._bound(sum(terms.values(), torch.zeros(())), seen[0], own, taps)
         return Terms(terms | {name: weights[name] * term for name, term in own.items()})
 
-    def _tell_rare(self, anchor: dict[str, Tensor], content: Tensor, seen: Sequence[Pass], tap: GradientTap) -> Tensor:
+    def _tell_rare(self, anchor: dict[str, Tensor], content: Tensor, seen: Sequence[Pass], tap: GradientTap | None) -> Tensor:
         """Eq. 4 over the content of the base loss's first pass, read through the tap."""
         is_low = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
         # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
@@ -196,7 +196,7 @@ class SLTFAILoss(nn.Module):
         self._own_diagnostics |= found
         return loss
 
-    def _tell_incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, tap: GradientTap) -> Tensor:
+    def _tell_incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, tap: GradientTap | None) -> Tensor:
         """Eq. 6 over the sentences' vectors and those of their copies, read through the tap."""
         copies, usable = self._incomplete(encode, anchor, original)
         whole, part = (one.read_through(tap).vectors for one in (original, copies))

@@ -50,27 +50,27 @@ def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], None]) -> Non
 
 
 # One hook for all owners: hooks that come and go while torch iterates over them would break its loop. Beside each action the
-# optimizers that have stepped since it last ran, or since the last forward.
+# optimizers that have stepped since it last ran, that one's first; none since the last forward until it runs.
 _actions: weakref.WeakKeyDictionary[nn.Module, tuple[Callable, weakref.WeakSet]] = weakref.WeakKeyDictionary()
 _handle: RemovableHandle | None = None
 
 
 def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]} if _actions else set()
     for owner, (action, stepped) in list(_actions.items()):
-        if not _has_moved(owner, held):
-            continue
-        if optimizer in stepped or not stepped:
+        if stepped and optimizer not in stepped:
+            stepped.add(optimizer)  # nothing to do now: whether it holds the encoder is asked when it steps again
+        elif _has_moved(owner, optimizer):
             stepped.clear()
             action(owner)
-        stepped.add(optimizer)
+            stepped.add(optimizer)
 
 
-def _has_moved(owner: nn.Module, held: set[int]) -> bool:
-    """Whether any of these is trained in the encoder now, or in the owner where nothing of the encoder is.
+def _has_moved(owner: nn.Module, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it holds anything that is trained in the encoder now, or in the owner where nothing of the encoder is.
 
-    It looks no further than the first, which most often is one: this runs at each update.
+    Of the encoder it looks no further than the first, which most often it holds: this runs at each update.
     """
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     of_encoder = (parameter for parameter in owner.get_submodule("model").parameters() if parameter.requires_grad)
     first = next(of_encoder, None)
     if first is not None:

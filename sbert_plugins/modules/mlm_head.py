@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import transformers
 from sentence_transformers import SentenceTransformer
@@ -94,7 +95,8 @@ class MLMHead(nn.Module):
                 f"the encoder must keep the {size:,} word embeddings that it had when the loss was built, got {len(words):,}: "
                 "call resize_token_embeddings before the loss is built."
             )
-        self.to(words.dtype)
+        if any(parameter.dtype != words.dtype for parameter in self.parameters()):
+            self.to(words.dtype)
 
     def forward(self, token_embeddings: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Map (N, D) token embeddings to (N, V) logits, or to those of the (C,) ids that are candidates."""
@@ -102,8 +104,9 @@ class MLMHead(nn.Module):
         inputs = {"inputs_embeds": token_embeddings.to(self.table.dtype).unsqueeze(0)}
         if candidates is None:
             logits = self.full(**inputs).logits.squeeze(0)
-            if self._pad is not None:
-                logits[:, self._pad] = logits[:, self._pad].detach()
+            if self._pad is not None and logits.requires_grad:
+                # As detaching the column would do, which in place costs two copies of the gradient instead of one.
+                logits.register_hook(partial(_without_column, column=self._pad))
             return logits
         # The same head with a smaller vocabulary: names differ from family to family, and MobileBERT has its matrix in two.
         fewer = {
@@ -128,6 +131,12 @@ def _word_embeddings(encoder: PreTrainedModel) -> Tensor:
     table = encoder.get_input_embeddings().weight
     assert isinstance(table, Tensor)
     return table
+
+
+def _without_column(gradient: Tensor, *, column: int) -> Tensor:
+    gradient = gradient.clone()
+    gradient[:, column] = 0
+    return gradient
 
 
 class _PassThrough(nn.Module):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sbert_plugins import host
 from sbert_plugins.encoder import Encoder, Pass
 
 from .ema import ema_update
@@ -65,8 +66,8 @@ class MomentumEncoder(nn.Module):
         Raises:
             ValueError: If they are others than those that were copied: adapters, new tokens.
         """
-        values = [parameter for module in modules for parameter in module.parameters()]
-        if [value.shape for value in values] != [copied.shape for copied in self.copies.parameters()]:
+        values = [parameter for module in modules for parameter in host.parameters_of(module)]
+        if [value.shape for value in values] != [copied.shape for copied in host.parameters_of(self.copies)]:
             raise ValueError(
                 "the encoder must keep the parameters that it had when the loss copied it, got others (adapters such as LoRA, "
                 "or new tokens, that were added later): build the loss after them."
@@ -80,4 +81,4 @@ class MomentumEncoder(nn.Module):
         Raises:
             ValueError: As :meth:`check`.
         """
-        ema_update(self.copies.parameters(), self.check(*modules), self.momentum)
+        ema_update(host.parameters_of(self.copies), self.check(*modules), self.momentum)

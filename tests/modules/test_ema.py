@@ -121,6 +121,11 @@ def test_an_optimizer_of_the_head_alone_is_not_the_encoders():
     assert counted.steps == 0
     step(counted, of_head, of_encoder)
     assert counted.steps == 1
+    step(counted, of_encoder, of_head, of_head)
+    assert counted.steps == 2
+    of_head.step()
+    of_encoder.step()
+    assert counted.steps == 3
 
 
 def test_optimizers_that_share_the_encoder_make_one_update():

@@ -55,6 +55,25 @@ class TestEveryArchitecture:
 
 
 class TestFreshHead:
+    def test_the_padding_column_learns_nothing_and_all_else_what_it_would(self, tiny_encoder):
+        """As if that column were detached, whoever else reads the gradient of the logits."""
+        model = tiny_encoder()
+        pad = model.tokenizer.pad_token_id
+        with torch.no_grad():
+            model.transformers_model.get_input_embeddings().weight[pad] = 0
+        head = MLMHead(model, checkpoint="fresh")
+        tokens = torch.randn(5, model.transformers_model.config.hidden_size)
+        is_pad = torch.arange(len(head.table)) == pad
+        factors, other = torch.randn(5, len(head.table)), torch.zeros(5, len(head.table), requires_grad=True)
+        ((head(tokens) + other) * factors).sum().backward()
+        found = [parameter.grad.clone() for parameter in head.parameters()]
+        head.zero_grad()
+        (head(tokens) * factors.masked_fill(is_pad, 0.0)).sum().backward()
+        for gradient, parameter in zip(found, head.parameters(), strict=True):
+            torch.testing.assert_close(gradient, parameter.grad)
+        assert not head.table.grad[pad].any()
+        assert torch.equal(other.grad, factors)
+
     def test_a_checkpoint_without_a_head_warns(self, tiny_encoder, caplog):
         head = MLMHead(tiny_encoder())
         assert not head.is_pretrained
