@@ -269,9 +269,9 @@ def time_to_quality() -> str:
         rows.append([name, "never" if is_never else f"{median:.0f}", f"{multiple:.2f}", share])
     heading = [
         "",
-        "updates, median of five seeds",
-        "time of an update, SimCSE's is 1",
-        "time until then, SimCSE's 60 updates are 1",
+        "updates, median of seeds",
+        "time of one, in SimCSE's",
+        "time until then, in SimCSE's 60 updates",
     ]
     return table(heading, rows)
 
