@@ -48,10 +48,7 @@ def scored(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[D
 
 def consert_arccse_words(model: SentenceTransformer, *, temperature: float = 0.1, balance: float = 1.0) -> Any:
     """The recommended mean with the words of the sentence beside it, these bounded by it."""
-    contrast = recipes.recommended_loss(model, temperature=temperature)
-    return losses.WeightedSumLoss(
-        model, {"contrast": (contrast, 1.0), "words": (losses.BagOfWordsLoss(model), 1.0)}, balance=balance
-    )
+    return recipes.recommended_loss(model, temperature=temperature, words=balance)
 
 
 def consert_words(model: SentenceTransformer, *, balance: float = 1.0) -> Any:

@@ -113,10 +113,12 @@ def logs() -> str:
 def demo() -> str:
     record = _load("demo.json")
     rows = [[name, f"{score:.2f}", f"{record['after'][name]:.2f}"] for name, score in record["before"].items()]
+    before, after = (record["elsewhere"][when] for when in ("before", "after"))
+    elsewhere = ", ".join(f"{name} {score:.1f} to {after[name]:.1f}" for name, score in before.items())
     return (
         table(["Spearman x 100", "before", "after"], rows)
         + f"\n`{record['command']}`: {record['steps']} updates in {record['seconds']:.0f} s on {record['hardware']}, "
-        f"{record['threads']} threads.\n"
+        f"{record['threads']} threads. What the command does not look at: {elsewhere}.\n"
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import transformers
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -167,7 +168,8 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed
         except (OSError, ValueError) as error:
             if checkpoint:
                 raise
-            reason = f"{name} could not be read ({str(error).splitlines()[0]})"
+            why = "it is not on this machine, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else str(error).splitlines()[0]
+            reason = f"{name} could not be read ({why})"
         else:
             prefix = re.compile(rf"^{full.base_model_prefix}\.")
             missing = sorted(key for key in info["missing_keys"] if not prefix.match(key))

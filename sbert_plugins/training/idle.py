@@ -34,6 +34,7 @@ def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str]) -> li
         if sum(late) / len(late) < _LEAST_INFORMATION:
             notes.append(
                 f"The decoder did not read the sentence vectors: {key} ended at {late[-1]:.3f} nats a token (another "
-                "sentence's vector did as well). What it taught is noise; decoder_layers=0 reads from the start."
+                "sentence's vector did as well). What it taught is noise. Longer trainings may read; of the losses with "
+                "decoder_layers, 0 reads from the start."
             )
     return notes

@@ -1,8 +1,12 @@
+import json
+
 import pytest
 from datasets import Dataset
 from recipe_inputs import anchors, quick, texts
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import losses, recipes
+from sbert_plugins import data, losses, recipes
 
 
 def test_recommended_is_the_row_that_leads_the_table(tiny_encoder):
@@ -17,6 +21,49 @@ def test_recommended_is_the_row_that_leads_the_table(tiny_encoder):
     assert loss.balance is None
     settings = recipes.settings_of("recommended")
     assert (settings.max_steps, settings.batch_size, settings.learning_rate, settings.pooling) == (60, 64, 5e-5, "mean")
+
+
+class TestWords:
+    def test_stand_beside_the_mean_and_are_bounded(self, tiny_encoder):
+        model = tiny_encoder()
+        counts = data.TokenFrequencies.from_corpus(anchors(20)["anchor"], model.tokenizer)
+        loss = recipes.build_loss("recommended", model, words=0.3, frequencies=counts)
+        assert loss.weights == {"contrast": 1.0, "words": 1.0}
+        assert loss.balance == 0.3
+        assert set(loss.losses["contrast"].losses) == {"consert", "arccse"}
+        assert isinstance(loss.losses["words"], losses.BagOfWordsLoss)
+
+    @pytest.mark.parametrize("columns", [("anchor",), ("anchor", "positive")])
+    def test_train_on_sentences_and_on_pairs(self, columns, tiny_encoder, tmp_path):
+        rows = Dataset.from_dict({key: texts("paser-supervised", 20)[key] for key in columns})
+        keywords = {"words": 0.3}
+        recipes.train(
+            "recommended", rows, tiny_encoder(), output=tmp_path, settings=quick(max_steps=2), loss_keywords=keywords
+        )
+        results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+        assert results["loss_keywords"]["words"] == 0.3
+        names = {name for entry in results["log"] for name in entry}
+        assert {"contrast/consert/nt_xent", "contrast/arccse/arccon", "words/words"} <= names
+        rebuilt = recipes.load_loss(tmp_path, SentenceTransformer(str(tmp_path / "model"), device="cpu"))
+        state = load_file(tmp_path / "loss" / "loss_state.safetensors")
+        assert any("words" in name for name in state)
+        loaded = rebuilt.state_dict()
+        assert [name for name, value in state.items() if not loaded[name].equal(value)] == []
+
+    @pytest.mark.parametrize("words", [-0.1, float("nan"), float("inf")])
+    def test_must_be_a_bound(self, words, tiny_encoder):
+        with pytest.raises(ValueError, match=r"words must be a finite number, 0 or above, got .*: 0 leaves the words out\."):
+            recipes.recommended_loss(tiny_encoder(), words=words)
+
+    def test_of_another_vocabulary_are_counted_in_the_text_if_they_are_used(self, monkeypatch):
+        counted = []
+        monkeypatch.setattr(
+            "sbert_plugins.recipes.recommended.frequencies_of", lambda *found: counted.append(found) or {"a": 1}
+        )
+        find = recipes.RECOMMENDED.keywords
+        assert find(None, None, None, {}) == find(None, None, None, {"words": 0.0}) == {}
+        assert find("sentences", "model", "settings", {"words": 0.3}) == {"a": 1}
+        assert counted == [("sentences", "model", "settings", {"words": 0.3})]
 
 
 def test_epochs_take_the_place_of_the_small_budget():
