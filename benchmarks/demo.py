@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
 
-COMMAND = "sbert-plugins train recommended --loss words=3 --offline --output runs/demo"
+COMMAND = re.search(r"^sbert-plugins train .*--offline.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
 
 
 def main() -> None:

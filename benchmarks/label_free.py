@@ -169,13 +169,18 @@ def cell(set_name: str, name: str, folder: Path) -> None:
     """Train once, and keep the vectors of every checkpoint and the seconds; the file appears whole or not at all."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     texts = evaluation_texts(folder)
-    model = encoder_of(set_name, is_packed=name == UNTOUCHED or RUNS[name].is_packed)
-    watcher = Watcher(model, texts)
-    start = time.perf_counter()
-    if name == UNTOUCHED:
-        watcher.look(0)
-    else:
-        train(RUNS[name], model, SETS[set_name].seed, watcher)
+    is_packed = name == UNTOUCHED or RUNS[name].is_packed
+    with tempfile.TemporaryDirectory() as scratch_folder:
+        model = encoder_of(set_name, is_packed=is_packed)
+        if not is_packed:  # a decoder is read from where the encoder lies
+            model.save_pretrained(scratch_folder)
+            model = SentenceTransformer(scratch_folder, device="cpu")
+        watcher = Watcher(model, texts)
+        start = time.perf_counter()
+        if name == UNTOUCHED:
+            watcher.look(0)
+        else:
+            train(RUNS[name], model, SETS[set_name].seed, watcher)
     path = vectors_path(set_name, name, folder)
     scratch = path.with_suffix(".tmp")
     with scratch.open("wb") as file:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -204,8 +205,10 @@ class TestCard:
 @pytest.mark.slow
 def test_offline_first_command(tmp_path, capsys):
     """README's first command, two steps of it: encoder and text come from installed packages."""
-    output = tmp_path / "demo"
-    assert cli.main(["train", "recommended", "--offline", "--output", str(output), "--max-steps", "2", "--limit", "128"]) == 0
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"^sbert-plugins (train .*--offline.*)$", readme, re.MULTILINE)[1]
+    arguments = command.replace("runs/demo", str(tmp_path / "demo")).split()
+    assert cli.main([*arguments, "--max-steps", "2", "--limit", "128"]) == 0
     printed = capsys.readouterr().out
     assert "Training ConSERT + ArcCSE on 128 sentences" in printed
     (row,) = [line for line in printed.splitlines() if line.startswith("graded pairs")]
