@@ -230,7 +230,14 @@ def denosent_floor(model: SentenceTransformer, features: dict[str, Tensor]) -> t
 
 def decoder_passes() -> dict[str, tuple[nn.Module, Callable[[], Tensor]]]:
     """Sixteen layers over 64 sentences of 30 tokens and a memory of one vector: here, and with torch's own layers."""
-    own = DenoisingDecoder(384, noise_dropout=0.0)
+    own = DenoisingDecoder(
+        384,
+        num_layers=DENOSENT_LAYERS,
+        num_heads=1,
+        feedforward_dimension=DENOSENT_FEEDFORWARD,
+        dropout=0.1,
+        noise_dropout=0.0,
+    )
     layer = nn.TransformerDecoderLayer(384, 1, DENOSENT_FEEDFORWARD, batch_first=True)
     theirs = nn.TransformerDecoder(layer, DENOSENT_LAYERS)
     embedded, memory = torch.randn(BATCH, LENGTH - 2, 384), torch.randn(BATCH, 384, requires_grad=True)

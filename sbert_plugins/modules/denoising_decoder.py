@@ -57,13 +57,13 @@ class DenoisingDecoder(nn.Module):
 
     Args:
         dimension: Width D, that of the encoder's token embeddings.
-        embedding_dimension: Width E of the embeddings; a Linear widens them where it is not D (ELECTRA, ALBERT).
-        memory_dimension: Width M of the memory; a Linear maps it where it is not D.
         num_layers: Layers.
         num_heads: Heads of the self-attention, a divisor of D.
         feedforward_dimension: Width between the two linear maps of a layer.
         dropout: Probability in training.
         noise_dropout: Share of the embeddings' numbers that are set to zero in training, the continuous noise.
+        embedding_dimension: Width E of the embeddings; a Linear widens them where it is not D (ELECTRA, ALBERT).
+        memory_dimension: Width M of the memory; a Linear maps it where it is not D.
         learned_positions: Whether to add positions, for embeddings that have none (rotary or relative encoders).
 
     Raises:
@@ -77,13 +77,13 @@ class DenoisingDecoder(nn.Module):
         self,
         dimension: int,
         *,
+        num_layers: int,
+        num_heads: int,
+        feedforward_dimension: int,
+        dropout: float,
+        noise_dropout: float,
         embedding_dimension: int | None = None,
         memory_dimension: int | None = None,
-        num_layers: int = 16,
-        num_heads: int = 1,
-        feedforward_dimension: int = 2048,
-        dropout: float = 0.1,
-        noise_dropout: float = 0.825,
         learned_positions: bool = False,
     ) -> None:
         super().__init__()

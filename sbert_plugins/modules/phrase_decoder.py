@@ -17,14 +17,14 @@ class PhraseDecoder(nn.Module):
 
     Args:
         dimension: Width D, that of the encoder's token embeddings.
-        embedding_dimension: Width E of the word embeddings; a Linear widens them where it is not D (ELECTRA, ALBERT).
-        memory_dimension: Width M of the memory vectors; a Linear maps them where it is not D.
         num_layers: Layers.
         num_heads: Attention heads, a divisor of D.
-        feedforward_dimension: Width between the two linear maps of a layer.
         dropout: Probability in training.
         normalize_memory: Whether each memory vector passes a LayerNorm. A few large dimensions of a [CLS] vector make its
             product with another 30 times longer than the rest of the memory, and then the only one that attention sees.
+        embedding_dimension: Width E of the word embeddings; a Linear widens them where it is not D (ELECTRA, ALBERT).
+        memory_dimension: Width M of the memory vectors; a Linear maps them where it is not D.
+        feedforward_dimension: Width between the two linear maps of a layer, by default D.
 
     Raises:
         ValueError: On a value out of range, or a phrase longer than the table of positions, 128 places.
@@ -36,13 +36,13 @@ class PhraseDecoder(nn.Module):
         self,
         dimension: int,
         *,
+        num_layers: int,
+        num_heads: int,
+        dropout: float,
+        normalize_memory: bool,
         embedding_dimension: int | None = None,
         memory_dimension: int | None = None,
-        num_layers: int = 6,
-        num_heads: int = 16,
         feedforward_dimension: int | None = None,
-        dropout: float = 0.1,
-        normalize_memory: bool = True,
     ) -> None:
         super().__init__()
         if num_layers < 1:

@@ -25,7 +25,7 @@ class PseudoTokenAttention(nn.Module):
         ValueError: On a value out of range.
     """
 
-    def __init__(self, dimension: int, *, num_pseudo_tokens: int = 128, attend_to: str = "tokens") -> None:
+    def __init__(self, dimension: int, *, num_pseudo_tokens: int, attend_to: str) -> None:
         super().__init__()
         if num_pseudo_tokens < 1:
             raise ValueError(f"num_pseudo_tokens must be at least 1, got {num_pseudo_tokens}. The paper uses 128.")

@@ -9,9 +9,12 @@ from sbert_plugins.modules import DenoisingDecoder
 ATTENDED = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [True] + [False] * 4])
 
 
+SMALL = {"num_layers": 3, "num_heads": 1, "feedforward_dimension": 24, "dropout": 0.1, "noise_dropout": 0.825}
+
+
 def build(**keywords):
     torch.manual_seed(0)
-    decoder = DenoisingDecoder(16, **{"num_layers": 3, "feedforward_dimension": 24, **keywords}).double().eval()
+    decoder = DenoisingDecoder(16, **(SMALL | keywords)).double().eval()
     for parameter in decoder.parameters():  # biases and norms away from 0 and 1, so that none can be forgotten
         nn.init.normal_(parameter, std=0.3)
     return decoder
@@ -61,7 +64,7 @@ def test_equal_to_the_transformer_decoder_of_torch(num_layers, num_heads):
 
 def test_by_hand():
     """(3, 1) is normed to (1, -1); a memory of (0, 4) turns it into (1, 3) and so into (-1, 1)."""
-    decoder = DenoisingDecoder(2, num_layers=1, feedforward_dimension=2).eval()
+    decoder = DenoisingDecoder(2, **(SMALL | {"num_layers": 1, "feedforward_dimension": 2})).eval()
     for parameter in decoder.parameters():
         nn.init.zeros_(parameter)
     layer = decoder.layers[0]
@@ -113,7 +116,7 @@ class TestWhatAPlaceSees:
 
 
 def test_the_noise_is_off_in_eval_and_has_its_rate_in_training():
-    decoder = DenoisingDecoder(64, num_layers=1, noise_dropout=0.825)
+    decoder = DenoisingDecoder(64, **SMALL)
     seen = []
     decoder.layers[0].register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
     embedded, memory, attended = torch.ones(20, 50, 64), torch.ones(20, 64), torch.ones(20, 50, dtype=torch.bool)
@@ -130,7 +133,7 @@ def test_other_widths_are_mapped():
 
 
 def test_layers_start_from_different_weights():
-    first, second = DenoisingDecoder(16, num_layers=2).layers
+    first, second = DenoisingDecoder(16, **SMALL).layers[:2]
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
 
 
@@ -145,7 +148,7 @@ def test_layers_start_from_different_weights():
 )
 def test_bad_values(keywords, message):
     with pytest.raises(ValueError, match=message):
-        DenoisingDecoder(16, **keywords)
+        DenoisingDecoder(16, **(SMALL | keywords))
 
 
 def test_a_sentence_beyond_the_table():
@@ -159,7 +162,7 @@ def test_a_sentence_beyond_the_table():
 def test_places_differ_at_the_start():
     """Post-norm layers that each add the same memory vector would make all places alike: Xavier's start leaves .0007."""
     torch.manual_seed(0)
-    decoder = DenoisingDecoder(768).eval()
+    decoder = DenoisingDecoder(768, **(SMALL | {"num_layers": 16, "feedforward_dimension": 2048})).eval()
     embedded = torch.nn.functional.layer_norm(torch.randn(4, 20, 768), (768,))
     memory = torch.randn(4, 768) * 0.5  # the size that encoders give: norm 14
     with torch.no_grad():

@@ -5,7 +5,7 @@ import torch
 
 from sbert_plugins.modules import PhraseDecoder
 
-SMALL = {"num_layers": 2, "num_heads": 4, "feedforward_dimension": 24, "normalize_memory": False}
+SMALL = {"num_layers": 2, "num_heads": 4, "dropout": 0.1, "feedforward_dimension": 24, "normalize_memory": False}
 
 
 def build(**keywords):
@@ -72,7 +72,7 @@ def test_other_widths_are_mapped():
 
 def test_layers_start_from_different_weights():
     torch.manual_seed(0)
-    first, second = PhraseDecoder(16, num_layers=2, num_heads=4).layers.layers
+    first, second = PhraseDecoder(16, **SMALL).layers.layers
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
 
 
@@ -87,7 +87,7 @@ def test_layers_start_from_different_weights():
 )
 def test_bad_values(keywords, message):
     with pytest.raises(ValueError, match=message):
-        PhraseDecoder(16, **keywords)
+        PhraseDecoder(16, **(SMALL | keywords))
 
 
 def test_a_phrase_beyond_the_table():
@@ -116,7 +116,7 @@ def test_a_long_memory_vector_does_not_drown_the_others():
 
 
 def test_starts_as_bert_does():
-    decoder = PhraseDecoder(64, num_layers=2, num_heads=4)
+    decoder = PhraseDecoder(64, **SMALL)
     for name, parameter in decoder.layers.named_parameters():
         if parameter.ndim > 1:
             assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name

@@ -5,8 +5,12 @@ import torch
 from sbert_plugins.modules import PseudoTokenAttention
 
 
+def build(num_pseudo_tokens=8, attend_to="tokens"):
+    return PseudoTokenAttention(6, num_pseudo_tokens=num_pseudo_tokens, attend_to=attend_to)
+
+
 def test_is_eq_1_to_3_with_its_own_weights():
-    attention = PseudoTokenAttention(6, num_pseudo_tokens=5).double()
+    attention = build(num_pseudo_tokens=5).double()
     sentence, tokens = torch.randn(2, 6).double(), torch.randn(2, 4, 6).double()
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     mapped = attention(sentence, tokens, mask)
@@ -18,7 +22,7 @@ def test_is_eq_1_to_3_with_its_own_weights():
 
 
 def test_padding_changes_nothing():
-    attention = PseudoTokenAttention(6)
+    attention = build()
     sentence, tokens, mask = torch.randn(2, 6), torch.randn(2, 4, 6), torch.ones(2, 4)
     longer = torch.cat([tokens, 9 * torch.randn(2, 3, 6)], dim=1)
     padded = torch.cat([mask, torch.zeros(2, 3)], dim=1)
@@ -28,7 +32,7 @@ def test_padding_changes_nothing():
 @pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
 def test_who_gets_a_gradient(attend_to):
     """Every pseudo token of the tokens' reading, none of the pooled one: the official code's no-op."""
-    attention = PseudoTokenAttention(6, num_pseudo_tokens=128, attend_to=attend_to)
+    attention = build(128, attend_to)
     attention(torch.randn(2, 6), torch.randn(2, 4, 6), torch.ones(2, 4)).pow(2).sum().backward()
     moved = attention.pseudo_tokens.grad.abs().sum(dim=1) > 0
     assert moved.all() if attend_to == "tokens" else not moved.any()
@@ -37,22 +41,22 @@ def test_who_gets_a_gradient(attend_to):
 
 def test_tokens_are_missed():
     with pytest.raises(ValueError, match="tokens must be"):
-        PseudoTokenAttention(6)(torch.randn(2, 6))
+        build()(torch.randn(2, 6))
 
 
 def test_pooled_is_two_linear_maps_and_reads_no_tokens():
-    attention = PseudoTokenAttention(6, attend_to="pooled")
+    attention = build(attend_to="pooled")
     sentence = torch.randn(3, 6)
     torch.testing.assert_close(attention(sentence), attention.value(attention.value(sentence)))
 
 
 def test_takes_an_encoder_of_another_dtype():
-    mapped = PseudoTokenAttention(6)(torch.randn(2, 6).bfloat16(), torch.randn(2, 4, 6).bfloat16(), torch.ones(2, 4))
+    mapped = build()(torch.randn(2, 6).bfloat16(), torch.randn(2, 4, 6).bfloat16(), torch.ones(2, 4))
     assert mapped.dtype == torch.float32
 
 
 def test_values():
     with pytest.raises(ValueError, match="num_pseudo_tokens must be at least 1, got 0"):
-        PseudoTokenAttention(6, num_pseudo_tokens=0)
+        build(num_pseudo_tokens=0)
     with pytest.raises(ValueError, match="attend_to must be 'tokens' or 'pooled', got 'cls'"):
-        PseudoTokenAttention(6, attend_to="cls")
+        build(attend_to="cls")
