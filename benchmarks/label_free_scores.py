@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,28 +14,19 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_predict
 
-from sbert_plugins import data
-from sbert_plugins.data.synonyms import find_words
+from sbert_plugins.data.substitutions import Substitution, WordKinds
 
 VIEWS = 300
 TRIPLES = 300
-
-
-class Triple(NamedTuple):
-    """A sentence, a copy with one word replaced by a synonym, and one with the same word replaced by another word."""
-
-    sentence: str
-    synonym: str
-    other: str
 
 
 class Texts(NamedTuple):
     """What a person's own sentences give to compare."""
 
     own: list[str]
-    any_sense: list[Triple]  # the synonym is of any sense, and may be several words
-    first_sense: list[Triple]  # of the word's most frequent sense and one that occurs in the text; the other is as frequent
-    nested: list[Triple]  # without a quarter and without half of its words
+    any_sense: list[Substitution]  # the synonym is of any sense, and may be several words
+    first_sense: list[Substitution]  # it is of the word's most frequent sense and in the text; the other is as frequent
+    nested: list[tuple[str, str, str]]  # without a quarter and without half of its words
     halves: list[tuple[str, str]]
 
     def all(self) -> Iterator[str]:
@@ -49,11 +39,11 @@ class Texts(NamedTuple):
 
 def make_texts(held_out: Sequence[str], text: Sequence[str], seed: int = 0) -> Texts:
     """Make them from held-out sentences; ``text``, those of the training, tells how frequent words are."""
-    words = Words([*text, *held_out])
+    any_words, words = AnySense([*text, *held_out]), WordKinds([*text, *held_out])
     rng = random.Random(seed)
-    any_sense = [found for sentence in held_out if (found := words.triple(sentence, rng, is_first=False))]
-    first_sense = [found for sentence in held_out if (found := words.triple(sentence, rng, is_first=True))]
-    nested = [Triple(sentence, *deleted(sentence, rng)) for sentence in held_out if len(sentence.split()) >= 6]
+    any_sense = [found for sentence in held_out if (found := any_words.substitution(sentence, rng))]
+    first_sense = [found for sentence in held_out if (found := words.substitution(sentence, rng))]
+    nested = [(sentence, *deleted(sentence, rng)) for sentence in held_out if len(sentence.split()) >= 6]
     halves = [half(sentence) for sentence in held_out if len(sentence.split()) >= 8]
     return Texts(list(held_out), any_sense[:TRIPLES], first_sense[:TRIPLES], nested[:TRIPLES], halves[:TRIPLES])
 
@@ -71,56 +61,14 @@ def half(sentence: str) -> tuple[str, str]:
     return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
 
 
-class Words:
-    """The words of a text, with how frequent they are, their parts of speech and their synonyms."""
+class AnySense(WordKinds):
+    """Synonyms of any sense, also those of several words; the other word is as frequent as the one that is replaced."""
 
-    def __init__(self, sentences: Sequence[str]) -> None:
-        from nltk.corpus.reader.wordnet import WordNetCorpusReader
-        from nltk.data import find
+    def synonyms(self, word: str) -> list[str]:
+        return list(self.replacer.synonyms(word))
 
-        self.wordnet = WordNetCorpusReader(find("corpora/wordnet"), None)
-        self.replacer = data.SynonymReplacer()
-        self.counts = Counter(match[0].lower() for sentence in sentences for match in find_words(sentence))
-        self.bands: dict[tuple[str, int], list[str]] = {}
-        for word in sorted(self.counts):
-            part = self.part_of_speech(word)
-            if part and word.isalpha() and self.wordnet.morphy(word, part) == word:  # as a synonym: in dictionary form
-                self.bands.setdefault((part, self.band(word)), []).append(word)
-
-    def band(self, word: str) -> int:
-        return int(math.log2(1 + self.counts[word]))
-
-    def part_of_speech(self, word: str) -> str | None:
-        """Return that of its most frequent sense; none of a word without synonyms."""
-        if not self.replacer.synonyms(word):
-            return None
-        return self.wordnet.synsets(word)[0].pos().replace("s", "a")
-
-    def first_sense(self, word: str) -> set[str]:
-        """Return the synonyms of the word's most frequent sense."""
-        synsets = self.wordnet.synsets(word)
-        return {name.replace("_", " ") for name in synsets[0].lemma_names()} if synsets else set()
-
-    def triple(self, sentence: str, rng: random.Random, *, is_first: bool) -> Triple | None:
-        """Replace one word twice; none where no word has a synonym and another word of its kind."""
-        matches = find_words(sentence)
-        present = {match[0].lower() for match in matches}
-        for match in rng.sample(matches, len(matches)):
-            word = match[0].lower()
-            synonyms = [name for name in self.replacer.synonyms(word) if name.lower() not in present]
-            if is_first:
-                kept = self.first_sense(word)
-                synonyms = [name for name in synonyms if name in kept and self.counts[name] and name.isalpha()]
-            if not synonyms:
-                continue
-            synonym = rng.choice(synonyms)
-            kind = (self.part_of_speech(word), self.band(synonym if is_first else word))
-            unwanted = present | {name.lower() for name in self.replacer.synonyms(word)}
-            others = [other for other in self.bands.get(kind, []) if other not in unwanted]
-            if others:
-                copies = (sentence[: match.start()] + new + sentence[match.end() :] for new in (synonym, rng.choice(others)))
-                return Triple(sentence, *copies)
-        return None
+    def band_of_others(self, word: str, synonym: str) -> int:
+        return self.band(word)
 
 
 class Vectors:
@@ -278,7 +226,7 @@ def sufficiency(own: np.ndarray, others: Sequence[np.ndarray]) -> dict[str, floa
     return {"predicts the other encoders": float(np.median([explained(own, other) for other in others]))}
 
 
-def substitution(name: str, vectors: Vectors, triples: Sequence[Triple]) -> dict[str, float]:
+def substitution(name: str, vectors: Vectors, triples: Sequence[Substitution]) -> dict[str, float]:
     """Return whether a copy with a synonym is nearer than one with another word."""
     sentences, synonyms, others = zip(*triples, strict=True)
     near, far = vectors.cosines(sentences, synonyms), vectors.cosines(sentences, others)

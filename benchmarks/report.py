@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import label_free_study
 import numpy as np
 from records import read_grids
 from scipy import stats
@@ -620,6 +621,10 @@ def label_free() -> str:
     single = record["single"]
     found = {name: {set_name: single[set_name][name] for set_name in sets} for name in single[sets[0]]}
     found |= record["sums"]
+    points = {
+        set_name: [label_free_study.Checkpoint(**point) for point in record["checkpoints"][set_name]] for set_name in sets
+    }
+    found["**`LabelFreeEvaluator`**"] = {set_name: label_free_study.shipped(points[set_name]) for set_name in sets}
     rows = [
         [name, *(f"{by_set[set_name][key]:.2f}" for set_name in sets for key in keys)]
         for name, by_set in sorted(found.items(), key=lambda item: -item[1][sets[0]]["overall"])

@@ -132,6 +132,19 @@ def test_offline_names_what_it_scores_by(capsys):
     assert capsys.readouterr().out.startswith("Scores are of the package's own 360 graded pairs; name yours with --pairs")
 
 
+def test_without_labels_by_sentences_that_are_held_out(command, write, tmp_path, capsys):
+    text = list(dict.fromkeys(project_text()))[:800]
+    command[1] = write("longer.txt", [[line] for line in text])
+    assert cli.main([*command, "--methods", "bag-of-words"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Nothing is named to score by: scores are made from 200 of the text's sentences")
+    assert "own sentences: without labels" in printed
+    record = json.loads((tmp_path / "out" / "bag-of-words_seed0.json").read_text(encoding="utf-8"))
+    assert record["sentences"] == 600
+    assert cli.main([*command, "--methods", "bag-of-words"]) == 0
+    assert "finished before" in capsys.readouterr().out
+
+
 def test_output_that_cannot_be_written(command, labels, tmp_path, capsys):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     command[command.index("--output") + 1] = str(tmp_path / "file" / "out")

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import random
 from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_settings, add_start, add_sts, changed, encoder_to_train, text_or_default
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
+
+_HELD_OUT = 600  # as in the study of this score
+_NOTHING_TO_SCORE_BY = (
+    "a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics), queries with the "
+    "texts that answer them (--retrieval), the STS tasks (--data-dir, or --hub from the Hub), or --offline for the "
+    "package's own 360 graded pairs."
+)
 
 
 def add_compare(commands: argparse._SubParsersAction) -> None:
@@ -17,8 +25,8 @@ def add_compare(commands: argparse._SubParsersAction) -> None:
         "compare",
         help="train several methods on your text and compare them on your labels",
         description="Train each method with each seed on TEXT, from one encoder and with one set of settings, and score the "
-        "start and every result by what you have: --pairs, --topics, --retrieval, the STS tasks. It ends in a table and "
-        "OUTPUT/index.html. Killed, the same command goes on.",
+        "start and every result by what you have: --pairs, --topics, --retrieval, the STS tasks; with none of them by "
+        "sentences of TEXT that are held out. It ends in a table and OUTPUT/index.html. Killed, the same command goes on.",
     )
     compare.add_argument("text", nargs="?", metavar="TEXT", help="sentences, as in train")
     compare.add_argument(
@@ -33,7 +41,7 @@ def add_compare(commands: argparse._SubParsersAction) -> None:
     compare.add_argument("--output", required=True, help="a new or empty directory, or that of the comparison to go on with")
     compare.add_argument("--force", action="store_true", help="make anew what is there and was made with something else")
     add_start(compare)
-    scores = compare.add_argument_group("scores (at least one)")
+    scores = compare.add_argument_group("scores (by default the text's own sentences, without labels)")
     scores.add_argument("--pairs", metavar="FILE", help="graded pairs: tab-separated grade, sentence, sentence")
     scores.add_argument("--topics", metavar="FILE", help="texts with their topics: tab-separated topic, text")
     scores.add_argument(
@@ -56,12 +64,17 @@ def _compare(options: argparse.Namespace) -> None:
     settings = changed(recipes.settings_of("recommended", offline=is_demo), options)
     has_sts = options.hub or bool(options.data_dir)
     from_hub = options.hub or not options.data_dir
+    text: Any = text_or_default(options, recipes.RECOMMENDED)
+    found = evaluators(options)
+    if not found:
+        text, label_free = held_out(options, text)
+        found = [label_free]
     with less_said_by("sbert_plugins.evaluation"):  # what is scored is said here
         result = recipes.compare(
             options.methods,
-            text_or_default(options, recipes.RECOMMENDED),
+            text,
             output=options.output,
-            evaluators=evaluators(options),
+            evaluators=found,
             model=lambda: encoder_to_train(options, settings, is_demo=is_demo),
             seeds=options.seeds,
             settings=settings,
@@ -83,12 +96,35 @@ def _compare(options: argparse.Namespace) -> None:
         raise ValueError(f"{len(result.failed)} of the trainings failed; the same command tries again.")
 
 
-def evaluators(options: argparse.Namespace) -> list[Any]:
-    """Return what scores a comparison: all that the flags name.
+def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
+    """Return what is trained on, and a score without labels of the sentences that are held out.
 
     Raises:
-        ValueError: If they name nothing.
+        ValueError: If there are too few sentences, or none of them can be used; with the labels that would do.
+        FileNotFoundError: If NLTK finds no WordNet, likewise.
     """
+    from sbert_plugins import data, evaluation
+
+    sentences = recipes.read_text(text, column=options.column, limit=options.limit, data_dir=options.data_dir)
+    anchors = sentences["anchor"][:]
+    distinct = list(dict.fromkeys(anchors))
+    random.Random(0).shuffle(distinct)
+    count = min(_HELD_OUT, len(distinct) // 4)
+    try:
+        texts = data.label_free_texts(distinct[:count], text=distinct[count:])
+    except (ValueError, FileNotFoundError) as error:
+        raise type(error)(f"{_NOTHING_TO_SCORE_BY} The text's own sentences do not do: {error}") from error
+    print(
+        f"Nothing is named to score by: scores are made from {count} of the text's sentences, which are not trained on. They "
+        "say nothing of topics or search, and labels say more: --pairs, --topics, --retrieval."
+    )
+    kept = set(distinct[count:])
+    rows = sentences.select([place for place, anchor in enumerate(anchors) if anchor in kept])
+    return rows, evaluation.LabelFreeEvaluator(texts, name="own sentences", write_csv=False)
+
+
+def evaluators(options: argparse.Namespace) -> list[Any]:
+    """Return what scores a comparison: all that the flags name, without a network the package's graded pairs at least."""
     from sbert_plugins import evaluation
 
     found: list[Any] = []
@@ -109,10 +145,4 @@ def evaluators(options: argparse.Namespace) -> list[Any]:
     if not found and options.offline:
         print("Scores are of the package's own 360 graded pairs; name yours with --pairs, --topics or --retrieval.")
         found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", write_csv=False))
-    if not found:
-        raise ValueError(
-            "a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics), queries with the "
-            "texts that answer them (--retrieval), the STS tasks (--data-dir, or --hub from the Hub), or --offline for the "
-            "package's own 360 graded pairs."
-        )
     return found

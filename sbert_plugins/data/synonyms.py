@@ -65,8 +65,7 @@ class SynonymReplacer:
 
     def _look_up(self, word: str) -> tuple[str, ...]:
         if self._process != os.getpid():
-            # Its open files may not be shared with a forked process: both would move the same reading position.
-            self._reader, self._process = _open_wordnet(_find_wordnet(), os.getpid()), os.getpid()
+            self._reader, self._process = open_wordnet(), os.getpid()
         synsets = self._reader.synsets(word)
         names = {name for synset in synsets for name in synset.lemma_names()}
         # Adjective satellites ("s") are adjectives ("a") to the morphology.
@@ -111,6 +110,15 @@ def _find_wordnet() -> Any:
         "synonyms need WordNet, which NLTK does not find: run nltk.download('wordnet'), or set NLTK_DATA to a directory that "
         "has corpora/wordnet (the files of Debian's wordnet-base and wordnet-sense-index with NLTK's lexnames will do)."
     )
+
+
+def open_wordnet() -> Any:
+    """Open WordNet for this process: its open files may not be shared with a forked one, which would move their position.
+
+    Raises:
+        FileNotFoundError: If NLTK finds none.
+    """
+    return _open_wordnet(_find_wordnet(), os.getpid())
 
 
 @lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ from .clustering import ClusteringEvaluator, agnews_clustering, biomedical_clust
 from .embeddings import EmbeddingEvaluator, Embeddings
 from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
 from .hard_length import HardLengthEvaluator
+from .label_free import LabelFreeEvaluator
 from .mteb import TASK_SETS, evaluate_mteb, submit_mteb
 from .one_pass import EncodeOnce, OnePassEvaluator
 from .own import own_pairs, own_retrieval, own_topics
@@ -24,6 +25,7 @@ __all__ = [
     "Embeddings",
     "EncodeOnce",
     "HardLengthEvaluator",
+    "LabelFreeEvaluator",
     "ModelReport",
     "OnePassEvaluator",
     "PairsEvaluator",

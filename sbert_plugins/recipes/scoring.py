@@ -86,13 +86,22 @@ _CONTENT = (
 )  # fmt: skip
 
 
+_LABEL_FREE = {"label_free": "without labels", "substitution_margin": "substitution margin", "half_mrr": "MRR of half"}
+
+
 def _plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
 def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     """Return metric, title and factor of what is shown of an evaluator of ours, its main score first; none of another."""
-    from sbert_plugins.evaluation import ClusteringEvaluator, PairsEvaluator, RetrievalEvaluator, STSSuiteEvaluator
+    from sbert_plugins.evaluation import (
+        ClusteringEvaluator,
+        LabelFreeEvaluator,
+        PairsEvaluator,
+        RetrievalEvaluator,
+        STSSuiteEvaluator,
+    )
 
     name = getattr(evaluator, "name", "")
     before = f"{name}_" if name else ""
@@ -106,6 +115,8 @@ def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     if isinstance(evaluator, ClusteringEvaluator):
         keys = ("v_measure", "accuracy", f"purity@{evaluator.neighbours}")
         return [(f"{before}{key}", f"{title}{key.replace('_', '-')}", 1.0) for key in keys]
+    if isinstance(evaluator, LabelFreeEvaluator):
+        return [(f"{before}{key}", f"{title}{words}", 1.0) for key, words in _LABEL_FREE.items()]
     if isinstance(evaluator, RetrievalEvaluator):
         words = {f"map@{evaluator.map_at_k[0]}": "MAP", "mrr@10": "MRR@10", "ndcg@10": "nDCG@10"}
         return [(f"{before}cosine_{key}", f"{title}{word}", 100.0) for key, word in words.items()]

@@ -1,11 +1,14 @@
 """The scores without labels by hand, and what a study says of made-up checkpoints."""
 
+import json
 import math
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from sbert_plugins import evaluation
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -67,6 +70,19 @@ class TestStudy:
         assert values[2] > values[0]
 
 
+def test_what_ships_follows_dev_as_its_docstring_says():
+    record = json.loads((Path(study.__file__).parent / "results" / "label_free.json").read_text(encoding="utf-8"))
+    found = []
+    for points in record["checkpoints"].values():
+        row = study.shipped([study.Checkpoint(**point) for point in points])
+        found.append((round(row["overall"], 2), round(row["within"], 2)))
+        assert study.reaches(row)
+    said = evaluation.LabelFreeEvaluator.__doc__
+    assert found == [(0.83, 0.9), (0.87, 0.9)]
+    assert "Spearman of .83 (median within a training .90)" in said
+    assert "with .87 (.90)" in said
+
+
 class TestScores:
     def test_geometry_by_hand(self):
         assert scores.effective_rank(np.ones(7)) == pytest.approx(7)
@@ -102,7 +118,7 @@ class TestScores:
         angles = {"s": 0, "near": 10, "far": 40, "t": 90, "t near": 60, "t far": 80}
         matrix = np.array([[math.cos(math.radians(angle)), math.sin(math.radians(angle))] for angle in angles.values()])
         vectors = scores.Vectors({text: row for row, text in enumerate(angles)}, matrix, np.ones((2, 1, 2)))
-        triples = [scores.Triple("s", "near", "far"), scores.Triple("t", "t near", "t far")]
+        triples = [scores.Substitution("s", "near", "far"), scores.Substitution("t", "t near", "t far")]
         found = scores.substitution("x", vectors, triples)
         near, far = ([math.cos(math.radians(angle)) for angle in side] for side in ((10, 30), (40, 10)))
         assert found["synonyms (x): share right"] == 0.5

@@ -1,0 +1,57 @@
+import random
+
+import pytest
+from encoders import project_text
+
+from sbert_plugins import data
+from sbert_plugins.data.substitutions import WordKinds, half_of_words
+
+
+@pytest.fixture(scope="module")
+def texts():
+    text = project_text()
+    return data.label_free_texts(text[:200], text=text[200:], limit=50)
+
+
+class TestTexts:
+    def test_copies_differ_in_one_word(self, texts):
+        for sentence, synonym, other in texts.substitutions:
+            words = [set(copy.lower().split()) for copy in (sentence, synonym, other)]
+            assert len({sentence, synonym, other}) == 3
+            assert all(len(words[0] ^ copy) <= 2 for copy in words[1:])
+
+    def test_halves_are_half_of_the_words_in_their_order(self, texts):
+        for sentence, half in texts.halves:
+            words = iter(sentence.split())
+            assert all(word in words for word in half.split())
+            assert len(half.split()) == len(sentence.split()) - round(len(sentence.split()) / 2)
+
+    def test_are_the_same_for_a_seed_and_no_more_than_asked(self, texts):
+        text = project_text()
+        assert data.label_free_texts(text[:200], text=text[200:], limit=50) == texts
+        assert data.label_free_texts(text[:200], text=text[200:], limit=50, seed=1) != texts
+        assert max(len(texts.substitutions), len(texts.halves)) <= 50
+        assert texts.sentences == list(dict.fromkeys(text[:200]))
+
+    def test_half_by_hand(self):
+        assert len(half_of_words("one two three four", random.Random(0)).split()) == 2
+
+
+def test_the_synonym_is_of_the_first_sense_and_the_other_word_is_none():
+    kinds = WordKinds(["A car and an automobile stand here.", "The city has a town hall.", "A table, a garden, a metropolis."])
+    sentence, synonym, other = kinds.substitution("The car stands.", random.Random(0))
+    assert synonym == "The automobile stands."
+    assert other not in (sentence, synonym)
+    assert "auto" not in kinds.synonyms("car")  # the text does not have it
+    assert kinds.substitution("Of the and.", random.Random(0)) is None
+
+
+class TestBadInput:
+    def test_few_sentences(self):
+        with pytest.raises(ValueError, match="sentences must be at least 100 different ones, got 3"):
+            data.label_free_texts(["One.", "Two.", "Three."] * 50)
+
+    def test_another_language(self):
+        sentences = [f"Dies hier ist der {number}. deutsche Satz, den niemand kennt." for number in range(120)]
+        with pytest.raises(ValueError, match="sentences must be English: 30 of them at least .* got 0"):
+            data.label_free_texts(sentences)
