@@ -203,11 +203,12 @@ class TestCard:
 
 @pytest.mark.slow
 def test_offline_first_command(tmp_path, capsys):
-    """README's first command, two steps of it: encoder and text come from installed packages."""
+    """README's first command, two small steps of it: encoder and text come from installed packages."""
     output = tmp_path / "demo"
-    assert cli.main(["train", "recommended", "--offline", "--output", str(output), "--max-steps", "2", "--limit", "128"]) == 0
+    arguments = ["train", "recommended", "--offline", "--output", str(output), "--limit", "32", "--batch-size", "16"]
+    assert cli.main([*arguments, "--max-steps", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "Training ConSERT + ArcCSE on 128 sentences" in printed
+    assert "Training ConSERT + ArcCSE on 32 sentences" in printed
     (row,) = [line for line in printed.splitlines() if line.startswith("graded pairs")]
     before, after = (float(value) for value in row.split()[2:])
     assert before == pytest.approx(61.37, abs=0.1)
