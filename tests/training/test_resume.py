@@ -15,7 +15,7 @@ from methods import EVERY, METHODS, WITHOUT_SAM
 from sbert_plugins import training
 from sbert_plugins.training.checkpoints import why_incomplete
 
-# The grid for one loss, killed in its second epoch; one shorter cell for each other loss, killed in its first.
+# The grid for one loss, and a shorter cell for each other loss. In all, an epoch ends after the training was resumed.
 GRID = [
     {"method": "arccse", "accumulation": accumulation, "workers": workers} for accumulation in (1, 2) for workers in (0, 2)
 ]
