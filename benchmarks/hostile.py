@@ -44,7 +44,7 @@ from provenance import ROOT, provenance
 
 sys.path[:0] = [str(ROOT / "tests")]
 
-from encoders import ARCHITECTURES, SENTENCES, build_tokenizers, project_text
+from encoders import ARCHITECTURES, SENTENCES, build_tokenizers, project_counts, project_text
 from methods import METHODS
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -370,7 +370,7 @@ words = {"token_weights": None, "mlm_head": "fresh"}
 
 
 def slt_fai(model: SentenceTransformer, base: Any = None, **keywords: Any) -> losses.SLTFAILoss:
-    frequencies = data.TokenFrequencies.from_corpus(project_text(), model.tokenizer)
+    frequencies = project_counts(model.tokenizer)
     return losses.SLTFAILoss(model, base or losses.ConSERTLoss(model), frequencies=frequencies, **keywords)
 
 

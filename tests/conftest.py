@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import quick_host
 import torch
 import transformers
 from encoders import ARCHITECTURES, build_tokenizers
@@ -24,6 +25,7 @@ from sbert_plugins.data import phrases
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
+quick_host.compile_templates_once()
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +37,11 @@ def _seed():
 def pytest_collection_modifyitems(items):
     """Slow tests begin first: what runs beside the last of them is quick, and workers end together."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish():
+    """All modules are imported by now."""
+    quick_host.leave_imports_to_themselves()
 
 
 @pytest.fixture(scope="session")
@@ -137,6 +144,8 @@ def _nltk_folder(tmp_path_factory, data_dir) -> Path:
         for file in [*wordnet.iterdir(), data_dir / "nltk_data" / "wordnet_extra" / "lexnames"]:
             if file.is_file():
                 shutil.copy(file, target)
+        # NLTK reads it twice, for more than half of the time, to map other versions' and other languages' synsets to these.
+        (target / "index.sense").write_bytes(b"")
     return folder
 
 

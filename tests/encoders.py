@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -28,6 +29,8 @@ SENTENCES = [
     "Add two spoons of sugar and stir until it has melted.",
     LONG.replace("old man", "young fisherman").replace("forty", "two"),
 ]
+
+_HOSTILE = ["", " ", "a", "What means {mask}? {mask} {sep}", "{cls}", "Émile\u00a0means\u2003😀 [X] means.", "word " * 300]
 
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _VOCABULARY_SIZE = 1500
@@ -63,6 +66,12 @@ _COUNTS: dict[str, data.TokenFrequencies] = {}
 def project_text() -> list[str]:
     """The sentences that the package ships."""
     return recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
+
+
+def hostile_texts(model: SentenceTransformer) -> list[str]:
+    """The sentences, and texts that are empty, long, or hold the tokenizer's own marks."""
+    marks = {name: getattr(model.tokenizer, f"{name}_token") for name in ("mask", "sep", "cls")}
+    return SENTENCES + [text.format(**marks) for text in _HOSTILE]
 
 
 def project_counts(tokenizer: PreTrainedTokenizerFast) -> data.TokenFrequencies:

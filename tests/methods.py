@@ -1,5 +1,7 @@
 """The methods that the parametrised suites run: a later one joins with one line."""
 
+from functools import cache
+
 from datasets import Dataset
 from encoders import SENTENCES, project_counts, project_text
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -8,15 +10,18 @@ from sbert_plugins import data, losses, modules, recipes
 from sbert_plugins.losses import official
 
 
+@cache
 def _anchors(count):
     return Dataset.from_dict({"anchor": (SENTENCES + project_text())[:count]})
 
 
+@cache
 def _phrases(count):
     rows = data.paser_columns(SENTENCES + project_text()[:count], mask_token="<mask>", synonyms=None)
     return Dataset.from_dict(rows[:count])
 
 
+@cache
 def _pairs(count):
     rows = (SENTENCES + project_text())[: count + 1]
     return Dataset.from_dict({"anchor": rows[:-1], "paraphrase": rows[1:]})

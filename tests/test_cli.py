@@ -208,9 +208,9 @@ def test_offline_first_command(tmp_path, capsys):
     readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     command = re.search(r"^sbert-plugins (train .*--offline.*)$", readme, re.MULTILINE)[1]
     arguments = command.replace("runs/demo", str(tmp_path / "demo")).split()
-    assert cli.main([*arguments, "--max-steps", "2", "--limit", "128"]) == 0
+    assert cli.main([*arguments, "--max-steps", "2", "--limit", "32", "--batch-size", "16"]) == 0
     printed = capsys.readouterr().out
-    assert "Training ConSERT + ArcCSE on 128 sentences" in printed
+    assert "Training ConSERT + ArcCSE on 32 sentences" in printed
     (row,) = [line for line in printed.splitlines() if line.startswith("graded pairs")]
     before, after = (float(value) for value in row.split()[2:])
     assert before == pytest.approx(61.37, abs=0.1)

@@ -8,6 +8,11 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).parent.parent
+ONE_LAYER = """
+import functools
+from sbert_plugins import recipes
+recipes.offline_encoder = functools.partial(recipes.offline_encoder, num_layers=1)
+"""
 _spec = importlib.util.spec_from_file_location("make_notebooks", ROOT / "docs" / "notebooks" / "make.py")
 make = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make)
@@ -45,8 +50,9 @@ def test_it_was_run_in_order_and_shows_no_machine(kept):
 
 @pytest.mark.slow
 def test_it_runs(name, tmp_path):
-    """With fewer sentences, and one seed."""
+    """With fewer sentences and layers, and one seed."""
     notebook = make.notebook_of(name)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(ONE_LAYER))
     changed = []
     for cell in notebook.cells:
         for key, value in (("SENTENCES", 64), ("SEEDS", 1)):

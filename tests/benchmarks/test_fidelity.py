@@ -46,8 +46,9 @@ class TestErrors:
 
 
 @pytest.mark.parametrize("method", fidelity.FILES)
-def test_our_side_trains(method, tmp_path):
-    """From ids and draws to five updates of each term."""
+def test_our_side_trains(method, tmp_path, monkeypatch):
+    """From ids and draws to five updates of each term, in small batches."""
+    monkeypatch.setattr(fidelity, "ROWS", 8)
     model = fidelity.tiny_encoder(tmp_path / "encoder", "mean" if method == "slt-fai" else "cls")
     inputs = fidelity.INPUTS[method](model)
     theirs = {}

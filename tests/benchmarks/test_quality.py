@@ -32,6 +32,10 @@ def test_mixes_do_not_hide_recipes():
 def test_a_grid_goes_on(registered, tiny_encoder, tmp_path, monkeypatch, capsys):
     tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
     (tmp_path / "text.txt").write_text("\n".join(project_text()[:40]), encoding="utf-8")
+    (tmp_path / "sts").mkdir()
+    pairs = [f"x\t{i % 6}\t{line}\t{project_text()[60 + i]}\n" for i, line in enumerate(project_text()[:40])]
+    (tmp_path / "sts" / "stsb_dev.tsv").write_text("".join(pairs), encoding="utf-8")
+    monkeypatch.setenv("SBERT_PLUGINS_DATA", str(tmp_path))
     monkeypatch.setattr(quality, "RESULTS", tmp_path / "results")
     methods = ["tsdae", "ct", "simcse on paser's rows"]  # the others count words, which the tiny vocabulary has none of
     command = ["quality.py", "--encoder", str(tmp_path / "encoder"), "--text", str(tmp_path / "text.txt"), "--dirty"]

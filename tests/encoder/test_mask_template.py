@@ -1,25 +1,16 @@
 import copy
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from encoders import ARCHITECTURES, SENTENCES
+from encoders import ARCHITECTURES, SENTENCES, hostile_texts
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
 from transformers import PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
 from sbert_plugins import recipes
 from sbert_plugins.encoder import TokenRoles, added_around, apply_mask_template, freeze_mask_template, has_mask_template
-
-HOSTILE = ["", " ", "a", "What means {mask}? {mask} {sep}", "{cls}", "Émile\u00a0means\u2003😀 [X] means.", "word " * 300]
-
-
-def texts(model):
-    marks = {name: getattr(model.tokenizer, f"{name}_token") for name in ("mask", "sep", "cls")}
-    return SENTENCES + [text.format(**marks) for text in HOSTILE]
 
 
 @pytest.fixture(params=["minilm", *ARCHITECTURES])
@@ -67,7 +58,7 @@ class TestTokens:
 
     def test_one_mask_whatever_the_text(self, encoder):
         apply_mask_template(encoder)
-        ids = encoder.preprocess(texts(encoder))["input_ids"]
+        ids = encoder.preprocess(hostile_texts(encoder))["input_ids"]
         assert (ids == encoder.tokenizer.mask_token_id).sum(dim=1).tolist() == [1] * len(ids)
 
     def test_content_is_the_sentence(self, encoder):
@@ -89,7 +80,7 @@ class TestTokens:
 class TestVectors:
     def test_the_vector_is_the_masks(self, encoder):
         apply_mask_template(encoder)
-        features = encoder.preprocess(texts(encoder))
+        features = encoder.preprocess(hostile_texts(encoder))
         with torch.no_grad():
             hidden = encoder.eval()[0](dict(features))["token_embeddings"]
             vectors = encoder(dict(features))["sentence_embedding"]
@@ -117,38 +108,8 @@ class TestVectors:
         assert encoder[0].model.get_input_embeddings().weight.grad.abs().sum() > 0
 
 
-# Runs where importing this package is impossible, with plain sentence-transformers and no trust_remote_code.
-_RELOAD = """
-import json, sys
-sys.modules["sbert_plugins"] = None
-import numpy, torch
-from sentence_transformers import SentenceTransformer
-torch.set_num_threads(1)
-for folder, texts in json.loads(sys.argv[1]).items():
-    model = SentenceTransformer(folder, device="cpu")
-    vectors = [encode(texts) for encode in (model.encode, model.encode_query, model.encode_document)]
-    model.save_pretrained(folder + "/again")
-    vectors.append(SentenceTransformer(folder + "/again", device="cpu").encode(texts))
-    numpy.save(folder + "/vectors.npy", numpy.stack(vectors))
-"""
-
-
 class TestSaved:
-    @pytest.mark.slow
-    def test_plain_sentence_transformers_gives_the_same_vectors(self, tiny_encoder, offline, tmp_path):
-        """In a process without this package: encode, encode_query, encode_document, and saved once more; difference 0.0."""
-        jobs, expected = {}, {}
-        for name in ("minilm", *ARCHITECTURES):
-            model = apply_mask_template(offline if name == "minilm" else tiny_encoder(name))
-            folder = str(tmp_path / name)
-            model.save_pretrained(folder)
-            assert len((tmp_path / name / "README.md").read_text(encoding="utf-8")) < 10_000  # without the vocabulary
-            jobs[folder], expected[folder] = texts(model), model.encode(texts(model))
-        command = [sys.executable, "-c", _RELOAD, json.dumps(jobs)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
-        for folder, vectors in expected.items():
-            assert np.array_equal(np.load(folder + "/vectors.npy"), np.stack([vectors] * 4)), folder
+    """That plain sentence-transformers gives the same vectors: ``tests/test_saved_models.py``."""
 
     def test_loaded_to_be_trained_further(self, tiny_encoder, tmp_path):
         """The same template is not put on twice; the weights are frozen and the card short again."""
@@ -189,8 +150,8 @@ def test_tokenizers_that_build_their_own_template_when_loaded(tiny_encoder, tmp_
     assert [ids[seen.bool()].tolist() for ids, seen in zip(*_columns(features), strict=True)] == expected
     model.save_pretrained(str(tmp_path))
     again = SentenceTransformer(str(tmp_path), device="cpu")
-    assert np.array_equal(again.encode(texts(model)), model.encode(texts(model)))
-    assert (again.preprocess(texts(model))["input_ids"] == own.mask_token_id).sum(dim=1).max() == 1
+    assert np.array_equal(again.encode(hostile_texts(model)), model.encode(hostile_texts(model)))
+    assert (again.preprocess(hostile_texts(model))["input_ids"] == own.mask_token_id).sum(dim=1).max() == 1
 
 
 class TestBadInput:

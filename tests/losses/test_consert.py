@@ -5,6 +5,7 @@ import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES
 from sentence_transformers.base.losses.merged_forward import column_merging_disabled
+from updates import losses_of_updates
 
 from sbert_plugins import losses
 
@@ -110,17 +111,9 @@ class TestValue:
 def test_every_architecture_learns(tiny_encoder, architecture):
     model = tiny_encoder(architecture, "mean").train()
     loss = losses.ConSERTLoss(model, first_view=("feature_cutoff", "token_cutoff", "dropout"))
-    optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3)
-    torch.manual_seed(0)
-    values = []
-    for _ in range(20):
-        value = loss([model.preprocess(SENTENCES)])["nt_xent"]
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        values.append(value.item())
+    values = losses_of_updates(loss, [model.preprocess(SENTENCES)], learning_rate=3e-3, count=8)
     assert all(map(math.isfinite, values))
-    assert sum(values[-5:]) < sum(values[:5])
+    assert sum(values[-3:]) < sum(values[:3])
 
 
 class TestBadInput:

@@ -519,10 +519,13 @@ def test_config_shows_every_setting(encoder):
 
 @pytest.mark.slow
 class TestBehaviour:
-    """MiniLM's first two layers, real weights, on the project's own sentences; the last 200 are not trained on."""
+    """MiniLM's first two layers, real weights, on the project's own sentences; the last 200 are not trained on.
+
+    Its 30,522 word embeddings stay as they are: to update them would be half of the time.
+    """
 
     @staticmethod
-    def train(*, discriminators=1e-3, steps=30, **keywords):
+    def train(*, discriminators=1e-3, steps=16, **keywords):
         torch.manual_seed(0)
         model = recipes.offline_encoder(num_layers=2, max_seq_length=24, device="cpu").train()
         text = project_text()
@@ -530,7 +533,8 @@ class TestBehaviour:
         loss = losses.SLTFAILoss(model, simcse(model), frequencies=data.TokenFrequencies.bookcorpus(), **given)
         loss.state_is_kept = True
         own = [parameter for name, parameter in loss.named_parameters() if not name.startswith("model.")]
-        groups = [{"params": model.parameters(), "lr": 1e-4}, {"params": own, "lr": discriminators}]
+        model.transformers_model.get_input_embeddings().requires_grad_(False)
+        groups = [{"params": model.parameters(), "lr": 2e-4}, {"params": own, "lr": discriminators}]
         optimizer = torch.optim.AdamW(groups, fused=True)
         for start in range(0, 16 * steps, 16):
             sum(loss([model.preprocess(text[start : start + 16])]).values()).backward()
@@ -564,12 +568,12 @@ class TestBehaviour:
 
     def test_a_fresh_probe_finds_less_of_the_frequency(self, without):
         with_it = self.train(discriminators=1e-2, filtering_weight=0)
-        assert self.probed_errors(*with_it) > 2 * self.probed_errors(*without)  # .029 against .009
+        assert self.probed_errors(*with_it) > 2 * self.probed_errors(*without)  # .026 against .009
 
     def test_a_sentence_without_its_rare_words_is_further_away(self, without):
         with_it = self.train(adversarial_weight=0)
         cosines = [self.cosine_without_rare_words(*trained) for trained in (with_it, without)]
-        assert cosines[0] < cosines[1] - 0.1  # -.09 against .30
+        assert cosines[0] < cosines[1] - 0.1  # -.33 against .31
 
 
 class TestBalance:

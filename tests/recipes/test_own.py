@@ -83,7 +83,8 @@ def test_from_python(on_path, tiny_encoder, tmp_path):
     assert recipes.load_loss(tmp_path / "run", saved).strength == 2.0
 
 
-def test_from_the_command_line(module, tiny_encoder, tmp_path, capsys):
+def test_from_the_command_line(module, tiny_encoder, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)  # scored by the graded pairs alone
     tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
     (tmp_path / "text.txt").write_text("\n".join(anchors(20)["anchor"]), encoding="utf-8")
     arguments = ["--model", "encoder", "--max-steps", "2", "--batch-size", "8", "--output", "run"]

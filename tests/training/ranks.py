@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
+import quick_host
 import torch
 import torch.distributed as dist
 import transformers
@@ -44,13 +45,13 @@ def spread(tensors) -> float:
 
 
 def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
-    """Four steps from different fresh weights on each rank."""
+    """Two updates from different fresh weights on each rank."""
     build, dataset = METHODS[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(100 + dist.get_rank())
     loss = build(model)
     fresh = spread(own_state(loss, model).values())
-    settings = {"max_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 1e-3, **changes}
+    settings = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-3, **changes}
     sam_rho = settings.pop("sam_rho", None)
     trainer = training.SentenceTransformerTrainer(
         model=model, args=arguments(folder, **settings), train_dataset=dataset(40), loss=loss, sam_rho=sam_rho
@@ -122,6 +123,7 @@ def unequal_batches(encoder: str) -> dict:
 def main() -> None:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
+    quick_host.leave_imports_to_themselves()
     encoder, folder = sys.argv[1], Path(sys.argv[2])
     report = {}
     arguments(folder)  # starts the process group

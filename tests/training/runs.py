@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -16,8 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
+import quick_host
 import torch
 import transformers
+from encoders import project_counts
 from methods import EVERY
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import TrainerCallback
@@ -66,6 +69,7 @@ def run(
     method: str = "arccse",
     accumulation: int = 1,
     workers: int = 0,
+    rows: int = 18,
     steps: int = 6,
     save_steps: int = 2,
     sam_rho: float | None = None,
@@ -101,7 +105,7 @@ def run(
             use_cpu=True,
             **settings,
         ),
-        train_dataset=dataset(18),
+        train_dataset=dataset(rows),
         loss=loss,
         callbacks=[*(callbacks(loss) if callbacks else []), *([Kill(kill_at)] if kill_at else [])],
         **options,
@@ -134,6 +138,15 @@ def main(output: str, arguments: str) -> None:
     (Path(output) / "log.json").write_text(json.dumps(log_of(finished)))
 
 
+def prepare(encoder: str) -> None:
+    """Do before the forks what each run would do: a model card's template, counts of the text; nothing is drawn."""
+    model = SentenceTransformer(encoder, device="cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+    project_counts(model.tokenizer)
+    quick_host.leave_imports_to_themselves()
+
+
 def forked(output: str, arguments: str) -> int:
     """Run in a process of its own; return its exit status, below 0 for a signal."""
     child = os.fork()
@@ -153,7 +166,9 @@ def forked(output: str, arguments: str) -> int:
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     pairs = list(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    quick_host.compile_templates_once()
     if len(pairs) == 1:
         main(*pairs[0])
     else:
+        prepare(json.loads(pairs[0][1])["encoder"])
         sys.stdout.write(json.dumps({output: forked(output, arguments) for output, arguments in pairs}) + "\n")

@@ -238,14 +238,16 @@ class TestCallback:
                 str(tmp_path),
                 encoder=encoder_path,
                 method=method,
-                steps=4,
+                rows=10,
+                steps=2,
+                save_steps=1,
                 trainer_class=SentenceTransformerTrainer,
                 callbacks=lambda loss: [training.LossStateCallback(loss)],
                 **changes,
             )
 
         state = runs.state_of(train())
-        shutil.rmtree(tmp_path / "checkpoint-4")
+        shutil.rmtree(tmp_path / "checkpoint-2")
         resumed = runs.state_of(train(resume=True))
         assert all((state[name] == resumed[name]).all() for name in state)
 

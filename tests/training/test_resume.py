@@ -15,9 +15,11 @@ from methods import EVERY, METHODS, WITHOUT_SAM
 from sbert_plugins import training
 from sbert_plugins.training.checkpoints import why_incomplete
 
-# The grid for one loss, one cell for each other loss.
-CELLS = [("arccse", accumulation, workers) for accumulation in (1, 2) for workers in (0, 2)]
-CELLS += [(method, 1, 0) for method in EVERY if method != "arccse"]
+# The grid for one loss, and a shorter cell for each other loss. In all, an epoch ends after the training was resumed.
+GRID = [
+    {"method": "arccse", "accumulation": accumulation, "workers": workers} for accumulation in (1, 2) for workers in (0, 2)
+]
+OTHERS = [{"method": method, "rows": 10, "steps": 4} for method in EVERY if method != "arccse"]
 TORN = {
     "half a file": "checkpoint_complete.json is missing",
     "before the trainer's state": "trainer_state.json is missing or cut off",
@@ -37,20 +39,14 @@ def killed_and_resumed(once, encoder_path):
     """The folder of each cell and torn moment, killed, then resumed by another interpreter; with notes between the two."""
 
     def make(folder):
-        jobs = {
-            folder / name_of(method, accumulation, workers): (
-                {"method": method, "accumulation": accumulation, "workers": workers},
-                {"kill_at": 4},
-            )
-            for method, accumulation, workers in CELLS
-        }
+        jobs = {folder / name_of(cell): (cell, {"kill_at": killed_at(cell)}) for cell in (*GRID, *OTHERS)}
         jobs |= {folder / moment: ({}, {"kill_while": moment}) for moment in TORN}
         arguments = {output: {"encoder": encoder_path, **settings} for output, (settings, _) in jobs.items()}
         killed, errors = in_processes({output: arguments[output] | kill for output, (_, kill) in jobs.items()})
         notes = {
             output.name: {
                 "killed": killed[str(output)],
-                "reason": why_incomplete(output / "checkpoint-4"),
+                "reason": why_incomplete(output / "checkpoint-4"),  # of a torn one
                 "newest": getattr(training.newest_complete_checkpoint(output), "name", None),
                 "errors": errors,
             }
@@ -71,14 +67,19 @@ def uninterrupted(encoder_path, tmp_path_factory):
     @functools.cache
     def run(**arguments):
         trainer = runs.run(str(tmp_path_factory.mktemp("whole")), encoder=encoder_path, **arguments)
-        assert trainer.state.global_step == 6
+        assert trainer.state.global_step == arguments.get("steps", 6)
         return runs.state_of(trainer), json.loads(json.dumps(runs.log_of(trainer)))
 
     return run
 
 
-def name_of(method, accumulation, workers):
-    return f"{method} {accumulation} {workers}"
+def name_of(cell):
+    return " ".join(map(str, cell.values()))
+
+
+def killed_at(cell):
+    """After a checkpoint: of six updates after the fourth, of four after the second."""
+    return cell.get("steps", 6) - 2
 
 
 def assert_resumed(output, notes, whole):
@@ -93,12 +94,12 @@ def assert_resumed(output, notes, whole):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "accumulation", "workers"), CELLS)
-def test_killed_and_resumed_in_a_new_process(method, accumulation, workers, killed_and_resumed, uninterrupted):
-    output = killed_and_resumed / name_of(method, accumulation, workers)
+@pytest.mark.parametrize("cell", [*GRID, *OTHERS], ids=name_of)
+def test_killed_and_resumed_in_a_new_process(cell, killed_and_resumed, uninterrupted):
+    output = killed_and_resumed / name_of(cell)
     notes = json.loads((killed_and_resumed / "notes.json").read_text())[output.name]
-    assert notes["newest"] == "checkpoint-4"
-    assert_resumed(output, notes, uninterrupted(method=method, accumulation=accumulation, workers=workers))
+    assert notes["newest"] == f"checkpoint-{killed_at(cell)}"
+    assert_resumed(output, notes, uninterrupted(**cell))
 
 
 @pytest.mark.slow
@@ -112,10 +113,10 @@ def test_killed_and_resumed_in_a_new_process(method, accumulation, workers, kill
     ids=str,
 )
 def test_resumed_in_process(method, settings, encoder_path, tmp_path):
-    arguments = {"encoder": encoder_path, "method": method, "steps": 4, **settings}
+    arguments = {"encoder": encoder_path, "method": method, "rows": 10, "steps": 2, "save_steps": 1, **settings}
     whole = runs.run(str(tmp_path / "run"), **arguments)
     state, log = runs.state_of(whole), runs.log_of(whole)
-    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-2")
     again = runs.run(str(tmp_path / "run"), resume=True, **arguments)
     resumed = runs.state_of(again)
     assert all(np.array_equal(state[name], resumed[name]) for name in state)

@@ -1,0 +1,17 @@
+"""What the host does again at each training and each save is done once a process; what it does stays the same."""
+
+import functools
+import gc
+
+import jinja2
+
+
+def compile_templates_once() -> None:
+    """Compile the template of model cards once: that takes longer than all else of saving a tiny model."""
+    jinja2.Environment.compile = functools.lru_cache(maxsize=8)(jinja2.Environment.compile)
+
+
+def leave_imports_to_themselves() -> None:
+    """Keep what is there by now out of collections of garbage, for one of which each training asks."""
+    gc.collect()
+    gc.freeze()
