@@ -27,7 +27,7 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
     sentences; the second how well half of a sentence's words find the sentence among all (mean reciprocal rank, ties against
     it). Neither says much alone.
 
-    The sum was chosen among 990 of two candidates on 53 checkpoints of 13 trainings, and follows STS-B dev there with a
+    The sum was chosen among 861 of two candidates on 53 checkpoints of 13 trainings, and follows STS-B dev there with a
     Spearman of .83 (median within a training .90), and on 33 checkpoints of 8 trainings of another encoder with .87 (.90):
     ``benchmarks/label_free.py``. What it was not tried on: search, topics, other languages, larger encoders. It compares
     models on one set of texts, not two sets of texts.

@@ -81,6 +81,9 @@ def test_what_ships_follows_dev_as_its_docstring_says():
     assert found == [(0.83, 0.9), (0.87, 0.9)]
     assert "Spearman of .83 (median within a training .90)" in said
     assert "with .87 (.90)" in said
+    scores = [point["scores"] for point in record["checkpoints"]["chosen on"]]
+    moving = [name for name in scores[0] if len({row[name] for row in scores}) > 1]
+    assert f"among {math.comb(len(moving), 2)} of two candidates" in said
 
 
 class TestScores:
