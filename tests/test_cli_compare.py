@@ -132,7 +132,7 @@ def test_offline_names_what_it_scores_by(capsys):
     assert capsys.readouterr().out.startswith("Scores are of the package's own 360 graded pairs; name yours with --pairs")
 
 
-def test_without_labels_by_sentences_that_are_held_out(command, write, tmp_path, capsys):
+def test_without_labels_by_sentences_that_are_held_out(command, write, wordnet, tmp_path, capsys):
     text = list(dict.fromkeys(project_text()))[:800]
     command[1] = write("longer.txt", [[line] for line in text])
     assert cli.main([*command, "--methods", "bag-of-words"]) == 0

@@ -100,7 +100,8 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return how many texts decide the numbers."""
-        return {field: len(values) for field, values in self.texts._asdict().items()}
+        sentences, substitutions, halves = self.texts
+        return {"sentences": len(sentences), "substitutions": len(substitutions), "halves": len(halves)}
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -1,3 +1,4 @@
+import functools
 import random
 
 import pytest
@@ -7,10 +8,15 @@ from sbert_plugins import data
 from sbert_plugins.data.substitutions import WordKinds, half_of_words
 
 
-@pytest.fixture(scope="module")
-def texts():
+@functools.cache
+def made():
     text = project_text()
     return data.label_free_texts(text[:200], text=text[200:], limit=50)
+
+
+@pytest.fixture
+def texts(wordnet):
+    return made()
 
 
 class TestTexts:
@@ -37,7 +43,7 @@ class TestTexts:
         assert len(half_of_words("one two three four", random.Random(0)).split()) == 2
 
 
-def test_the_synonym_is_of_the_first_sense_and_the_other_word_is_none():
+def test_the_synonym_is_of_the_first_sense_and_the_other_word_is_none(wordnet):
     kinds = WordKinds(["A car and an automobile stand here.", "The city has a town hall.", "A table, a garden, a metropolis."])
     sentence, synonym, other = kinds.substitution("The car stands.", random.Random(0))
     assert synonym == "The automobile stands."
@@ -51,7 +57,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="sentences must be at least 100 different ones, got 3"):
             data.label_free_texts(["One.", "Two.", "Three."] * 50)
 
-    def test_another_language(self):
+    def test_another_language(self, wordnet):
         sentences = [f"Dies hier ist der {number}. deutsche Satz, den niemand kennt." for number in range(120)]
         with pytest.raises(ValueError, match="sentences must be English: 30 of them at least .* got 0"):
             data.label_free_texts(sentences)

@@ -1,3 +1,4 @@
+import functools
 import sys
 from pathlib import Path
 
@@ -21,10 +22,15 @@ class Given(Embeddings):
         self.row, self.matrix = row, matrix
 
 
-@pytest.fixture(scope="module")
-def texts():
+@functools.cache
+def made():
     text = project_text()
     return data.label_free_texts(text[:150], text=text[150:])
+
+
+@pytest.fixture
+def texts(wordnet):
+    return made()
 
 
 def test_by_hand():

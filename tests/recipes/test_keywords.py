@@ -96,7 +96,7 @@ def test_every_type_of_every_loss_is_known():
         for name, types in keywords.known_keywords(method).items()
         if "Any" in types
     }
-    weighing = ("bag-of-words", "denosent", "paser", "paser-supervised", "slt-fai")
+    weighing = ("recommended", "bag-of-words", "denosent", "paser", "paser-supervised", "slt-fai")
     assert anything == {(method, "frequencies") for method in weighing}  # an object from Python, a path from a command line
 
 
