@@ -289,10 +289,11 @@ def _trained(
             known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
             by = f", protocol {run['protocol']}," if run["protocol"] else ""
             report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
+            chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
-                f"{settings.updates(len(training.rows)):,} updates."
+                f"{settings.updates(len(training.rows)):,} updates{'; loss with ' if chosen else ''}{chosen}."
             )
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
