@@ -53,6 +53,7 @@ from sentence_transformers.sentence_transformer import losses as host
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from sbert_plugins import cli, data, evaluation, losses, recipes, training
+from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.evaluation.plots import Map
 from sbert_plugins.evaluation.report import ModelReport
 from sbert_plugins.training.checkpoints import COMPLETE_FILE
@@ -879,6 +880,10 @@ for name in LOSSES:
         ("new tokens", "build the loss after them") if name == "pt-bert" else ("that it had when the loss was built", "before")
     )
     case(CHANGES, f"{name}: a token is added", *says)(later(name, add_token, text=" organ"))
+    if name != "pt-bert":  # reads no token's role
+        case(CHANGES, f"{name}: a mask template is applied", "must have the tokenizer", "before the loss is built")(
+            later(name, apply_mask_template)
+        )
     case(CHANGES, f"{name}: half precision")(later(name, lambda model: model.bfloat16()))
 
 for name in ("consert", "slt-fai consert"):

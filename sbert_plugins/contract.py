@@ -128,8 +128,15 @@ def one_or_two(loss: nn.Module, columns: Sequence[dict[str, Tensor]]) -> tuple[d
 
 
 def begin_forward(loss: Any, *, bypasses_ddp: bool = False) -> None:
-    """Do what each loss does first: :func:`refuse_wrappers`, and in training say where nothing is saved or trained."""
+    """Do what each loss does first: :func:`refuse_wrappers`, then :func:`begin_step`."""
     refuse_wrappers(loss, bypasses_ddp=bypasses_ddp)
+    begin_step(loss)
+
+
+def begin_step(loss: Any) -> None:
+    """Refuse another tokenizer than the loss was built with, and in training say where nothing is saved or trained."""
+    if (roles := getattr(loss, "tokens", None)) is not None:
+        roles.check(unwrap(loss.model).tokenizer)
     if loss.model.training:
         warn_unless_kept(loss)
         require_trained(loss)

@@ -1,5 +1,6 @@
 """Every method round an encoder that is changed after the loss was built, frozen, routed, or has gaps in its vocabulary."""
 
+import copy
 import json
 
 import pytest
@@ -12,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from tokenizers import Tokenizer
 
 from sbert_plugins import losses
-from sbert_plugins.encoder import TokenRoles
+from sbert_plugins.encoder import TokenRoles, apply_mask_template
 
 # A mask template is for an encoder with one.
 BUILDS = {name: entry for name, entry in METHODS.items() if name != "denosent with paraphrases"}
@@ -46,6 +47,22 @@ def test_a_token_that_was_added_later(name, tiny_encoder):
             step(loss, model, rows)
             if hasattr(loss, "updates"):
                 loss.updates += 1
+
+
+# PT-BERT reads no token's role.
+@pytest.mark.parametrize("name", [name for name in BUILDS if name != "pt-bert"])
+def test_another_tokenizer_later(name, tiny_encoder):
+    """Its ids would be read by the tables of the first one: a template's words would be the sentence's own."""
+    build, dataset = BUILDS[name]
+    for change in (apply_mask_template, lambda model: setattr(model[0], "processor", copy.deepcopy(model.tokenizer))):
+        model = tiny_encoder()
+        loss = build(model)
+        change(model)
+        with pytest.raises(ValueError, match="must have the tokenizer that it had when the loss was built"):
+            for _ in range(2):  # SLT-FAI's second step is the first after its warm-up
+                step(loss, model, dataset(8))
+                if hasattr(loss, "updates"):
+                    loss.updates += 1
 
 
 @pytest.mark.parametrize("name", ["denosent", "denosent words", "bag of words", "paser"])

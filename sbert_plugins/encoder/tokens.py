@@ -88,17 +88,25 @@ class TokenRoles(nn.Module):
             )
         return self._tokenizer.mask_token_id
 
+    def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raise ``ValueError`` unless a model still has the tokenizer of these tables: another would be misread silently."""
+        if tokenizer is not self._tokenizer:
+            raise ValueError(
+                "the model must have the tokenizer that it had when the loss was built, got another one: set it, or apply "
+                "a mask template, before the loss is built."
+            )
+        if len(tokenizer) != self._length:
+            raise ValueError(
+                f"the tokenizer must have the {self._length:,} tokens that it had when the loss was built, got "
+                f"{len(tokenizer):,}: add tokens to it, and resize the encoder's embeddings, before the loss is built."
+            )
+
     def content(self, features: dict[str, Tensor]) -> Tensor:
         """Return (B, L) bool: the sentence's own tokens, not special, padding, prompt or template tokens.
 
         Raises:
-            ValueError: If the batch is flattened for attention without padding, or the tokenizer has got other tokens.
+            ValueError: If the batch is flattened for attention without padding.
         """
-        if len(self._tokenizer) != self._length:
-            raise ValueError(
-                f"the tokenizer must have the {self._length:,} tokens that it had when the loss was built, got "
-                f"{len(self._tokenizer):,}: add tokens to it, and resize the encoder's embeddings, before the loss is built."
-            )
         if "attention_mask" not in features:
             raise ValueError(
                 "this loss needs padded batches with an attention_mask, got flattened ones: set model[0].unpad_inputs = False."

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, keep_settings, prefixed, require_trained, settings_of, warn_unless_kept
+from sbert_plugins.contract import Terms, begin_step, keep_settings, prefixed, settings_of
 from sbert_plugins.encoder import (
     Encoder,
     GradientTap,
@@ -164,9 +164,8 @@ class SLTFAILoss(nn.Module):
         """Compute them from passes that ``encode`` makes."""
         if not columns:
             raise ValueError("SLTFAILoss reads the first text column, got none.")
+        begin_step(self)
         if self.model.training:
-            warn_unless_kept(self)
-            require_trained(self)
             refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)
         value, seen = self._inner(self.loss, encode, columns, labels)
