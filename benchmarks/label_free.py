@@ -142,7 +142,7 @@ def checkpoints(set_name: str, runs: tuple[str, ...], folder: Path) -> list[labe
     texts, dev = evaluation_texts(folder), evaluation.load_sts("STS-B dev")
     row = {text: place for place, text in enumerate(encoded(dev, texts))}
     words = label_free_scores.WordOverlap.of(texts.own)
-    rival = rivals.sif(encoder_of(set_name), texts.own)
+    rival = rivals.sif(encoder_of(set_name), texts.own).encode(texts.own, batch_size=128)
     held = {
         (name, step): label_free_scores.Vectors(row, kept[f"step_{step}"], kept[f"views_{step}"])
         for name in (UNTOUCHED, *runs)

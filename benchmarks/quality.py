@@ -8,6 +8,7 @@ STS-B dev selects the checkpoint. The test tasks are looked at once, after train
 them out. With ``--text quora``, ``cranfield``, ``agnews`` or ``biomedical``, domain adaptation, a model trains on the texts
 of a collection for a fixed number of updates, and search or clusters in it are scored; ``cranfield-crops`` has two sentences
 of each abstract as a pair. Encoders and texts are those of ``testbeds.py``, methods those of the package and of ``mixes.py``.
+``--untrained`` adds encoders that are fitted on the text and not trained, those of ``rivals.py``.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ import hashlib
 import json
 import os
 import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import mixes
+import rivals
 import testbeds
 import torch
+from datasets import Dataset
 from provenance import provenance
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
 from sbert_plugins.recipes.cells import write_record
+from sbert_plugins.recipes.scoring import Scorer
 
 RESULTS = Path(__file__).parent / "results" / "quality"
 SWEEPS = {
@@ -52,13 +59,19 @@ SWEEPS = {
     "slt-fai-terms": ["slt-fai", "slt-fai:adversarial_weight=0", "slt-fai:filtering_weight=0"],
     "slt-fai-share": [f"slt-fai:low_frequency_share={share}" for share in (0.3, 0.4, 0.5, 0.6, 0.7)],
 }
-_NOT_SHARED = ("methods", "sweep", "seeds", "only_seeds", "dirty")
+UNTRAINED = {
+    "whitening": rivals.whitening,
+    "sif": rivals.sif,
+    "tfidf": lambda model, texts: rivals.tfidf_svd(texts),
+}
+_NOT_SHARED = ("methods", "untrained", "sweep", "seeds", "only_seeds", "dirty")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     mixes.register()
     parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help=", ".join(recipes.RECIPES))
+    parser.add_argument("--untrained", nargs="+", default=[], choices=list(UNTRAINED), help="encoders without training")
     parser.add_argument("--sweep", choices=list(SWEEPS), help="add a paper's ablation to the methods")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only-seeds", type=int, nargs="+", metavar="SEED", help="these, where several commands share a grid")
@@ -91,18 +104,17 @@ def main() -> None:
     shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED}
     write_record(place.with_suffix(".json"), shared)  # what the tables call the grid
     in_collection = options.text in testbeds.COLLECTIONS
+    sentences, model = testbeds.text(options.text, options.sentences), partial(encoder, options)
+    methods = list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, [])))
+    if options.untrained and not methods:
+        score_untrained(options.untrained, place, model, sentences, Scorer(evaluators(options)))
+        return
     result = recipes.compare(
-        list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, []))),
-        testbeds.text(options.text, options.sentences),
+        methods,
+        sentences,
         output=place,
         evaluators=evaluators(options),
-        model=partial(
-            testbeds.encoder,
-            options.encoder,
-            pooling=options.pooling,
-            max_seq_length=options.max_seq_length,
-            without_padding=options.packed,
-        ),
+        model=model,
         seeds=options.only_seeds or options.seeds,
         settings=settings,
         # Who adapts to a domain has nothing to select by.
@@ -114,7 +126,34 @@ def main() -> None:
     )
     for line in result.table:
         print("  ".join(line))
+    score_untrained(options.untrained, place, model, sentences, Scorer(evaluators(options)))
     sys.exit(bool(result.failed))
+
+
+def encoder(options: argparse.Namespace) -> SentenceTransformer:
+    return testbeds.encoder(
+        options.encoder,
+        pooling=options.pooling,
+        max_seq_length=options.max_seq_length,
+        without_padding=options.packed,
+    )
+
+
+def score_untrained(
+    names: Sequence[str], place: Path, build: Callable[[], SentenceTransformer], sentences: Dataset, score: Scorer
+) -> None:
+    """Fit each of these on the text, score it, and put it on record beside the trainings, which come first."""
+    if names and not (place / "start.json").exists():
+        raise SystemExit(f"--untrained adds rows to a table of trainings, and {place} has none: name --methods as well.")
+    for name in names:
+        path = place / f"{name}_seed0.json"
+        if path.exists():
+            continue
+        start = time.perf_counter()
+        model = UNTRAINED[name](build(), sentences["anchor"][:])
+        seconds = round(time.perf_counter() - start, 1)
+        record = {"name": name, "seed": 0, "sentences": len(sentences), "scores": score(model), "seconds": seconds}
+        write_record(path, record | provenance())
 
 
 def settings_of(options: argparse.Namespace) -> recipes.Settings:

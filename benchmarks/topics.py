@@ -92,10 +92,12 @@ def score(method: str, collection: str, options: argparse.Namespace) -> dict[str
 def embed(method: str, texts: list[str], options: argparse.Namespace) -> np.ndarray:
     kind, *rest = method.split(":")
     if kind == "tfidf":
-        return rivals.tfidf_svd(texts)
-    if kind == "sif":
-        return rivals.sif(encoder(rest[0], options), texts, a=float(rest[1]))
-    return encoder(method, options).encode(texts, batch_size=128)
+        model = rivals.tfidf_svd(texts)
+    elif kind == "sif":
+        model = rivals.sif(encoder(rest[0], options), texts, a=float(rest[1]))
+    else:
+        model = encoder(method, options)
+    return model.encode(texts, batch_size=128)
 
 
 def encoder(name: str, options: argparse.Namespace) -> SentenceTransformer:
