@@ -50,6 +50,8 @@ def test_a_grid_goes_on(registered, tiny_encoder, tmp_path, monkeypatch, capsys)
         "1",
         "--dev-only",
         "--no-bf16",
+        "--untrained",
+        "whitening",
         "--methods",
     ]
     monkeypatch.setattr(sys, "argv", [*command, *methods])
@@ -62,5 +64,6 @@ def test_a_grid_goes_on(registered, tiny_encoder, tmp_path, monkeypatch, capsys)
     shared = json.loads(grid.with_suffix(".json").read_text())
     assert (shared["steps"], shared["dev_only"]) == (1, True)
     cells = [json.loads(path.read_text()) for path in grid.glob("*_seed0.json")]
-    assert {cell["name"] for cell in cells} == set(methods)
-    assert all(cell["steps"] == 1 and "STS-B dev: Spearman" in cell["scores"] and not cell["neighbours"] for cell in cells)
+    assert {cell["name"] for cell in cells} == {*methods, "whitening"}
+    assert all("STS-B dev: Spearman" in cell["scores"] for cell in cells)
+    assert all(cell["steps"] == 1 and not cell["neighbours"] for cell in cells if cell["name"] in methods)
