@@ -10,6 +10,7 @@ import sentence_transformers
 import torch
 import transformers
 from datasets import Dataset
+from nltk.corpus.reader.wordnet import WordNetCorpusReader
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Transformer
 
@@ -39,6 +40,7 @@ class Bare:
         (torch, "_foreach_copy_", lambda: host.copy_all([], []), "torch>=2.6"),
         (rake_nltk.Rake, "_generate_phrases", host.rake_scorer, "rake-nltk>=1.0.6"),
         (rake_nltk.Rake, "_build_word_co_occurance_graph", host.rake_scorer, "rake-nltk>=1.0.6"),
+        (WordNetCorpusReader, "map_wn", lambda: host.wordnet_reader(None), "nltk>=3.9.1"),
         (Bare, None, lambda: host.resolve_prompt(Bare(), None, None), "sentence-transformers>=6.2"),
         (Bare, None, lambda: host.forget_prompt_lengths(Bare()), "sentence-transformers>=6.2"),
         (Bare, None, lambda: host.count_changes(Bare()), "torch>=2.6"),

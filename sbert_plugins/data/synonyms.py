@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
-import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
+
+from sbert_plugins import host
 
 from .phrases import ENGLISH_STOP_WORDS, WORD
 
@@ -108,7 +109,7 @@ def _find_wordnet() -> Any:
             continue
     raise FileNotFoundError(
         "synonyms need WordNet, which NLTK does not find: run nltk.download('wordnet'), or set NLTK_DATA to a directory that "
-        "has corpora/wordnet (the files of Debian's wordnet-base and wordnet-sense-index with NLTK's lexnames will do)."
+        "has corpora/wordnet (the files of Debian's wordnet-base with NLTK's lexnames will do)."
     )
 
 
@@ -123,9 +124,5 @@ def open_wordnet() -> Any:
 
 @lru_cache(maxsize=1)
 def _open_wordnet(place: Any, process: int) -> Any:
-    """Open WordNet, once for all replacers of a process: its index takes seconds to read."""
-    from nltk.corpus.reader.wordnet import WordNetCorpusReader
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there are no other languages
-        return WordNetCorpusReader(place, None)
+    """Open WordNet, once for all replacers of a process: its index takes a second to read."""
+    return host.wordnet_reader(place)
