@@ -47,6 +47,7 @@ def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
         "dev": scores.pop("dev"),
         "scores": scores,
         "seconds": record.get("seconds"),
+        "loss": record.get("loss", {}),
         "curve": [
             {"step": point["step"], "dev": point["STS-B dev"]} for point in record.get("curve", []) if "STS-B dev" in point
         ],

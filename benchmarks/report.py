@@ -52,6 +52,7 @@ AIMS = [
     ("pt-bert", "simcse", 77.74, 76.25),
     ("paser", "simcse", 76.16, 76.25),
     ("denosent", "simcse:temperature=0.1", None, None),
+    ("denosent:balance=1", "simcse:temperature=0.1", None, None),
     ("slt-fai", "simcse", 76.18, 74.60),
     ("slt-fai:backbone=consert", "consert", 73.29, 71.98),
     ("bag-of-words", "simcse", None, None),
@@ -76,7 +77,7 @@ STEPS = {
     "simcse:temperature=0.1": "SimCSE floor",
     "recommended": "recommended",
     "consert": "ConSERT",
-    "denosent": "DenoSent",
+    "denosent:balance=1": "DenoSent",
     "bag-of-words": "bag of words",
     "arccse": "ArcCSE",
     "paser": "PaSeR",
@@ -220,8 +221,12 @@ def quality_wiki() -> str:
 
 def of_method(name: str) -> str:
     """What a method does on the main encoder, whatever its keywords, beside SimCSE and no training: its page on the site."""
-    tables = []
-    for records in (_grid("short", 60), _grid("short", 400), _grid("wiki", 60)):
+    tables, today = [], []
+    for budget in (("short", 60), ("short", 400), ("wiki", 60)):
+        grids = sorted(_trained_as_long(*budget), key=len, reverse=True)
+        # Beside the main grid those of the same harness, where a default was chosen since.
+        today += [grids[0], *(grid for grid in grids[1:] if "packed" in grid[0]["settings"])]
+    for records in today:
         own = [record for record in records if re.split(" as in |:", record["method"])[0] == name]
         if own:
             beside = [record for record in records if record["method"] in ("raw", "simcse", "simcse:temperature=0.1")]
@@ -238,23 +243,33 @@ def supervised() -> str:
 
 def aims() -> str:
     """What each paper gained, and what the main grids gain, over the same: means of the same seeds, and standard errors."""
-    grids = {"60": _grid("short", 60), "400": _grid("short", 400), "Wikipedia, 60": _grid("wiki", 60)}
+    budgets = {"60": ("short", 60), "400": ("short", 400), "Wikipedia, 60": ("wiki", 60)}
+    grids = {name: [_by_method(records) for records in _trained_as_long(*budget)] for name, budget in budgets.items()}
     shown = [(name, key) for name in ("60", "400") for key in ("avg7", "dev", "biomedical_purity@10")]
     shown.append(("Wikipedia, 60", "avg7"))
     words = {"avg7": "seven", "dev": "STS-B dev", "biomedical_purity@10": "titles"}
     rows = []
     for name, base, with_it, without in AIMS:
-        methods = {grid: _by_method(records) for grid, records in grids.items()}
-        gains = [_differences(methods[grid].get(name, []), methods[grid].get(base, []), key) for grid, key in shown]
+        gains = [_most_differences(grids[grid], name, base, key) for grid, key in shown]
         paper = "" if with_it is None else f"{with_it - without:+.2f}"
         rows.append([name, base, paper, *map(_judged, gains)])
     return table(["", "minus", "paper", *(f"{grid}: {words[key]}" for grid, key in shown)], rows)
 
 
+def _most_differences(grids: list[dict[str, list[dict]]], name: str, base: str, key: str) -> list[float]:
+    """Return a method's differences to another in the grid that has both with most seeds, the larger one of two."""
+
+    def scored(methods: dict[str, list[dict]], method: str) -> list[dict]:
+        return [cell for cell in methods.get(method, []) if key == "dev" or key in cell["scores"]]
+
+    grids = sorted(grids, key=lambda methods: sum(map(len, methods.values())), reverse=True)
+    return max((_differences(scored(methods, name), scored(methods, base), key) for methods in grids), key=len)
+
+
 def _judged(gains: list[float]) -> str:
-    """Return a mean with its standard error, in bold where it is more than two of them from 0."""
+    """Return a mean with its standard error, in bold where it is more than two of them from 0; of one or two, how many."""
     if len(gains) < 3:
-        return ""
+        return f"{np.mean(gains):+.2f} ({len(gains)} seed{'s' * (len(gains) > 1)})" if gains else ""
     mean, error = np.mean(gains), stats.sem(gains)
     return f"**{mean:+.2f}** ± {error:.2f}" if abs(mean) > 2 * error else f"{mean:+.2f} ± {error:.2f}"
 
@@ -424,10 +439,10 @@ def _grids(*, dev_only: bool, supervised: bool = False) -> dict[str, list[dict]]
 
 
 def _as_it_was(record: dict) -> str:
-    """Name a method by what it was: three losses had other defaults when the first cells were made."""
+    """Name a method by what it was: three losses had other defaults when the first cells were made, one had later."""
     name, colon, keywords = record["method"].partition(":")
     if "packed" in record["settings"]:  # the harness has this setting since
-        return record["method"]
+        return _by_its_bound(record) if name == "denosent" else record["method"]
     if name == "slt-fai":
         by_types = "low_frequency_by=types"
         rest = ",".join(keyword for keyword in keywords.split(",") if keyword != by_types)
@@ -437,14 +452,26 @@ def _as_it_was(record: dict) -> str:
     return own + space + rest + colon + keywords
 
 
+def _by_its_bound(record: dict) -> str:
+    """Name a cell of DenoSent: its bound was 1 by default, and is 0.3."""
+    _, _, keywords = record["method"].partition(":")
+    named = [keyword for keyword in keywords.split(",") if keyword and not keyword.startswith("balance=")]
+    bound = record["loss"]["balance"]
+    named += [] if bound == 0.3 else [f"balance={bound:g}"]
+    return "denosent" + ":" * bool(named) + ",".join(named)
+
+
 def _grid(text: str, steps: int) -> list[dict]:
     """Return the cells of the main encoder on a text: of the grids that were trained as long, the one with most of them."""
-    grids = [
+    return max(_trained_as_long(text, steps), key=len)
+
+
+def _trained_as_long(text: str, steps: int) -> list[list[dict]]:
+    return [
         records
         for records in _grids(dev_only=False).values()
         if [records[0]["settings"][key] for key in ("encoder", "text", "steps")] == ["minilm-mlm", text, steps]
     ]
-    return max(grids, key=len)
 
 
 def _is_supervised(method: str) -> bool:

@@ -17,7 +17,29 @@ def cell(method, seed, dev, **scores):
 def test_a_difference_with_its_standard_error():
     assert report._judged([1.0, 2.0, 3.0]) == "**+2.00** ± 0.58"  # deviation 1, over the root of 3
     assert report._judged([-1.0, 2.0, 2.0]) == "+1.00 ± 1.00"
-    assert report._judged([1.0, 2.0]) == ""  # two seeds say nothing of their scatter
+    assert report._judged([1.0, 2.0]) == "+1.50 (2 seeds)"  # which say nothing of their scatter
+    assert report._judged([1.0]) == "+1.00 (1 seed)"
+    assert report._judged([]) == ""
+
+
+def test_a_difference_is_taken_where_both_have_most_seeds():
+    def grid(method, seeds, base_seeds, gain):
+        cells = [cell(method, seed, 80.0 + gain, avg7=70.0) for seed in seeds]
+        return report._by_method([*cells, *(cell("simcse", seed, 80.0, avg7=70.0) for seed in base_seeds)])
+
+    grids = [grid("a", (0, 1, 2), (0,), 5.0), grid("a", (0, 1), (0, 1), 2.0), grid("b", (0,), (0,), 9.0)]
+    assert report._most_differences(grids, "a", "simcse", "dev") == [2.0, 2.0]
+    assert report._most_differences(grids, "a", "simcse", "biomedical_purity@10") == []
+
+
+def test_denosent_is_named_by_its_bound():
+    def named(method, bound):
+        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": {"balance": bound}})
+
+    assert named("denosent", 1.0) == "denosent:balance=1"
+    assert named("denosent", 0.3) == named("denosent:balance=0.3", 0.3) == "denosent"
+    assert named("denosent:balance=0.3,temperature=0.05", 0.3) == "denosent:temperature=0.05"
+    assert named("simcse", None) == "simcse"
 
 
 def test_differences_are_of_the_same_seed():
