@@ -102,7 +102,8 @@ def main() -> None:
     place = folder(options, settings)
     place.parent.mkdir(parents=True, exist_ok=True)
     shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED}
-    write_record(place.with_suffix(".json"), shared)  # what the tables call the grid
+    if not place.with_suffix(".json").exists():
+        write_record(place.with_suffix(".json"), shared)  # what the tables call the grid
     in_collection = options.text in testbeds.COLLECTIONS
     sentences, model = testbeds.text(options.text, options.sentences), partial(encoder, options)
     methods = list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, [])))
@@ -143,15 +144,20 @@ def score_untrained(
     names: Sequence[str], place: Path, build: Callable[[], SentenceTransformer], sentences: Dataset, score: Scorer
 ) -> None:
     """Fit each of these on the text, score it, and put it on record beside the trainings, which come first."""
-    if names and not (place / "start.json").exists():
+    if not names:
+        return
+    start = place / "start.json"
+    if not start.exists():
         raise SystemExit(f"--untrained adds rows to a table of trainings, and {place} has none: name --methods as well.")
+    if json.loads(start.read_text(encoding="utf-8"))["scored_on"] != score.mark:
+        raise SystemExit(f"{place} was scored on something else than is asked for: give the flags of its trainings.")
     for name in names:
         path = place / f"{name}_seed0.json"
         if path.exists():
             continue
-        start = time.perf_counter()
+        began = time.perf_counter()
         model = UNTRAINED[name](build(), sentences["anchor"][:])
-        seconds = round(time.perf_counter() - start, 1)
+        seconds = round(time.perf_counter() - began, 1)
         record = {"name": name, "seed": 0, "sentences": len(sentences), "scores": score(model), "seconds": seconds}
         write_record(path, record | provenance())
 

@@ -7,7 +7,7 @@ import pytest
 from encoders import project_text
 
 from sbert_plugins import cli
-from sbert_plugins.cli.compare import evaluators
+from sbert_plugins.cli.compare import evaluators, held_out
 
 QUICK = ["--max-steps", "2", "--batch-size", "8", "--eval-steps", "1", "--seeds", "1"]
 
@@ -113,6 +113,7 @@ def test_the_sts_tasks(command, write, tmp_path, capsys):
         (["--topics", "PAIRS"], "expected 2 tab-separated fields (topic, text), got 3"),
         (["--retrieval", "no"], "no/queries.tsv (or .tsv.gz) does not exist"),
         (["--pairs", "PAIRS", "--methods", "paser-supervised"], "reads triplets"),
+        (["--pairs", "PAIRS", "--dev-only"], "--dev-only and --sick are of the STS tasks: name them with --data-dir"),
         (["--pairs", "PAIRS", "--limit", "1"], "training needs at least 2 sentences"),
     ],
     ids=str,
@@ -141,8 +142,23 @@ def test_without_labels_by_sentences_that_are_held_out(command, write, wordnet, 
     assert "own sentences: without labels" in printed
     record = json.loads((tmp_path / "out" / "bag-of-words_seed0.json").read_text(encoding="utf-8"))
     assert record["sentences"] == 600
+    assert record["text"]["name"] == "longer.txt"
+    assert "Scores without labels are made" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert cli.main([*command, "--methods", "bag-of-words"]) == 0
     assert "finished before" in capsys.readouterr().out
+
+
+def test_what_is_held_out_is_not_trained_on_in_another_spelling(command, write, wordnet, capsys):
+    text = list(dict.fromkeys(project_text()))[:800]
+    again = [line.lower().rstrip(".!?") for line in text]
+    options = cli.build_parser().parse_args(
+        ["compare", write("twice.txt", [[line] for line in text + again]), "--output", "o"]
+    )
+    rows, evaluator = held_out(options, options.text)
+    assert len(rows) == 1200
+    assert not {line.lower().rstrip(".!?") for line in evaluator.texts.sentences} & {
+        line.lower().rstrip(".!?") for line in rows["anchor"]
+    }
 
 
 def test_output_that_cannot_be_written(command, labels, tmp_path, capsys):

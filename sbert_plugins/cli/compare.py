@@ -11,7 +11,7 @@ from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_settings, add_start, add_sts, changed, encoder_to_train, text_or_default
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
 
-_HELD_OUT, _COUNTED = 600, 20_000  # sentences; about as in the study of this score
+_HELD_OUT, _COUNTED, _FEWEST = 600, 20_000, 400  # sentences; about as in the study of this score
 _NOTHING_TO_SCORE_BY = (
     "a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics), queries with the "
     "texts that answer them (--retrieval), the STS tasks (--data-dir, or --hub from the Hub), or --offline for the "
@@ -65,6 +65,7 @@ def _compare(options: argparse.Namespace) -> None:
     has_sts = options.hub or bool(options.data_dir)
     from_hub = options.hub or not options.data_dir
     text: Any = text_or_default(options, recipes.RECOMMENDED)
+    name = str(text)
     found = evaluators(options)
     if not found:
         text, label_free = held_out(options, text)
@@ -82,6 +83,7 @@ def _compare(options: argparse.Namespace) -> None:
             column=options.column,
             limit=options.limit,
             data_dir=options.data_dir,
+            name=name,
             bf16=options.bf16,
             force=options.force,
             report=print,
@@ -106,8 +108,15 @@ def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
     from sbert_plugins import data, evaluation
 
     sentences = recipes.read_text(text, column=options.column, limit=options.limit, data_dir=options.data_dir)
-    anchors = sentences["anchor"][:]
-    distinct = list(dict.fromkeys(anchors))
+    columns = [sentences[column][:] for column in sentences.column_names]
+    marks = [[_letters(text) for text in column] for column in columns]
+    # A sentence in other capitals, or without its full stop, is the same one.
+    distinct = list(dict(zip(reversed(marks[0]), reversed(columns[0]), strict=True)).values())[::-1]
+    if len(distinct) < _FEWEST:
+        raise ValueError(
+            f"{_NOTHING_TO_SCORE_BY} The text's own sentences do not do: {_FEWEST} different ones are needed, of which a "
+            f"quarter is held out, got {len(distinct)}."
+        )
     random.Random(0).shuffle(distinct)
     count = min(_HELD_OUT, len(distinct) // 4)
     try:
@@ -118,15 +127,22 @@ def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
         f"Nothing is named to score by: scores are made from {count} of the text's sentences, which are not trained on. They "
         "say nothing of topics or search, and labels say more: --pairs, --topics, --retrieval."
     )
-    kept = set(distinct[count:])
-    rows = sentences.select([place for place, anchor in enumerate(anchors) if anchor in kept])
+    gone = set(map(_letters, distinct[:count]))
+    rows = sentences.select([place for place, row in enumerate(zip(*marks, strict=True)) if gone.isdisjoint(row)])
     return rows, evaluation.LabelFreeEvaluator(texts, name="own sentences", write_csv=False)
+
+
+def _letters(text: str) -> str:
+    """Return what two ways to write a sentence share."""
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def evaluators(options: argparse.Namespace) -> list[Any]:
     """Return what scores a comparison: all that the flags name, without a network the package's graded pairs at least."""
     from sbert_plugins import evaluation
 
+    if (options.dev_only or options.sick) and not (options.hub or options.data_dir):
+        raise ValueError("--dev-only and --sick are of the STS tasks: name them with --data-dir or --hub.")
     found: list[Any] = []
     for given, build in (
         (options.pairs, evaluation.own_pairs),

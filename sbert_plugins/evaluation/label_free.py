@@ -55,6 +55,10 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
     """
 
     csv_file = "label_free.csv"
+    caution = (
+        "Scores without labels are made from sentences that are not trained on; they say nothing of topics or search, and "
+        "labels say more."
+    )
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ class DenoSentLoss(nn.Module):
         decoder_layers: int = 0,
         token_weights: float | None = 1e-6,
         frequencies: TokenFrequencies | str | None = None,
-        balance: float | None = 1.0,
+        balance: float | None = 0.3,
         noise_dropout: float = 0.825,
         decoder_heads: int = 1,
         decoder_feedforward: int = 2048,

@@ -86,6 +86,7 @@ def compare(
     column: str | None = None,
     limit: int | None = None,
     data_dir: str | Path | None = None,
+    name: str | None = None,
     bf16: bool | None = None,
     force: bool = False,
     neighbours: int = 10,
@@ -112,6 +113,7 @@ def compare(
         column: Column of a table or Hub dataset.
         limit: Use the first sentences only.
         data_dir: Of the STS tasks, for ``sts-sentences``.
+        name: What page and records call a dataset.
         bf16: As in :func:`train`.
         force: Make cells anew that were made with other settings, text, encoder or labels, instead of refusing.
         neighbours: Sentences of the text whose neighbours records and page show; 0 for a record that may be published.
@@ -129,7 +131,7 @@ def compare(
     asked = read_methods(methods)
     numbers = _seeds(seeds)
     output = _checked_directory(Path(output))
-    named = None if not isinstance(text, str | Path) else str(text)
+    named = str(text) if isinstance(text, str | Path) else name
     grid = _Grid(
         sentences=_sentences(text, column=column, limit=limit, data_dir=data_dir),
         text=named,
@@ -240,7 +242,7 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
     scores = grid.score(encoder)
     near = neighbours_of(encoder, grid.sentences, shown=grid.neighbours)
-    shows = {"scores": scores, "main": grid.score.main(scores), "neighbours": near}
+    shows = {"scores": scores, "main": grid.score.main(scores), "notes": grid.score.notes, "neighbours": near}
     write_record(path, made | shows | provenance())
     return read_record(path)
 

@@ -69,6 +69,7 @@ def _what(start: Mapping[str, Any], records: Records) -> str:
         f"{start['encoder']['name']}{layers}, {start['pooling']} pooling, on {cell['sentences']:,} sentences of {text}: "
         f"{len(records)} method{'s' * (len(records) > 1)}, {len(seeds)} seed{'s' * (len(seeds) > 1)} each, all from the same "
         f"start and, but for what the settings below show, in the same way. A training ends with {chosen}."
+        + "".join(f" {note}" for note in start.get("notes", []))
     )
 
 

@@ -38,12 +38,18 @@ def recommended_loss(
         mlm_head: See there.
 
     Raises:
-        ValueError: If ``words`` is not a finite number, 0 or above.
+        ValueError: If ``words`` is not a finite number, 0 or above, or is 0 and what is read of the words is set.
     """
     from sbert_plugins import losses
 
-    if not 0 <= words < math.inf:  # not true of NaN
-        raise ValueError(f"words must be a finite number, 0 or above, got {words}: 0 leaves the words out.")
+    is_number = isinstance(words, int | float) and not isinstance(words, bool)
+    if not is_number or not 0 <= words < math.inf:  # not true of NaN
+        raise ValueError(f"words must be a finite number, 0 or above, got {words!r}: 0 leaves the words out.")
+    if words == 0 and (token_weights != 1e-6 or frequencies is not None or mlm_head is not None):
+        raise ValueError(
+            "token_weights, frequencies and mlm_head are of the words, which words=0 leaves out: give words a bound, 0.3 for "
+            "one."
+        )
     members = {"consert": losses.ConSERTLoss, "arccse": losses.ArcCSELoss}
     mean = losses.WeightedSumLoss(
         model, {name: (build(model, temperature=temperature), 0.5) for name, build in members.items()}

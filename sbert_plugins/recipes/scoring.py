@@ -69,6 +69,11 @@ class Scorer:
         return [name for evaluator in self.evaluators for name in getattr(evaluator, "test_sets", ())]
 
     @property
+    def notes(self) -> list[str]:
+        """What evaluators say that their scores are not, for the page."""
+        return [evaluator.caution for evaluator in self.evaluators if hasattr(evaluator, "caution")]
+
+    @property
     def mark(self) -> dict[str, str]:
         """What is scored in words, and a hash of it, by which a comparison that goes on knows it."""
         digest = hashlib.sha256()
@@ -86,7 +91,12 @@ _CONTENT = (
 )  # fmt: skip
 
 
-_LABEL_FREE = {"label_free": "without labels", "substitution_margin": "substitution margin", "half_mrr": "MRR of half"}
+# Title and factor; the evaluator's own score is in hundreds.
+_LABEL_FREE = {
+    "label_free": ("without labels", 1.0),
+    "substitution_margin": ("substitution margin", 100.0),
+    "half_mrr": ("MRR of half", 100.0),
+}
 
 
 def _plain(value: Any) -> Any:
@@ -116,7 +126,7 @@ def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
         keys = ("v_measure", "accuracy", f"purity@{evaluator.neighbours}")
         return [(f"{before}{key}", f"{title}{key.replace('_', '-')}", 1.0) for key in keys]
     if isinstance(evaluator, LabelFreeEvaluator):
-        return [(f"{before}{key}", f"{title}{words}", 1.0) for key, words in _LABEL_FREE.items()]
+        return [(f"{before}{key}", f"{title}{words}", factor) for key, (words, factor) in _LABEL_FREE.items()]
     if isinstance(evaluator, RetrievalEvaluator):
         words = {f"map@{evaluator.map_at_k[0]}": "MAP", "mrr@10": "MRR@10", "ndcg@10": "nDCG@10"}
         return [(f"{before}cosine_{key}", f"{title}{word}", 100.0) for key, word in words.items()]

@@ -58,6 +58,24 @@ class TestBadInput:
             data.label_free_texts(["One.", "Two.", "Three."] * 50)
 
     def test_another_language(self, wordnet):
-        sentences = [f"Dies hier ist der {number}. deutsche Satz, den niemand kennt." for number in range(120)]
-        with pytest.raises(ValueError, match="sentences must be English: 30 of them at least .* got 0"):
+        """WordNet knows some of its words: "ne" would become "neon"."""
+        sentences = [f"Il ne part pas du port avec la table {number}, mais on va au bar." for number in range(120)]
+        with pytest.raises(ValueError, match=r"must be English as it is written: 20% of the words .*, got 6.7%"):
             data.label_free_texts(sentences)
+
+    def test_nothing_to_replace(self, wordnet):
+        with pytest.raises(ValueError, match="30 sentences at least must have a word with a synonym in the text, got 0"):
+            data.label_free_texts([f"He was not there with the {number} of them." for number in range(120)])
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"sentences": "text.txt"}, "sentences must be a list of sentences, got str"),
+            ({"text": "text.txt"}, "text must be a list of sentences, got str"),
+            ({"text": ["one", None]}, "text must hold strings, got None in row 1"),
+            ({"limit": 10}, "limit must be at least 30, got 10"),
+        ],
+    )
+    def test_what_is_no_text(self, given, message):
+        with pytest.raises(ValueError, match=message):
+            data.label_free_texts(**{"sentences": ["One of them."] * 120} | given)

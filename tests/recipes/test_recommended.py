@@ -50,7 +50,12 @@ class TestWords:
         loaded = rebuilt.state_dict()
         assert [name for name, value in state.items() if not loaded[name].equal(value)] == []
 
-    @pytest.mark.parametrize("words", [-0.1, float("nan"), float("inf")])
+    @pytest.mark.parametrize("keywords", [{"token_weights": None}, {"frequencies": "counts"}, {"mlm_head": "fresh"}])
+    def test_nothing_is_read_of_words_that_are_left_out(self, keywords, tiny_encoder):
+        with pytest.raises(ValueError, match="are of the words, which words=0 leaves out"):
+            recipes.recommended_loss(tiny_encoder(), **keywords)
+
+    @pytest.mark.parametrize("words", [-0.1, float("nan"), float("inf"), "3", None, True])
     def test_must_be_a_bound(self, words, tiny_encoder):
         with pytest.raises(ValueError, match=r"words must be a finite number, 0 or above, got .*: 0 leaves the words out\."):
             recipes.recommended_loss(tiny_encoder(), words=words)
