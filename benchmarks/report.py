@@ -306,7 +306,7 @@ def crops() -> str:
     for steps in (60, 400):
         pairs, views = (_by_method(_grid(text, steps)) for text in ("crops", "paragraphs"))
         for name, cells in pairs.items():
-            if name == "raw" or len(cells) < 3:
+            if name == "raw" or len(cells) < 2:
                 continue
             search = [100 * gain for gain in _differences(cells, views[name], "quora_dev_cosine_map@100")]
             gains = [_judged(_differences(cells, views[name], key)) for key in ("dev", "avg7")] + [_judged(search)]
