@@ -25,7 +25,7 @@ def whitening(model: SentenceTransformer, texts: Sequence[str]) -> SentenceTrans
     """
     fitted = PCA().fit(model.encode(list(texts), batch_size=128).astype(np.float64))
     kept = fitted.explained_variance_ > 1e-6 * fitted.explained_variance_[0]
-    weight = (fitted.components_ / np.sqrt(fitted.explained_variance_)[:, None])[kept]  # (rank, D)
+    weight = fitted.components_[kept] / np.sqrt(fitted.explained_variance_[kept])[:, None]  # (rank, D)
     model.append(_linear(weight, -weight @ fitted.mean_))
     return model
 
