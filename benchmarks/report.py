@@ -411,7 +411,11 @@ def draw_quality(path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    methods = sorted(_by_method(records).items(), key=lambda item: _average(item[1]))
+    by_method = _by_method(records)
+    lowest = _average(by_method["simcse"]) - 10
+    methods = sorted(by_method.items(), key=lambda item: _average(item[1]))
+    out = [name for name, cells in methods if _average(cells) < lowest]
+    methods = methods[len(out) :]
     figure, axes = pyplot.subplots(figsize=(9, 0.32 * len(methods) + 1.2), layout="constrained")
     for place, (name, cells) in enumerate(methods):
         averages = [cell["scores"]["avg7"] for cell in cells]
@@ -421,7 +425,8 @@ def draw_quality(path: Path) -> None:
             axes.axvline(np.mean(averages), color="tab:orange", linestyle="--", zorder=0)
     axes.set_yticks(range(len(methods)), [name for name, _ in methods])
     axes.grid(axis="y", alpha=0.3)
-    axes.set_xlabel("average of the seven STS tasks\na dot is a seed, the dashed line is SimCSE")
+    note = f"\nmore than ten points below it, left out: {', '.join(out)}" if out else ""
+    axes.set_xlabel(f"average of the seven STS tasks\na dot is a seed, the dashed line is SimCSE{note}")
     figure.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(figure)
 
