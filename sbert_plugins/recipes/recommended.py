@@ -38,18 +38,13 @@ def recommended_loss(
         mlm_head: See there.
 
     Raises:
-        ValueError: If ``words`` is not a finite number, 0 or above, or is 0 and what is read of the words is set.
+        ValueError: If ``words`` is not a finite number, 0 or above.
     """
     from sbert_plugins import losses
 
     is_number = isinstance(words, int | float) and not isinstance(words, bool)
     if not is_number or not 0 <= words < math.inf:  # not true of NaN
         raise ValueError(f"words must be a finite number, 0 or above, got {words!r}: 0 leaves the words out.")
-    if words == 0 and (token_weights != 1e-6 or frequencies is not None or mlm_head is not None):
-        raise ValueError(
-            "token_weights, frequencies and mlm_head are of the words, which words=0 leaves out: give words a bound, 0.3 for "
-            "one."
-        )
     members = {"consert": losses.ConSERTLoss, "arccse": losses.ArcCSELoss}
     mean = losses.WeightedSumLoss(
         model, {name: (build(model, temperature=temperature), 0.5) for name, build in members.items()}
@@ -63,8 +58,16 @@ def recommended_loss(
 def counts_for_words(
     sentences: Dataset, model: SentenceTransformer, settings: Settings, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Find ``frequencies``, where there are words to weigh."""
-    return frequencies_of(sentences, model, settings, given) if given.get("words") else {}
+    """Find ``frequencies``, where there are words to weigh.
+
+    Raises:
+        ValueError: If what is read of the words is given, and no words are.
+    """
+    if given.get("words"):
+        return frequencies_of(sentences, model, settings, given)
+    if unread := [key for key in ("token_weights", "frequencies", "mlm_head") if key in given]:
+        raise ValueError(f"{', '.join(unread)} would be of words that are left out: give words a bound, 0.3 for one.")
+    return {}
 
 
 RECOMMENDED = Recipe(

@@ -50,10 +50,11 @@ class TestWords:
         loaded = rebuilt.state_dict()
         assert [name for name, value in state.items() if not loaded[name].equal(value)] == []
 
-    @pytest.mark.parametrize("keywords", [{"token_weights": None}, {"frequencies": "counts"}, {"mlm_head": "fresh"}])
-    def test_nothing_is_read_of_words_that_are_left_out(self, keywords, tiny_encoder):
-        with pytest.raises(ValueError, match="are of the words, which words=0 leaves out"):
-            recipes.recommended_loss(tiny_encoder(), **keywords)
+    @pytest.mark.parametrize("keywords", [{"token_weights": None}, {"mlm_head": "fresh"}])
+    def test_nothing_is_read_of_words_that_are_left_out(self, keywords, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match=f"{next(iter(keywords))} would be of words that are left out"):
+            recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path / "new", loss_keywords=keywords)
+        assert not (tmp_path / "new").exists()
 
     @pytest.mark.parametrize("words", [-0.1, float("nan"), float("inf"), "3", None, True])
     def test_must_be_a_bound(self, words, tiny_encoder):
