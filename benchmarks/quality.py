@@ -106,15 +106,15 @@ def main() -> None:
         write_record(place.with_suffix(".json"), shared)  # what the tables call the grid
     in_collection = options.text in testbeds.COLLECTIONS
     sentences, model = testbeds.text(options.text, options.sentences), partial(encoder, options)
-    methods = list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, [])))
+    methods, scored_by = list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, []))), evaluators(options)
     if options.untrained and not methods:
-        score_untrained(options.untrained, place, model, sentences, Scorer(evaluators(options)))
+        score_untrained(options.untrained, place, model, sentences, Scorer(scored_by))
         return
     result = recipes.compare(
         methods,
         sentences,
         output=place,
-        evaluators=evaluators(options),
+        evaluators=scored_by,
         model=model,
         seeds=options.only_seeds or options.seeds,
         settings=settings,
@@ -127,7 +127,7 @@ def main() -> None:
     )
     for line in result.table:
         print("  ".join(line))
-    score_untrained(options.untrained, place, model, sentences, Scorer(evaluators(options)))
+    score_untrained(options.untrained, place, model, sentences, Scorer(scored_by))
     sys.exit(bool(result.failed))
 
 
