@@ -254,9 +254,26 @@ class Watcher(TrainerCallback):
 
 
 def train(run: Run, model: SentenceTransformer, seed: int, watcher: Watcher) -> None:
-    (method,) = read_methods([run.method])
-    recipe = recipes.recipe_of(method.name)
     sentences, _ = own_sentences()
+    train_watched(run.method, model, sentences, seed, watcher, rate=run.learning_rate, batch=BATCH, updates=max(STEPS))
+
+
+def train_watched(
+    name: str,
+    model: SentenceTransformer,
+    sentences: list[str],
+    seed: int,
+    watcher: TrainerCallback,
+    *,
+    rate: float,
+    batch: int,
+    updates: int,
+    bf16: bool = False,
+) -> None:
+    """Train as a comparison would, the sentences in an order of the seed's, with somebody who looks on."""
+    (method,) = read_methods([name])
+    recipe = recipes.recipe_of(method.name)
+    sentences = list(sentences)
     random.Random(seed).shuffle(sentences)
     set_seed(seed)
     rows = Dataset.from_dict({"anchor": sentences})
@@ -265,10 +282,11 @@ def train(run: Run, model: SentenceTransformer, seed: int, watcher: Watcher) -> 
     with tempfile.TemporaryDirectory() as folder:
         arguments = SentenceTransformerTrainingArguments(
             output_dir=folder,
-            learning_rate=run.learning_rate,
-            per_device_train_batch_size=BATCH,
-            max_steps=max(STEPS),
+            learning_rate=rate,
+            per_device_train_batch_size=batch,
+            max_steps=updates,
             use_cpu=True,
+            bf16=bf16,
             seed=seed,
             logging_steps=10,
             save_strategy="no",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import random
 from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_settings, add_start, add_sts, changed, encoder_to_train, text_or_default
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
+from sbert_plugins.recipes.held_out import hold_out
 
-_HELD_OUT, _COUNTED, _FEWEST = 600, 20_000, 400  # sentences; about as in the study of this score
 _NOTHING_TO_SCORE_BY = (
     "a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics), queries with the "
     "texts that answer them (--retrieval), the STS tasks (--data-dir, or --hub from the Hub), or --offline for the "
@@ -105,36 +104,16 @@ def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
         ValueError: If there are too few sentences, or none of them can be used; with the labels that would do.
         FileNotFoundError: If NLTK finds no WordNet, likewise.
     """
-    from sbert_plugins import data, evaluation
-
     sentences = recipes.read_text(text, column=options.column, limit=options.limit, data_dir=options.data_dir)
-    columns = [sentences[column][:] for column in sentences.column_names]
-    marks = [[_letters(text) for text in column] for column in columns]
-    # A sentence in other capitals, or without its full stop, is the same one.
-    distinct = list(dict(zip(reversed(marks[0]), reversed(columns[0]), strict=True)).values())[::-1]
-    if len(distinct) < _FEWEST:
-        raise ValueError(
-            f"{_NOTHING_TO_SCORE_BY} The text's own sentences do not do: {_FEWEST} different ones are needed, of which a "
-            f"quarter is held out, got {len(distinct)}."
-        )
-    random.Random(0).shuffle(distinct)
-    count = min(_HELD_OUT, len(distinct) // 4)
     try:
-        texts = data.label_free_texts(distinct[:count], text=distinct[count : count + _COUNTED])
+        rows, score = hold_out(sentences, name="own sentences")
     except (ValueError, FileNotFoundError) as error:
         raise type(error)(f"{_NOTHING_TO_SCORE_BY} The text's own sentences do not do: {error}") from error
     print(
-        f"Nothing is named to score by: scores are made from {count} of the text's sentences, which are not trained on. They "
-        "say nothing of topics or search, and labels say more: --pairs, --topics, --retrieval."
+        f"Nothing is named to score by: scores are made from {len(score.texts.sentences)} of the text's sentences, which are "
+        "not trained on. They say nothing of topics or search, and labels say more: --pairs, --topics, --retrieval."
     )
-    gone = set(map(_letters, distinct[:count]))
-    rows = sentences.select([place for place, row in enumerate(zip(*marks, strict=True)) if gone.isdisjoint(row)])
-    return rows, evaluation.LabelFreeEvaluator(texts, name="own sentences", write_csv=False)
-
-
-def _letters(text: str) -> str:
-    """Return what two ways to write a sentence share."""
-    return "".join(filter(str.isalnum, text.casefold()))
+    return rows, score
 
 
 def evaluators(options: argparse.Namespace) -> list[Any]:
