@@ -295,6 +295,25 @@ def time_to_quality() -> str:
     return table(heading, rows)
 
 
+def equal_time() -> str:
+    """The best STS-B dev that a training has had in the time of so many of SimCSE's updates, means over seeds."""
+    multiples = _load("speed.json")["multiple_of_simcse_floor"]
+    budgets = ((60, 60), (150, 400), (400, 400))
+    grids = {steps: _by_method(_grid("short", steps)) for steps in (60, 400)}
+    rows = []
+    for name, step in ({"simcse": STEPS["simcse:temperature=0.1"]} | STEPS).items():
+        row = [name, f"{multiples[step]:.2f}"]
+        for time, steps in budgets:
+            row.append(_mean([_best_within(cell, time / multiples[step]) for cell in grids[steps][name]]))
+        rows.append(row)
+    heading = ["", "time of one, in SimCSE's", *(f"{time} updates of SimCSE" for time, _ in budgets)]
+    return table(heading, sorted(rows, key=lambda row: row[-1], reverse=True))
+
+
+def _best_within(cell: dict, updates: float) -> float:
+    return max(point["dev"] for point in cell["curve"] if point["step"] <= updates)
+
+
 def _reached(cell: dict, score: float) -> float:
     """Return the update at which STS-B dev was first as high; infinity if it never was."""
     return next((point["step"] for point in cell["curve"] if point["dev"] >= score), np.inf)
@@ -306,7 +325,7 @@ def crops() -> str:
     for steps in (60, 400):
         pairs, views = (_by_method(_grid(text, steps)) for text in ("crops", "paragraphs"))
         for name, cells in pairs.items():
-            if name == "raw" or len(cells) < 2:
+            if name == "raw":
                 continue
             search = [100 * gain for gain in _differences(cells, views[name], "quora_dev_cosine_map@100")]
             gains = [_judged(_differences(cells, views[name], key)) for key in ("dev", "avg7")] + [_judged(search)]
@@ -314,7 +333,7 @@ def crops() -> str:
             rows.append([f"{name}, {steps} updates", str(len(cells)), *gains, *ends])
     heading = ["crops minus dropout views", "seeds", "STS-B dev", "seven", "Quora MAP"]
     heading += ["end below best: views", "end below best: crops"]
-    return _setting_line(_grid("crops", 60)) + "\n" + table(heading, rows)
+    return "\n".join([*(_setting_line(_grid("crops", steps)) for steps in (60, 400)), table(heading, rows)])
 
 
 def _end(cell: dict) -> float:
@@ -665,6 +684,31 @@ def label_free() -> str:
     return "\n".join(lines) + "\n" + table(["", *(f"{name}: {key}" for name in sets for key in keys)], rows)
 
 
+def label_free_long() -> str:
+    """What the score without labels sees of trainings of 400 updates, and which checkpoint it would choose."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("label_free_long/*.json"))]
+    rows = []
+    for record in records:
+        curve = record["curve"]
+        dev, score = ([point[key] for point in curve] for key in ("dev", "label_free"))
+        late = [place for place, point in enumerate(curve) if point["step"] >= 30]
+        best, chosen = (int(np.argmax(values)) for values in (dev, score))
+        row = [f"{record['method']}, {record['settings']['text']}"]
+        row += [f"{dev[place]:.2f} ({curve[place]['step']})" for place in (best, -1, chosen)]
+        row += [f"{score[place]:.1f}" for place in (0, best, -1)]
+        row += [f"{stats.spearmanr(dev, score)[0]:.2f}"]
+        rows.append([*row, f"{stats.spearmanr([dev[place] for place in late], [score[place] for place in late])[0]:.2f}"])
+    heading = ["", "STS-B dev: best (update)", "at the end", "where the score is best", "score: start", "at the best of dev"]
+    heading += ["at the end", "Spearman, all points", "from update 30 on"]
+    settings = records[0]["settings"]
+    line = (
+        f"minilm-mlm, {settings['updates']} updates of {settings['batch_size']} sentences at {settings['learning_rate']:g}, "
+        f"length {settings['max_seq_length']}, bf16, {settings['held_out']} sentences held out; {records[0]['hardware']}, "
+        f"{records[0]['threads']} thread; commit {', '.join(sorted({_commit(record) for record in records}))}.\n"
+    )
+    return line + "\n" + table(heading, rows)
+
+
 def _label_free_verdict(record: dict) -> str:
     """Say what reaches the bounds, and whether that can be trusted."""
     found, bounds = record["reach the bounds in every set"], record["bounds"]
@@ -828,6 +872,7 @@ TABLES = {
     "simcse check": simcse_check,
     "aims": aims,
     "time to quality": time_to_quality,
+    "equal time": equal_time,
     "quality grids": quality_grids,
     "screens": screens,
     "hard length": hard_length,
@@ -835,6 +880,7 @@ TABLES = {
     "topics": topics,
     "fidelity": fidelity,
     "label free": label_free,
+    "label free long": label_free_long,
     "sts check": sts_check,
     "mteb check": mteb_check,
     "one pass": one_pass,

@@ -68,6 +68,11 @@ def test_the_first_update_that_is_good_enough():
     assert report._reached(cell("a", 0, 80.5) | {"curve": curve}, 81.0) == float("inf")
 
 
+def test_the_best_that_there_was_time_for():
+    curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
+    assert [report._best_within({"curve": curve}, updates) for updates in (10, 19.9, 20, 60)] == [79.0, 79.0, 80.5, 80.5]
+
+
 def test_before_and_after():
     start = cell("raw", 0, 60.0, **{"cranfield_cosine_map@100": 0.08, "quora_dev_cosine_map@100": 0.5})
     after = [cell("a", seed, 70.0, **{"cranfield_cosine_map@100": value}) for seed, value in enumerate((0.1, 0.2))]
