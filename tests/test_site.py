@@ -80,7 +80,7 @@ class TestGenerated:
         table = fragments["settings_denosent.md"]
         assert "| `loss.decoder_layers` | 16 | paper, Implementation Details | 0 |" in table
         assert "--protocol official" in table
-        assert "| `learning_rate` | 5e-07 |" in fragments["settings_consert.md"]
+        assert "| `learning_rate` | 5e-05 |" in fragments["settings_consert.md"]
 
     def test_a_cost_is_updates_times_a_step(self, tmp_path, monkeypatch):
         """30,000 sentences are 469 steps of 64, of 2.92 s each in this record: 0.4 hours."""

@@ -46,7 +46,8 @@ def planned(
     shown = [_changed(row, *asked.pop(row.setting, (row.value, ""))) for row in rows]
     shown += [recipes.Row(key, value, flag) for key, (value, flag) in asked.items()]
     top_k = recipe.rows_a_sentence if plan is None else plan["columns.top_k"] or 1
-    updates = "by the text" if sentences is None else f"up to {settings.updates(sentences * top_k):,}"
+    is_by_text = sentences is None and settings.max_steps <= 0
+    updates = "by the text" if is_by_text else f"up to {settings.updates((sentences or 0) * top_k):,}"
     shown.append(recipes.Row("updates", updates, "of the rows above"))
     return [("setting", "value", "source"), *((row.setting, shown_value(row.value), row.source) for row in shown)]
 

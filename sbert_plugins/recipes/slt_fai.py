@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-# "we implement our experiments with the same settings as ConSERT and SimCSE, but the batch size is set to 32"
+# "we implement our experiments with the same settings as ConSERT and SimCSE, but the batch size is set to 32": of ConSERT
+# the tables' settings, the official ones being for the protocols.
 _OWN: dict[str, Any] = {
     "batch_size": 32,
     "pooling": "mean",  # "we compute each sentence embedding by averaging the embeddings of its word tokens" (eq. 1)

@@ -11,12 +11,12 @@ def counts(model):
 
 
 class TestSettings:
-    def test_are_the_papers(self):
+    def test_are_the_backbone_s_with_smaller_batches(self):
         simcse, consert = recipes.slt_fai_settings(), recipes.slt_fai_settings("consert")
         assert simcse.batch_size == consert.batch_size == 32
         assert simcse.pooling == consert.pooling == "mean"
         assert (simcse.learning_rate, simcse.epochs, simcse.max_seq_length) == (3e-5, 1, 32)
-        assert (consert.learning_rate, consert.epochs, consert.max_seq_length) == (5e-7, 10, 64)
+        assert (consert.learning_rate, consert.max_steps, consert.max_seq_length) == (5e-5, 60, 32)
 
     def test_of_another_backbone_are_its_own(self):
         assert recipes.settings_of("slt-fai", {"backbone": "arccse"}) == recipes.ARCCSE.settings
