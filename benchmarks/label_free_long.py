@@ -42,6 +42,7 @@ def main() -> None:
         raise SystemExit("A record is of a commit: commit the changes first.")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     mixes.register()
+    RESULTS.mkdir(parents=True, exist_ok=True)
     rows, score = hold_out(testbeds.text(options.text, SENTENCES))
     for method in options.methods:
         path = RESULTS / f"{options.text}_{slug(method)}_seed{options.seed}.json"
