@@ -40,7 +40,7 @@ def test_it_is_short():
 
 @pytest.mark.slow
 def test_the_script_runs(tiny_encoder, tmp_path, monkeypatch, capsys):
-    """With a tiny encoder in place of BERT, and pairs of the package in place of the Hub's."""
+    """With a tiny encoder in place of BERT, pairs of the package in place of the Hub's, and two updates."""
     import sentence_transformers
     from encoders import project_text
 
@@ -52,7 +52,8 @@ def test_the_script_runs(tiny_encoder, tmp_path, monkeypatch, capsys):
         asked.append((task, hub))
         return recipes.graded_pairs()
 
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1].replace("max_steps=60", "max_steps=2")
+    assert "max_steps=2" in code
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sentence_transformers, "SentenceTransformer", lambda name: tiny_encoder())
     monkeypatch.setattr(evaluation, "load_sts", load_sts)

@@ -111,7 +111,8 @@ def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
         raise type(error)(f"{_NOTHING_TO_SCORE_BY} The text's own sentences do not do: {error}") from error
     print(
         f"Nothing is named to score by: scores are made from {len(score.texts.sentences)} of the text's sentences, which are "
-        "not trained on. They say nothing of topics or search, and labels say more: --pairs, --topics, --retrieval."
+        "not trained on. They say nothing of topics or search, nor of a training that goes on for too long, and labels say "
+        "more: --pairs, --topics, --retrieval."
     )
     return rows, score
 
