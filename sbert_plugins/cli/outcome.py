@@ -19,9 +19,8 @@ def print_results(results: dict[str, Any], options: argparse.Namespace, plan: re
     print_table(rows)
     _print_printed(options, plan)
     path = Path(options.output) / "model"
-    print(
-        f'\n{results["steps"]} updates in {results["seconds"]:.0f} s. Model: {path} (SentenceTransformer("{path}") loads it)'
-    )
+    time = "" if results["seconds"] is None else f" in {results['seconds']:.0f} s"
+    print(f'\n{results["steps"]} updates{time}. Model: {path} (SentenceTransformer("{path}") loads it)')
     if options.offline and options.text is None:
         text = "sentences.txt --model bert-base-uncased --output runs/mine"
         print(f"Next, your own text, a sentence a line: sbert-plugins train {options.method} {text}")

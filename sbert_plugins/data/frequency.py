@@ -51,6 +51,11 @@ class TokenFrequencies:
         if not self.counts.any():
             raise ValueError("counts must hold a token that occurs, got zeros only.")
 
+    @property
+    def mark(self) -> str:
+        """A name made of the counts themselves, for those whose ``source`` says nothing."""
+        return f"counts {hashlib.sha256(self.counts.tobytes()).hexdigest()[:12]}"
+
     @classmethod
     def bookcorpus(cls) -> TokenFrequencies:
         """Read the counts that ship with the package: BookCorpus, 1.1 billion tokens of ``bert-base-uncased``'s vocabulary.

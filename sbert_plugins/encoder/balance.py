@@ -53,6 +53,9 @@ class GradientTap:
 def outputs_tapped(model: nn.Module, tap: GradientTap) -> Iterator[None]:
     """Let what each pass gives be read through a tap, inside the block: for losses that do not ask an :class:`Encoder`.
 
+    The tap is behind the last module, not behind the model: what ``MatryoshkaLoss`` makes of a pass, cut and normalised, once
+    for each of its dimensions, it makes of what was read through the tap.
+
     Raises:
         ValueError: For a compiled encoder, which would leave the tap out.
     """
@@ -67,7 +70,7 @@ def outputs_tapped(model: nn.Module, tap: GradientTap) -> Iterator[None]:
             if key in output:
                 output[key] = tap(output[key])
 
-    hook = unwrap(model).register_forward_hook(read)
+    hook = unwrap(model)[-1].register_forward_hook(read)
     try:
         yield
     finally:
@@ -91,14 +94,34 @@ def bound_gradients(
     Returns:
         Diagnostics, by ``name_`` where there are several: ``balance_factor``, ``balance_share`` (of the bounded gradient in
         the sum of the norms) and ``balance_cosine`` (of both gradients at the outputs that both read; 0 without any).
+
+    Raises:
+        ValueError: If some read the encoder through their taps and others did not: these would not be bounded.
     """
+    taps = [main[1], *(tap for _, tap in others.values())]
+    read = [bool(tap.tensors) for tap in taps]
+    if any(read) and not all(read):
+        blind = [name for name, has_read in zip(("the main loss", *others), read, strict=True) if not has_read]
+        raise ValueError(
+            f"balance bounds gradients where losses read the encoder, got none for {' and '.join(blind)}, which embeds its "
+            "columns later, or reads what an earlier call has kept: put MatryoshkaLoss round the member and not round the "
+            "sum, or leave balance out."
+        )
+    try:
+        return _bounded(main, others, balance) if any(read) and balance is not None else {}  # none: an evaluation
+    finally:
+        for tap in taps:
+            tap.tensors.clear()  # each is held by its own graph, and would stay until Python looks for cycles
+
+
+def _bounded(
+    main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], balance: float
+) -> dict[str, Tensor]:
     leading = _gradients(*main)
-    if leading is None or balance is None:  # an evaluation
-        return {}
     found = {name: _gradients(*other) for name, other in others.items()}
     norms = [_squared_norm(leading)]
     for gradients in found.values():
-        norms += [_squared_norm(gradients or {}), _product(leading, gradients or {})]
+        norms += [_squared_norm(gradients), _product(leading, gradients)]
     sums = torch.stack([torch.as_tensor(value, device=main[1].tensors[0][0].device, dtype=torch.float32) for value in norms])
     if get_world_size() > 1:
         dist.all_reduce(sums)
@@ -119,10 +142,8 @@ def bound_gradients(
     return diagnostics
 
 
-def _gradients(value: Tensor, tap: GradientTap) -> dict[int, Tensor] | None:
-    """Return the gradient of ``value`` at each output behind a tap, by the output's id; None where nothing is trained."""
-    if not tap.tensors:
-        return None
+def _gradients(value: Tensor, tap: GradientTap) -> dict[int, Tensor]:
+    """Return the gradient of ``value`` at each output behind a tap, by the output's id."""
     if not value.requires_grad:
         return {}
     found = torch.autograd.grad(value, [seen for _, seen in tap.tensors], retain_graph=True, allow_unused=True)

@@ -32,9 +32,10 @@ class FirstPass:
 
         def keep(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
             # A copy: a balanced sum replaces what is in it by what its members read.
-            passes.append((dict(output), unwrap(module).training))
+            passes.append((dict(output), unwrap(model).training))
 
-        hook = (model if is_compiled(model) else unwrap(model)).register_forward_hook(keep)
+        # Behind the last module: MatryoshkaLoss cuts and normalises what comes out of the model.
+        hook = (model if is_compiled(model) else unwrap(model)[-1]).register_forward_hook(keep)
         try:
             with encoder_tokens_kept(model):
                 value = loss([dict(column) for column in columns], labels)

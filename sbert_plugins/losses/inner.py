@@ -20,12 +20,12 @@ def check_inner(argument: str, loss: object, model: SentenceTransformer) -> None
         raise ValueError(f"{argument} must be a loss around the same model, got {type(loss).__name__} without it.")
 
 
-def check_uncached(loss: nn.Module) -> None:
-    """Refuse a loss that embeds its columns in pieces."""
+def check_uncached(argument: str, loss: nn.Module) -> None:
+    """Refuse a loss that embeds its columns in pieces, where gradients are read at what the encoder gives."""
     if cached := [type(part).__name__ for part in loss.modules() if isinstance(part, CachedLossMixin)]:
         raise ValueError(
-            f"loss must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and again "
-            f"later: use {cached[0].removeprefix('Cached')} with a smaller batch."
+            f"{argument} must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and "
+            f"again later: use {cached[0].removeprefix('Cached')} with a smaller batch."
         )
 
 

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_step, keep_settings, prefixed, settings_of
+from sbert_plugins.contract import Terms, begin_forward, keep_settings, prefixed, settings_of
 from sbert_plugins.encoder import (
     Encoder,
     GradientTap,
@@ -124,7 +124,7 @@ class SLTFAILoss(nn.Module):
         super().__init__()
         keep_settings(self, locals())
         check_inner("loss", loss, model)
-        check_uncached(loss)
+        check_uncached("loss", loss)
         _check_values(adversarial_weight, filtering_weight, masking_ratio, balance)
         require_one_encoder(model, "SLTFAILoss")
         frequencies.check_tokenizer(model.tokenizer)
@@ -164,7 +164,7 @@ class SLTFAILoss(nn.Module):
         """Compute them from passes that ``encode`` makes."""
         if not columns:
             raise ValueError("SLTFAILoss reads the first text column, got none.")
-        begin_step(self)
+        begin_forward(self, bypasses_ddp=bool(self.filtering_weight))
         if self.model.training:
             refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, prefixed, require_trained, value_of
+from sbert_plugins.contract import Terms, prefixed, refuse_wrappers, require_trained, value_of
 from sbert_plugins.encoder import (
     Encoder,
     GradientTap,
@@ -21,7 +21,7 @@ from sbert_plugins.encoder import (
     is_compiled,
     refuse_bypass,
 )
-from sbert_plugins.losses.inner import check_inner, inner_settings
+from sbert_plugins.losses.inner import check_inner, check_uncached, inner_settings
 
 
 class WeightedSumLoss(nn.Module):
@@ -57,7 +57,9 @@ class WeightedSumLoss(nn.Module):
 
     Raises:
         ValueError: Without a loss, on a name that is empty or holds a dot or slash, a weight that is not a finite number above
-            0, a loss built around another model, indices that are no columns, and a batch with fewer columns.
+            0, a loss built around another model, indices that are no columns, and a batch with fewer columns. Inside
+            ``AdaptiveLayerLoss``; and with ``balance`` on a cached loss of the host's, and inside ``MatryoshkaLoss`` if a
+            loss embeds its columns itself: put ``MatryoshkaLoss`` round the members.
 
     Relations:
         - ``recipes.PASER_SUPERVISED`` is this over ``MultipleNegativesRankingLoss`` and :class:`PaSeRLoss`.
@@ -103,6 +105,8 @@ class WeightedSumLoss(nn.Module):
                 raise ValueError(f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), got {entry!r}.")
             loss, weight, columns = (*entry, None)[:3]
             check_inner(f"losses[{name!r}]", loss, model)
+            if balance is not None and len(losses) > 1:
+                check_uncached(f"with balance losses[{name!r}]", loss)
             if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
                 raise ValueError(
                     f"the weight of losses[{name!r}] must be a number above 0, got {weight!r}: leave a loss out at 0."
@@ -121,6 +125,7 @@ class WeightedSumLoss(nn.Module):
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
         """Compute them from passes that ``encode`` makes."""
+        refuse_wrappers(self)
         if self.model.training:
             require_trained(self)
             refuse_bypass(self, *self.losses.values())
@@ -173,7 +178,9 @@ class WeightedSumLoss(nn.Module):
             }
             for name, loss in self.losses.items()
         }
-        return members if self.balance is None else {"balance": self.balance, **members}
+        own = {"balance": self.balance, "share_passes": self.share_passes}
+        defaults = {"balance": None, "share_passes": True}
+        return {key: value for key, value in own.items() if value != defaults[key]} | members
 
     @property
     def citation(self) -> str:

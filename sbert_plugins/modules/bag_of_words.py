@@ -83,7 +83,9 @@ class BagOfWordsDecoder(nn.Module):
         loss = functional.bag_of_words_loss(logits, rows, targets, weighed)
         with torch.no_grad():
             others = functional.bag_of_words_loss(logits.roll(1, dims=0), rows, targets, weighed)
-            better = (logits[rows] > logits[rows, targets].unsqueeze(1)).sum(dim=1)
-            hits = (better < content.sum(dim=1)[rows]).sum()
+            # The score of the last candidate that counts, a text: comparing each token with all would take (N, C).
+            best = logits.sort(dim=1, descending=True).values if len(candidates) else logits.new_zeros(len(ids), 1)
+            last = best.gather(1, content.sum(dim=1, keepdim=True).clamp(1, best.shape[1]) - 1)
+            hits = (logits[rows, targets] >= last[rows, 0]).sum()
             diagnostics = {"token_accuracy": hits / max(len(rows), 1), "information": others - loss.detach()}
         return loss, diagnostics

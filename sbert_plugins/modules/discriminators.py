@@ -21,11 +21,21 @@ class _Discriminator(nn.Module):
         hidden_dimension = 2 * dimension if hidden_dimension is None else hidden_dimension
         if hidden_dimension < 1:
             raise ValueError(f"hidden_dimension must be at least 1, got {hidden_dimension}. By default it is 2 D.")
+        self.dimension = dimension
         self.inner: nn.Module = nn.Linear(dimension, hidden_dimension)
         self.outer = nn.Linear(hidden_dimension, 2)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Map (..., D) to logits (..., 2), in the discriminator's own dtype."""
+        """Map (..., D) to logits (..., 2), in the discriminator's own dtype.
+
+        Raises:
+            ValueError: On vectors of another width.
+        """
+        if embeddings.shape[-1] != self.dimension:
+            raise ValueError(
+                f"the discriminator reads vectors of width {self.dimension}, for which the loss was built, got "
+                f"{embeddings.shape[-1]} (MatryoshkaLoss cuts them): put SLTFAILoss round MatryoshkaLoss, not inside."
+            )
         return self._logits(embeddings.to(self.outer.weight.dtype))
 
     def _logits(self, embeddings: Tensor) -> Tensor:

@@ -296,7 +296,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
     dev = "eval_stsb-dev_spearman_cosine"
     return {
         "scores": grid.score(model),
-        "seconds": None if resume else results["seconds"],  # those before the kill are not known
+        "seconds": results["seconds"],
         "steps": results["steps"],
         "rows": results["rows"],
         "pooling": results["pooling"],

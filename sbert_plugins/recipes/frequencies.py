@@ -27,6 +27,6 @@ def frequencies_of(
         "The counts of BookCorpus are for the vocabulary of bert-base-uncased: counting the %s sentences of the training.",
         f"{len(sentences):,}",
     )
-    anchors = (row["anchor"] for row in sentences)
+    anchors = (row[sentences.column_names[0]] for row in sentences)
     source = "the sentences of the training"
     return {"frequencies": data.TokenFrequencies.from_corpus(anchors, model.tokenizer, source=source)}

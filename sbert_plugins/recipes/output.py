@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
+from sbert_plugins.recipes.encoders import pooling_of
 from sbert_plugins.recipes.methods import RECIPES, recipe_of
 from sbert_plugins.recipes.settings import Settings
 from sbert_plugins.recipes.texts import text_name
@@ -71,6 +72,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
 
 
 # Settings that came later, at what was done before: their defaults, which were the host's.
+_LATER_KEYS = ("encoder_settings",)
 _LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
 
 
@@ -154,6 +156,16 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
     return {"name": encoder_name(model), "sha256": digest.hexdigest()[:16]}
 
 
+def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
+    """Return what decides an encoder's vectors beside its weights, by which a training that is resumed knows it, too."""
+    return {
+        "modules": [type(module).__name__ for module in model],
+        "pooling": pooling_of(model),
+        "max_seq_length": model.max_seq_length,
+        "prompt": model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None,
+    }
+
+
 def check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
     if changed := changes({"columns": {}} | read_results(output / RUN_FILE), run):
@@ -164,8 +176,9 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return in words what of ``now`` is not as it was; empty where all is. What else was before does not count."""
     now = json.loads(json.dumps(now))  # as it will be read
     flat, flat_before = ({**values, **values.get("settings", {})} for values in (now, _complete(before)))
-    # Of text and encoder the hash decides: either may have been moved, or renamed.
-    changed = [key for key, value in flat.items() if key != "settings" and _mark(flat_before.get(key)) != _mark(value)]
+    # Of text and encoder the hash decides: either may have been moved, or renamed. An earlier version did not keep all.
+    keys = [key for key in flat if key != "settings" and (key in flat_before or key not in _LATER_KEYS)]
+    changed = [key for key in keys if _mark(flat_before.get(key)) != _mark(flat[key])]
     return ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
 
 

@@ -19,11 +19,19 @@ from sbert_plugins.recipes.building import build_loss, settings_of
 from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_origin
 from sbert_plugins.recipes.encoders import pooling_of, truncated_to
 from sbert_plugins.recipes.methods import recipe_of
-from sbert_plugins.recipes.output import RUN_FILE, check_output, check_same_run, encoder_mark, text_mark, write_json
+from sbert_plugins.recipes.output import (
+    RUN_FILE,
+    check_output,
+    check_same_run,
+    encoder_mark,
+    encoder_settings,
+    text_mark,
+    write_json,
+)
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import STS_SENTENCES, protocol_of
 from sbert_plugins.recipes.reporting import check_report_to
-from sbert_plugins.recipes.settings import Recipe, Settings, shortened
+from sbert_plugins.recipes.settings import Recipe, Settings, processes, shortened
 from sbert_plugins.recipes.texts import text_name
 
 if TYPE_CHECKING:
@@ -91,8 +99,8 @@ def train(
         report: Called with each message for the person who waits.
 
     Returns:
-        What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds. A number that
-        is not finite is None.
+        What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds of the
+        training, None where it was resumed. A number that is not finite is None.
 
     Raises:
         ValueError: For an unknown method, protocol, tracker or keyword of its loss, columns that it does not read, fewer than
@@ -122,7 +130,7 @@ def train(
         check_same_run(run.output, run.json)
     training = _prepared(run, sentences, model, {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}, text)
     trainer, seconds = _trained(training, dev, share_examples, report, trackers, resume=resume)
-    return _recorded(training, trainer, seconds)
+    return _recorded(training, trainer, None if resume else seconds)  # those before the kill are not known
 
 
 class Run(NamedTuple):
@@ -230,6 +238,7 @@ def run_values(
         "columns": columns,
         "text": text_mark(sentences, text),
         "encoder": encoder_mark(model),
+        "encoder_settings": encoder_settings(model),
         "bf16": model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
     }
 
@@ -293,14 +302,14 @@ def _trained(
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
-                f"{settings.updates(len(training.rows)):,} updates{'; loss with ' if chosen else ''}{chosen}."
+                f"{settings.updates(len(rows), processes=processes()):,} updates{'; loss with ' if chosen else ''}{chosen}."
             )
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
         return trainer, time.perf_counter() - start
 
 
-def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds: float) -> dict[str, Any]:
+def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
     """Score the trained model, save it with its loss's state, and return what results.json holds."""
     from sbert_plugins.training import json_text
 
@@ -316,7 +325,7 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         # That of a class of one's own may hold what json does not.
         "loss": json.loads(json.dumps(getattr(loss, "get_config_dict", dict)(), default=str)),
         "steps": trainer.state.global_step,
-        "seconds": round(seconds, 1),
+        "seconds": None if seconds is None else round(seconds, 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(model.device),
         "python": platform.python_version(),
@@ -365,7 +374,7 @@ def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -
     from sbert_plugins.training import LengthGroupedBatchSampler
 
     settings = training.run.settings
-    updates = settings.updates(len(training.rows))
+    updates = settings.updates(len(training.rows), processes=processes())
     warmup = settings.warmup_updates(updates)
     if warmup >= updates:
         logger.warning("The warm-up, %s updates, is not over when the training is, after %s.", f"{warmup:,}", f"{updates:,}")

@@ -19,6 +19,9 @@ class Scorer:
     Args:
         evaluators: Of this package or of sentence-transformers; each under a name of its own.
 
+    Attributes:
+        mark: What is scored in words, and a hash of it, by which a comparison that goes on knows it.
+
     Raises:
         ValueError: Without evaluators.
     """
@@ -32,6 +35,7 @@ class Scorer:
                 "and the texts that answer them (own_retrieval), or the STS tasks (STSSuiteEvaluator)."
             )
         self.evaluators = list(evaluators)
+        self.mark = _mark(self.evaluators)
         self._all = OnePassEvaluator(evaluators)
 
     def __call__(self, model: SentenceTransformer) -> dict[str, float]:
@@ -73,21 +77,22 @@ class Scorer:
         """What evaluators say that their scores are not, for the page."""
         return [evaluator.caution for evaluator in self.evaluators if hasattr(evaluator, "caution")]
 
-    @property
-    def mark(self) -> dict[str, str]:
-        """What is scored in words, and a hash of it, by which a comparison that goes on knows it."""
-        digest = hashlib.sha256()
-        for evaluator in self.evaluators:
-            content = {key: getattr(evaluator, key) for key in _CONTENT if hasattr(evaluator, key)}
-            digest.update(json.dumps([type(evaluator).__name__, content], sort_keys=True, default=_plain).encode())
-        names = (getattr(evaluator, "name", "") or type(evaluator).__name__ for evaluator in self.evaluators)
-        return {"name": ", ".join(names), "sha256": digest.hexdigest()[:16]}
+
+def _mark(evaluators: Sequence[BaseEvaluator]) -> dict[str, str]:
+    """Name what is scored, and hash it; before any call, for the host's evaluators keep what they find there."""
+    digest = hashlib.sha256()
+    for evaluator in evaluators:
+        content = {key: value for key, value in vars(evaluator).items() if key[0] != "_" and key not in _NO_CONTENT}
+        digest.update(json.dumps([type(evaluator).__name__, content], sort_keys=True, default=_plain).encode())
+    names = (getattr(evaluator, "name", "") or type(evaluator).__name__ for evaluator in evaluators)
+    return {"name": ", ".join(names), "sha256": digest.hexdigest()[:16]}
 
 
-# Where evaluators, ours and the host's, keep what decides their numbers.
-_CONTENT = (
-    "sentences", "sentences1", "sentences2", "labels", "scores", "pairs", "queries", "corpus", "relevant_docs", "candidates",
-    "neighbours", "seed", "n_init",
+# What evaluators, ours and the host's, keep that decides no number, or is found in a call; everything else is hashed.
+_NO_CONTENT = (
+    "batch_size", "corpus_chunk_size", "show_progress_bar", "write_csv", "write_predictions", "csv_file", "csv_headers",
+    "predictions_file", "primary_metric", "greater_is_better", "similarity_fn_names", "score_function_names",
+    "score_functions",
 )  # fmt: skip
 
 
@@ -100,7 +105,11 @@ _LABEL_FREE = {
 
 
 def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if hasattr(value, "tolist"):  # of numpy, of torch
+        return value.tolist()
+    return getattr(value, "__name__", type(value).__name__)  # a function: its address is another in each process
 
 
 def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sbert_plugins.recipes.cells import write_record
 from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results
 from sbert_plugins.recipes.run import checked_run, train
+from sbert_plugins.recipes.settings import processes
 from sbert_plugins.recipes.summary import Number
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _check(output: Path, seeds: Sequence[int]) -> None:
         raise ValueError(f"seeds must be at least one, and differ, got {list(seeds)}.")
     if not all(0 <= seed < 2**32 for seed in seeds):
         raise ValueError(f"seeds must be in [0, {2**32 - 1}], got {list(seeds)}.")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if processes() > 1:
         raise ValueError("seeds are trained one after the other in one process: under torchrun train one seed at a time.")
     if output.exists() and not output.is_dir():
         raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")

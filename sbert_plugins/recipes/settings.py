@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+
+def processes() -> int:
+    """Count the processes of this training, as torchrun says it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 SCHEDULES = ["linear", "constant"]
 
 
@@ -84,11 +92,12 @@ class Settings:
                 f"learning_rate_schedule must be one of {', '.join(SCHEDULES)}, got {self.learning_rate_schedule!r}."
             )
 
-    def updates(self, rows: int) -> int:
-        """Count the updates of a training on so many rows, as the host will."""
+    def updates(self, rows: int, *, processes: int = 1) -> int:
+        """Count the updates of a training on so many rows, as the host will; each of ``processes`` reads its share."""
         if self.max_steps > 0:
             return self.max_steps
-        batches = rows // self.batch_size if self.leaves_one(rows) else math.ceil(rows / self.batch_size)
+        whole = self.leaves_one(rows)  # then the last batch goes, and what is left of a round of all processes
+        batches = rows // self.batch_size // processes if whole else math.ceil(math.ceil(rows / self.batch_size) / processes)
         return max(1, math.ceil(self.epochs * math.ceil(batches / self.gradient_accumulation_steps)))
 
     def leaves_one(self, rows: int) -> bool:

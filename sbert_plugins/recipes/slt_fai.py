@@ -13,7 +13,7 @@ from sbert_plugins.recipes.consert import CONSERT
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.frequencies import frequencies_of
 from sbert_plugins.recipes.pt_bert import PT_BERT, attention_of
-from sbert_plugins.recipes.settings import Recipe, Settings
+from sbert_plugins.recipes.settings import Recipe, Settings, processes
 from sbert_plugins.recipes.simcse import SIMCSE, pairs_of, simcse_loss
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def slt_fai_keywords(
     """Find the warm-up that the paper gives in epochs, whether there are positives, and counts of the encoder's vocabulary."""
     epochs = settings.epochs
     if settings.max_steps > 0:
-        epochs = settings.max_steps * settings.batch_size * settings.gradient_accumulation_steps / len(sentences)
+        rows = settings.max_steps * settings.batch_size * settings.gradient_accumulation_steps * processes()
+        epochs = rows / len(sentences)
     warmup = _WARMUP.get(given.get("backbone", "simcse"), 0.1) / epochs
     found: dict[str, Any] = {"warmup_steps": min(warmup, _LONGEST_WARMUP)}
     return found | pairs_of(sentences, model, settings, given) | frequencies_of(sentences, model, settings, given)

@@ -56,7 +56,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
       momentum copy): whether those use dropout is for the loss to say.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
-    - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms. A term that was 0 all
+    - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms; of a dict of losses as
+      ``dataset/key``. A term that was 0 all
       along, and a decoder that read nothing of the sentence vectors, are named at the end.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
 
@@ -249,7 +250,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Compute the loss in the model's mode and keep its diagnostics."""
-        member = self.loss.get(inputs.get("dataset_name", "")) if isinstance(self.loss, dict) else self.loss
+        dataset = inputs.get("dataset_name", "")  # the host takes it out
+        member = self.loss.get(dataset) if isinstance(self.loss, dict) else self.loss
         self._sync_mode()
         # The host says BaseModel, and passes what DistributedDataParallel wraps it in.
         result = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
@@ -258,9 +260,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._finite.see_loss(terms or {type(member).__name__: result}, inputs)
         if not self._is_replaying():
             sums = self._diagnostics["train" if self.model.training else "eval"]
+            of = f"{dataset}/" if isinstance(self.loss, dict) else ""  # two losses may have diagnostics of one name
             for name, value in getattr(member, "diagnostics", {}).items():
-                total, count = sums.get(name, (0, 0))
-                sums[name] = (total + value.detach(), count + 1)
+                total, count = sums.get(of + name, (0, 0))
+                sums[of + name] = (total + value.detach(), count + 1)
         return result
 
     def _is_replaying(self) -> bool:

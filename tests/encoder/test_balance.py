@@ -100,3 +100,23 @@ def test_in_half_precision(dtype):
     bound_gradients((main, tap["main"]), {"other": (other, tap["other"])}, balance=1.0)
     (main + other).backward()
     assert x.grad.tolist() == pytest.approx([2.0] * 4, rel=1e-2)
+
+
+def test_nothing_is_held_afterwards():
+    """A tap that held its tensors would keep a step's graph until Python looks for cycles."""
+    x = torch.zeros(1, requires_grad=True)
+    for balance in (1.0, None):
+        tap = taps("main", "other")
+        main, other = (tap[name](x * 1.0).sum() for name in ("main", "other"))
+        bound_gradients((main, tap["main"]), {"other": (other, tap["other"])}, balance=balance)
+        assert not tap["main"].tensors
+        assert not tap["other"].tensors
+
+
+@pytest.mark.parametrize(("blind", "named"), [("main", "the main loss"), ("other", "other")])
+def test_one_that_reads_beside_its_tap_is_refused(blind, named):
+    x = torch.zeros(1, requires_grad=True)
+    tap = taps("main", "other")
+    main, other = ((x * 1.0 if name == blind else tap[name](x * 1.0)).sum() for name in ("main", "other"))
+    with pytest.raises(ValueError, match=f"where losses read the encoder, got none for {named}, which embeds"):
+        bound_gradients((main, tap["main"]), {"other": (other, tap["other"])}, balance=1.0)

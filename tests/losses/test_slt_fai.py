@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.losses import (
     ContrastiveTensionLoss,
     ContrastiveTensionLossInBatchNegatives,
     DenoisingAutoEncoderLoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import WordWeights
@@ -406,6 +407,23 @@ class TestBases:
         sum(terms.values()).backward()
         # Two dropout views, which both losses read.
         assert len([1 for output, _ in found if torch.equal(output["input_ids"], found[0][0]["input_ids"])]) == 2
+
+    def test_round_matryoshka_originals_and_copies_are_whole_vectors(self, encoder, monkeypatch):
+        """Cut and normalised, as its inner loss reads them, the originals would be known by their length."""
+        base = MatryoshkaLoss(encoder.eval(), losses.ConSERTLoss(encoder), [16, 8])
+        loss = build(encoder, base, adversarial_weight=0)
+        seen, tell = [], loss.completeness_discriminator.loss
+        monkeypatch.setattr(loss.completeness_discriminator, "loss", lambda *texts: seen.extend(texts[:2]) or tell(*texts))
+        features = encoder.preprocess(SENTENCES)
+        loss([dict(features)])
+        whole, part = seen
+        assert whole.shape == part.shape == (len(SENTENCES), 32)
+        assert (whole.norm(dim=1) / part.norm(dim=1)).mean().item() == pytest.approx(1, abs=0.2)
+
+    def test_inside_matryoshka_it_says_what_to_do(self, encoder):
+        loss = MatryoshkaLoss(encoder.train(), build(encoder, losses.ConSERTLoss(encoder)), [32, 16])
+        with pytest.raises(ValueError, match="reads vectors of width 32.* got 16 .*put SLTFAILoss round MatryoshkaLoss"):
+            loss([encoder.preprocess(SENTENCES)], None)
 
     def test_gradient_caches_are_refused(self, encoder):
         with pytest.raises(ValueError, match="got CachedMultipleNegativesRankingLoss, .*use MultipleNegativesRankingLoss"):

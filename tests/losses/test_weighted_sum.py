@@ -6,9 +6,12 @@ from datasets import Dataset
 from encoders import SENTENCES
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import (
+    AdaptiveLayerLoss,
     BatchAllTripletLoss,
+    CachedMultipleNegativesRankingLoss,
     ContrastiveTensionLoss,
     DenoisingAutoEncoderLoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
 
@@ -287,6 +290,62 @@ class TestBalance:
 
     def test_card(self, tiny_encoder):
         assert self.sum_of(tiny_encoder(), 0.5).get_config_dict()["balance"] == 0.5
+        assert "share_passes" not in self.sum_of(tiny_encoder(), None).get_config_dict()
+        assert self.sum_of(tiny_encoder(), None, share_passes=False).get_config_dict()["share_passes"] is False
+
+    @pytest.mark.parametrize("wrapped", [(), ("words",), ("simcse",), ("simcse", "words")])
+    @pytest.mark.parametrize("first", ["simcse", "words"])
+    def test_round_matryoshka_the_gradient_is_bounded_where_the_vectors_are_whole(self, tiny_encoder, first, wrapped):
+        """What it cuts and normalises, once for each dimension, is one vector of the encoder."""
+        model = tiny_encoder(pooling="mean").eval()
+        words = losses.ConSERTLoss(model)
+        inner = {"simcse": (MultipleNegativesRankingLoss(model), [0, 0]), "words": (words, [0])}
+        members = {
+            name: (MatryoshkaLoss(model, loss, [32, 16, 8]) if name in wrapped else loss, 1.0, columns)
+            for name, (loss, columns) in inner.items()
+        }
+        members = dict(sorted(members.items(), key=lambda item: item[0] != first))
+        loss = losses.WeightedSumLoss(model, members, balance=0.05)
+        vectors = []
+        model[-1].register_forward_hook(lambda module, arguments, output: vectors.append(output["sentence_embedding"]))
+        terms = loss([model.preprocess(SENTENCES)])
+        norms = []
+        for name in members:
+            value = sum(term for key, term in terms.items() if key.split("/")[0] == name)
+            gradients = torch.autograd.grad(value, vectors, retain_graph=True, allow_unused=True)
+            norms.append(torch.cat([gradient.flatten() for gradient in gradients if gradient is not None]).norm().item())
+        share = loss.diagnostics["balance_share"].item()
+        assert norms[1] / norms[0] <= 0.05 * 1.001
+        assert share == pytest.approx(norms[1] / sum(norms), rel=1e-3)
+
+    def test_a_gradient_cache_is_refused(self, tiny_encoder):
+        model = tiny_encoder()
+        members = {"a": (CachedMultipleNegativesRankingLoss(model), 1, [0, 0]), "b": (losses.ConSERTLoss(model), 1, [0])}
+        losses.WeightedSumLoss(model, members)
+        with pytest.raises(ValueError, match=r"with balance losses\['a'\] must embed .*use MultipleNegativesRankingLoss"):
+            losses.WeightedSumLoss(model, members, balance=0.5)
+
+    def test_inside_matryoshka_a_loss_that_embeds_by_itself_is_refused(self, tiny_encoder):
+        """Behind the first dimension there is no pass that it could be seen in."""
+        model = tiny_encoder().train()
+
+        class Own(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+
+            def forward(self, features, labels):
+                return self.model(features[0])["sentence_embedding"].pow(2).sum()
+
+        mix = losses.WeightedSumLoss(model, {"consert": (losses.ConSERTLoss(model), 1), "own": (Own(), 1)}, balance=0.5)
+        with pytest.raises(ValueError, match="put MatryoshkaLoss round the member"):
+            MatryoshkaLoss(model, mix, [32, 16])([model.preprocess(SENTENCES)], None)
+
+
+def test_inside_adaptive_layers_it_is_refused(encoder):
+    mix = losses.WeightedSumLoss(encoder, {"ranking": (MultipleNegativesRankingLoss(encoder), 1.0)})
+    with pytest.raises(ValueError, match="WeightedSumLoss cannot be trained inside AdaptiveLayerLoss"):
+        AdaptiveLayerLoss(encoder.train(), mix)([encoder.preprocess(SENTENCES), encoder.preprocess(SENTENCES)], None)
 
 
 class TestWhereverALossKeepsTheModel:

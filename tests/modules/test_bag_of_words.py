@@ -55,6 +55,27 @@ class TestStart:
         assert loss.diagnostics["information"].abs() < 0.1
 
 
+@pytest.mark.parametrize("length", [3, 40])
+def test_token_accuracy_is_the_share_of_tokens_among_the_best(tiny_encoder, length):
+    """As many candidates as the text has tokens count; texts with more tokens than there are candidates, and ties."""
+    head = MLMHead(tiny_encoder(), checkpoint="fresh")
+    decoder = BagOfWordsDecoder(head, 32)
+    torch.manual_seed(1)
+    ids, content = torch.randint(5, 12, (6, length)), torch.rand(6, length) > 0.3
+    memory = torch.randn(6, 32)
+    memory[0] = 0  # all candidates alike, but for the bias
+    _, found = decoder.loss(memory, head, ids, content, None)
+    candidates = ids[content].unique()
+    logits = decoder(memory, head, candidates)
+    hits = [
+        (logits[row] > logits[row, candidates.tolist().index(token)]).sum().item() < content[row].sum().item()
+        for row in range(6)
+        for token in ids[row][content[row]].tolist()
+    ]
+    assert sum(hits) > 0
+    assert found["token_accuracy"].item() == pytest.approx(sum(hits) / len(hits))
+
+
 class TestHead:
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_candidates_are_columns_of_the_whole(self, tiny_encoder, architecture):

@@ -23,6 +23,10 @@ class TestBoth:
     def test_takes_an_encoder_of_another_dtype(self, kind):
         assert kind(6, 4)(torch.randn(2, 3, 6, dtype=torch.bfloat16)).dtype == torch.float32
 
+    def test_vectors_of_another_width(self, kind):
+        with pytest.raises(ValueError, match=r"reads vectors of width 6, for which the loss was built, got 4 \(Matryoshka"):
+            kind(6)(torch.randn(2, 3, 4))
+
     def test_width(self, kind):
         with pytest.raises(ValueError, match="hidden_dimension must be at least 1, got 0"):
             kind(6, 0)

@@ -220,6 +220,8 @@ class TestRefuses:
 
     def test_another_start(self, run, tiny_encoder):
         run(methods=["simcse"])
+        with pytest.raises(ValueError, match=r"encoder_settings .*'pooling': 'cls'.* \(now .*'pooling': 'mean'"):
+            run(methods=["simcse"], model=lambda: tiny_encoder(pooling="mean"))
         with pytest.raises(ValueError, match=r"encoder .* \(now"):
             run(methods=["simcse"], model=lambda: tiny_encoder(num_hidden_layers=1))
 

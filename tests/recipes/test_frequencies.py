@@ -16,6 +16,12 @@ def test_counts_the_text_for_another_vocabulary(tiny_encoder, caplog):
     assert "counting the 20 sentences" in caplog.text
 
 
+def test_the_first_column_counts_not_its_name(tiny_encoder):
+    model = tiny_encoder()
+    found = frequencies_of(anchors(20).rename_column("anchor", "sentence"), model, SETTINGS, {})["frequencies"]
+    assert (found.counts == frequencies_of(anchors(20), model, SETTINGS, {})["frequencies"].counts).all()
+
+
 def test_asks_for_nothing_where_nothing_is_missing(tiny_encoder, minilm_mlm):
     assert frequencies_of(anchors(20), minilm_mlm, SETTINGS, {}) == {}
     assert frequencies_of(anchors(20), tiny_encoder(), SETTINGS, {"token_weights": None}) == {}

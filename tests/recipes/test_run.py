@@ -137,9 +137,15 @@ class TestResume:
             run(tiny_encoder(), tmp_path / "run")
         with pytest.raises(ValueError, match=r"was begun with seed 42 \(now 7\): resume with the same"):
             run(tiny_encoder(), tmp_path / "run", resume=True, seed=7)
+        with pytest.raises(
+            ValueError, match=r"was begun with encoder_settings .*'cls'.* \(now .*'mean'.*: resume with the same"
+        ):
+            run(tiny_encoder(pooling="mean"), tmp_path / "run", resume=True)
         results = run(resumed, tmp_path / "run", resume=True)
         assert results["steps"] == 4
         assert results["after"] == expected["after"]
+        assert expected["seconds"] > 0
+        assert results["seconds"] is None  # those before the interruption are not known
         assert (resumed.encode("A dog runs.") == whole.encode("A dog runs.")).all()
 
     def test_nothing_to_resume(self, tmp_path):
@@ -345,7 +351,7 @@ class TestRecordsOfEarlierVersions:
     @staticmethod
     def age(path):
         record = json.loads(path.read_text())
-        del record["protocol"]
+        del record["protocol"], record["encoder_settings"]
         for key in LATER:
             del record["settings"][key]
         path.write_text(json.dumps(record))

@@ -57,6 +57,13 @@ def test_updates(changes, rows, updates):
     assert recipes.with_changes(recipes.ARCCSE.settings, **changes).updates(rows) == updates
 
 
+@pytest.mark.parametrize(("rows", "updates"), [(160, 10), (161, 10), (162, 11), (168, 11), (170, 11)])
+def test_updates_of_two_processes(rows, updates):
+    """Batches of 8 go to them in turn; where one is left over, both have one more."""
+    settings = recipes.with_changes(recipes.ARCCSE.settings, batch_size=8, gradient_accumulation_steps=1)
+    assert settings.updates(rows, processes=2) == updates
+
+
 @pytest.mark.parametrize(("warmup", "updates"), [(0, 0), (0.1, 2), (0.5, 8), (1, 1), (500, 500)])
 def test_warmup(warmup, updates):
     assert recipes.with_changes(recipes.ARCCSE.settings, learning_rate_warmup=warmup).warmup_updates(16) == updates

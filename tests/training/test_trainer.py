@@ -151,7 +151,7 @@ def test_a_dict_of_losses(model, tmp_path):
     trainer = trainer_of(model, loss, tmp_path, dataset=both, save_strategy="steps", save_steps=4)
     trainer.train()
     logged = set().union(*trainer.state.log_history)
-    assert {"arccon", "probe", "triplet_gap", "calls"} <= logged
+    assert {"arccon", "probe", "a/triplet_gap", "b/calls"} <= logged
     saved = json.loads((tmp_path / "checkpoint-4" / "loss_state.json").read_text())["losses"]
     assert {name: entry["class"] for name, entry in saved.items()} == {"a": "ArcCSELoss", "b": "Probe"}
     before = {name: member.head.state_dict() for name, member in loss.items()}

@@ -1,0 +1,53 @@
+"""By its mark a comparison knows what it was scored on."""
+
+import pytest
+from encoders import project_text
+from sentence_transformers.sentence_transformer.evaluation import (
+    EmbeddingSimilarityEvaluator,
+    InformationRetrievalEvaluator,
+    ParaphraseMiningEvaluator,
+    TripletEvaluator,
+)
+
+from sbert_plugins import evaluation
+from sbert_plugins.recipes.scoring import Scorer
+
+A, B, C = (project_text()[start : start + 5] for start in (0, 5, 10))
+
+
+def topics(seed):
+    return evaluation.ClusteringEvaluator([*A, *B], [0] * 5 + [1] * 5, neighbours=3, name="mine", seed=seed, write_csv=False)
+
+
+BUILDS = {
+    "triplets": lambda: TripletEvaluator(A, B, C, name="mine"),
+    "triplets, others": lambda: TripletEvaluator(A, C, B, name="mine"),
+    "triplets, cut": lambda: TripletEvaluator(A, B, C, name="mine", truncate_dim=8),
+    "pairs": lambda: EmbeddingSimilarityEvaluator(A, B, [0.1, 0.4, 0.2, 0.9, 0.3], name="mine"),
+    "pairs, other scores": lambda: EmbeddingSimilarityEvaluator(A, B, [0.1, 0.4, 0.2, 0.3, 0.9], name="mine"),
+    "retrieval": lambda: InformationRetrievalEvaluator({"q": A[0]}, {"a": A[1], "b": A[2]}, {"q": {"a", "b"}}, name="mine"),
+    "retrieval, one answer": lambda: InformationRetrievalEvaluator(
+        {"q": A[0]}, {"a": A[1], "b": A[2]}, {"q": {"a"}}, name="mine"
+    ),
+    "paraphrases": lambda: ParaphraseMiningEvaluator(dict(zip("abcde", A, strict=True)), [("a", "b")], name="mine"),
+    "topics": lambda: topics(seed=1),
+    "topics, another draw": lambda: topics(seed=2),
+}
+
+
+def test_two_that_score_otherwise_have_two_marks():
+    marks = [Scorer([build()]).mark["sha256"] for build in BUILDS.values()]
+    assert len(set(marks)) == len(BUILDS)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_the_same_again_has_the_same_mark_whatever_was_scored_by_it(name, tiny_encoder):
+    scorer = Scorer([BUILDS[name]()])
+    before = dict(scorer.mark)
+    scorer(tiny_encoder())
+    assert scorer.mark == before == Scorer([BUILDS[name]()]).mark
+
+
+def test_what_decides_no_number_is_no_part_of_it():
+    marks = [Scorer([TripletEvaluator(A, B, C, name="mine", batch_size=size, write_csv=size > 4)]).mark for size in (4, 8)]
+    assert marks[0] == marks[1]
