@@ -71,8 +71,9 @@ def read_results(path: str | Path) -> dict[str, Any]:
     return _complete(values)
 
 
-# Settings that came later, at what was done before: their defaults, which were the host's.
+# What came later than the first records: of another value before nobody knows.
 _LATER_KEYS = ("encoder_settings",)
+# Settings that came later, at what was done before: their defaults, which were the host's.
 _LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
 
 

@@ -86,6 +86,16 @@ def test_what_ships_follows_dev_as_its_docstring_says():
     assert f"among {math.comb(len(moving), 2)} of two candidates" in said
 
 
+def test_what_it_does_not_see_is_what_its_docstring_says():
+    path = Path(study.__file__).parent / "results" / "label_free_long" / "wiki_consert_seed0.json"
+    curve = json.loads(path.read_text(encoding="utf-8"))["curve"]
+    best = max(curve, key=lambda point: point["dev"])
+    said = " ".join(evaluation.LabelFreeEvaluator.__doc__.split())
+    dev, score = ([f"{point[key]:.1f}" for point in (curve[0], best, curve[-1])] for key in ("dev", "label_free"))
+    assert f"rose from {dev[0]} to {dev[1]} and fell to {dev[2]}" in said
+    assert f"rose from {score[0]} to {score[1]} and on to {score[2]}" in said
+
+
 class TestScores:
     def test_geometry_by_hand(self):
         assert scores.effective_rank(np.ones(7)) == pytest.approx(7)
