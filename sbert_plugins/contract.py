@@ -128,13 +128,8 @@ def one_or_two(loss: nn.Module, columns: Sequence[dict[str, Tensor]]) -> tuple[d
 
 
 def begin_forward(loss: Any, *, bypasses_ddp: bool = False) -> None:
-    """Do what each loss does first: :func:`refuse_wrappers`, then :func:`begin_step`."""
+    """Refuse wrappers and a tokenizer that the loss was not built with; in training say where nothing is saved or trained."""
     refuse_wrappers(loss, bypasses_ddp=bypasses_ddp)
-    begin_step(loss)
-
-
-def begin_step(loss: Any) -> None:
-    """Refuse another tokenizer than the loss was built with, and in training say where nothing is saved or trained."""
     if (roles := getattr(loss, "tokens", None)) is not None:
         roles.check(unwrap(loss.model).tokenizer)
     if loss.model.training:
@@ -179,7 +174,7 @@ def warn_unless_kept(loss: Any) -> None:
             "training would start them anew. Train with sbert_plugins.training.SentenceTransformerTrainer, or add "
             "callbacks=[sbert_plugins.training.LossStateCallback(loss)]. In a loop of your own, save loss.state_dict() and "
             "set loss.state_is_kept = True.",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
@@ -207,7 +202,7 @@ def require_trained(loss: Any) -> None:
     warnings.warn(
         f"the encoder is frozen: {name} trains only what it owns, and sentence vectors stay as they are. Set requires_grad on "
         "the encoder's parameters that shall learn.",
-        stacklevel=5,
+        stacklevel=4,
     )
 
 

@@ -125,7 +125,7 @@ SLT_FAI = Recipe(
     second_column="positive",
     equation="round any loss: token embeddings without frequency, vectors that miss rare words (eq. 2-6)",
     settings=_SIMCSE,
-    rows_read=1_000_000,  # "randomly sampled 1,000,000 raw sentences"; with ConSERT ten epochs of 89,192
+    rows_read=1_000_000,  # "randomly sampled 1,000,000 raw sentences"
     official=True,
     # The first four layers of MiniLM and 1,281 short sentences.
     offline=Settings(
