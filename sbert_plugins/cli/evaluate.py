@@ -12,6 +12,7 @@ from typing import Any
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_sts
 from sbert_plugins.cli.printing import print_table, score_text, set_up_host
+from sbert_plugins.recipes.output import updates_text
 
 
 def add_evaluate(commands: argparse._SubParsersAction) -> None:
@@ -154,7 +155,7 @@ def _origin(training: dict[str, Any] | None) -> dict[str, str]:
         "trained with": recipes.name_of(training["method"]),
         "from": name["encoder"],
         "text": f"{name['text']}, {training['sentences']:,} sentences",
-        "updates": f"{training['steps']:,} of {training['settings']['batch_size']} x "
+        "updates": f"{updates_text(training)}, each of {training['settings']['batch_size']} x "
         f"{training['settings']['gradient_accumulation_steps']} rows",
         "seed": str(training["seed"]),
         "date": training.get("date", "unknown")[:10],

@@ -298,6 +298,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
         "scores": grid.score(model),
         "seconds": results["seconds"],
         "steps": results["steps"],
+        "saved_update": results.get("saved_update", results["steps"]),
         "rows": results["rows"],
         "pooling": results["pooling"],
         "loss": results["loss"],

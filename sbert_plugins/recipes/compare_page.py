@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sbert_plugins.recipes.output import updates_text
 from sbert_plugins.recipes.summary import Number, Row, shown
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def _cells(start: Mapping[str, Any], records: Records) -> str:
     for method, cells in records.items():
         for cell in cells:
             if "scores" in cell:
-                counts = [shown(cell["seconds"], digits=1), f"{cell['steps']:,}", f"{cell['rows']:,}"]
+                counts = [shown(cell["seconds"], digits=1), updates_text(cell), f"{cell['rows']:,}"]
                 scores = [shown(cell["scores"][title]) for title in titles]
             else:
                 counts, scores = ["", "", ""], ["failed", *[""] * (len(titles) - 1)]

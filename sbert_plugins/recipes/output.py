@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,13 @@ def _complete(values: dict[str, Any]) -> dict[str, Any]:
     """Add to the record of an earlier version the settings that it did not know yet."""
     later = {field.name: field.default for field in fields(Settings) if field.name in _LATER}
     return values | {"settings": later | values["settings"]} if "settings" in values else values
+
+
+def updates_text(results: Mapping[str, Any]) -> str:
+    """Return the number of updates of a training, and that of the saved model where it is another: ``150 of 400``."""
+    updates = results["steps"]
+    saved = results.get("saved_update", updates)  # records of earlier versions do not say
+    return f"{updates:,}" if saved == updates else f"{saved:,} of {updates:,}"
 
 
 def load_loss(output: str | Path, model: SentenceTransformer) -> Any:

@@ -26,6 +26,7 @@ from sbert_plugins.recipes.output import (
     encoder_mark,
     encoder_settings,
     text_mark,
+    updates_text,
     write_json,
 )
 from sbert_plugins.recipes.protocol import Protocol
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+    from transformers import TrainerState
 
     from sbert_plugins.evaluation import ScoredPairs
     from sbert_plugins.training import SentenceTransformerTrainer
@@ -306,7 +308,32 @@ def _trained(
             )
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
-        return trainer, time.perf_counter() - start
+        seconds = time.perf_counter() - start
+    if trainer.is_world_process_zero() and (line := _which_is_saved(trainer.state)):
+        report(line)
+    return trainer, seconds
+
+
+_SINKS = 1.0  # points of STS-B dev, several standard errors of a seed
+
+
+def _which_is_saved(state: TrainerState) -> str:
+    """Say which update is saved, and what the later ones did, where it is not the last."""
+    best, scores = state.best_global_step, _dev_scores(state)
+    if best is None or best == state.global_step or best not in scores:
+        return ""
+    last = scores[max(scores)]
+    line = (
+        f"Saved is update {best:,} of {state.global_step:,}, the best by STS-B dev: {scores[best]:.2f}, "
+        f"and {last:.2f} at the end."
+    )
+    return f"{line} The training sank: try fewer updates or a lower rate." if scores[best] - last >= _SINKS else line
+
+
+def _dev_scores(state: TrainerState) -> dict[int, float]:
+    """Return STS-B dev, Spearman x 100, by update."""
+    key = f"eval_{_DEV_SCORE}"
+    return {entry["step"]: 100 * entry[key] for entry in state.log_history if key in entry}
 
 
 def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
@@ -325,6 +352,8 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         # That of a class of one's own may hold what json does not.
         "loss": json.loads(json.dumps(getattr(loss, "get_config_dict", dict)(), default=str)),
         "steps": trainer.state.global_step,
+        # That of the best checkpoint, where STS-B dev chose one.
+        "saved_update": trainer.state.best_global_step or trainer.state.global_step,
         "seconds": None if seconds is None else round(seconds, 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(model.device),
@@ -442,7 +471,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
         "pooling": results["pooling"],
         "max_seq_length": f"{length['training']} in training, {length['model']} in this model",
-        "updates": results["steps"],
+        "updates": updates_text(results),
     }
     if recipe.citation:
         model.model_card_data.citations[recipe.name] = recipe.citation

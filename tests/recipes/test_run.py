@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,9 +10,11 @@ from datasets import Dataset
 from recipe_inputs import anchors, interrupted, quick, texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from transformers import TrainerState
 
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.recipes import run as module
+from sbert_plugins.recipes.output import updates_text
 
 
 @pytest.fixture(scope="module")
@@ -323,6 +326,15 @@ class TestPatience:
     def test_stops(self, tiny_encoder, tmp_path, dev):
         assert self.train(tiny_encoder(), tmp_path / "run", dev)["steps"] == 4
 
+    def test_it_is_said_which_update_is_saved(self, tiny_encoder, tmp_path, dev):
+        said = []
+        results = self.train(tiny_encoder(), tmp_path / "run", dev, report=said.append)
+        assert (results["saved_update"], results["steps"]) == (1, 4)
+        assert recipes.read_results(tmp_path / "run" / "results.json")["saved_update"] == 1
+        score = f"{results['after']['STS-B dev']:.2f}"
+        assert said[-1] == f"Saved is update 1 of 4, the best by STS-B dev: {score}, and {score} at the end."
+        assert re.search(r"\bupdates`?: 1 of 4$", (tmp_path / "run" / "model" / "README.md").read_text(), re.MULTILINE)
+
     def test_goes_on_with_what_is_left_of_it(self, tiny_encoder, tmp_path, dev):
         with interrupted(3), pytest.raises(KeyboardInterrupt):
             self.train(tiny_encoder(), tmp_path / "run", dev)
@@ -332,6 +344,36 @@ class TestPatience:
         with pytest.raises(ValueError, match="patience counts evaluations by STS-B dev, and there is none, got 3: give dev"):
             self.train(tiny_encoder(), tmp_path / "run", None)
         assert not (tmp_path / "run").exists()
+
+
+class TestWhichUpdateIsSaved:
+    @pytest.fixture
+    def state(self):
+        scores = {10: 0.7, 20: 0.75, 30: 0.7201}
+        log = [{"step": step, "eval_stsb-dev_spearman_cosine": score} for step, score in scores.items()]
+        return TrainerState(global_step=30, best_global_step=20, log_history=[{"step": 5, "loss": 1.0}, *log])
+
+    def test_a_training_that_sank(self, state):
+        assert module._which_is_saved(state) == (
+            "Saved is update 20 of 30, the best by STS-B dev: 75.00, and 72.01 at the end. "
+            "The training sank: try fewer updates or a lower rate."
+        )
+
+    @pytest.mark.parametrize("best", [None, 30])
+    def test_nothing_where_it_is_the_last(self, state, best):
+        state.best_global_step = best
+        assert module._which_is_saved(state) == ""
+
+    @pytest.mark.parametrize(
+        ("results", "text"),
+        [
+            ({"steps": 1400}, "1,400"),
+            ({"steps": 60, "saved_update": 60}, "60"),
+            ({"steps": 60, "saved_update": 20}, "20 of 60"),
+        ],
+    )
+    def test_one_text_for_all_who_show_it(self, results, text):
+        assert updates_text(results) == text
 
 
 LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
