@@ -46,9 +46,18 @@ def scored(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[D
     return Dataset.from_dict(table), {"labels": "STS-B train"}
 
 
+def consert_arccse(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
+    """The mean of both, which was the recommended loss until a projection head did as much for ConSERT alone."""
+    members = {"consert": losses.ConSERTLoss, "arccse": losses.ArcCSELoss}
+    return losses.WeightedSumLoss(
+        model, {name: (build(model, temperature=temperature), 0.5) for name, build in members.items()}
+    )
+
+
 def consert_arccse_words(model: SentenceTransformer, *, temperature: float = 0.1, balance: float = 1.0) -> Any:
-    """The recommended mean with the words of the sentence beside it, these bounded by it."""
-    return recipes.recommended_loss(model, temperature=temperature, words=balance)
+    """That mean with the words of the sentence beside it, these bounded by it."""
+    members = {"contrast": (consert_arccse(model, temperature=temperature), 1.0), "words": (losses.BagOfWordsLoss(model), 1.0)}
+    return losses.WeightedSumLoss(model, members, balance=balance)
 
 
 def consert_words(model: SentenceTransformer, *, balance: float = 1.0) -> Any:
@@ -68,15 +77,15 @@ def simcse_paser(model: SentenceTransformer, *, temperature: float = 0.1, balanc
     return losses.WeightedSumLoss(model, members, balance=balance)
 
 
-def recommended_paser(model: SentenceTransformer, *, temperature: float = 0.1, balance: float = 1.0) -> Any:
-    contrast = recipes.recommended_loss(model, temperature=temperature)
+def consert_arccse_paser(model: SentenceTransformer, *, temperature: float = 0.1, balance: float = 1.0) -> Any:
+    contrast = consert_arccse(model, temperature=temperature)
     members = {"contrast": (contrast, 1.0, [0]), "paser": (losses.PaSeRLoss(model), 1.0)}
     return losses.WeightedSumLoss(model, members, balance=balance)
 
 
-def recommended_on_first(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
-    """The recommended mean on the first column of any rows."""
-    return losses.WeightedSumLoss(model, {"contrast": (recipes.recommended_loss(model, temperature=temperature), 1.0, [0])})
+def consert_arccse_on_first(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
+    """That mean on the first column of any rows."""
+    return losses.WeightedSumLoss(model, {"contrast": (consert_arccse(model, temperature=temperature), 1.0, [0])})
 
 
 def simcse_guided(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
@@ -103,11 +112,12 @@ MIXES = [
     _mix("tsdae", host.DenoisingAutoEncoderLoss, columns=("noisy", "text"), second_column=None, prepare=noisy),
     _mix("ct", host.ContrastiveTensionLossInBatchNegatives, **_ALONE),
     _mix("consert + words", consert_words, **_ALONE),
-    _mix("recommended + words", consert_arccse_words, **_ALONE),
+    _mix("consert + arccse", consert_arccse, **_ALONE),
+    _mix("consert + arccse + words", consert_arccse_words, **_ALONE),
     _mix("simcse on paser's rows", simcse_on_first, recipes.PASER),
     _mix("simcse + paser", simcse_paser, recipes.PASER),
-    _mix("recommended on paser's rows", recommended_on_first, recipes.PASER),
-    _mix("recommended + paser", recommended_paser, recipes.PASER),
+    _mix("consert + arccse on paser's rows", consert_arccse_on_first, recipes.PASER),
+    _mix("consert + arccse + paser", consert_arccse_paser, recipes.PASER),
     _mix("simcse guided by the start", simcse_guided, **_ALONE),
     *(
         replace(recipe, method=f"{recipe.method} as in its paper", build=partial(build, **recipe.paper_keywords))

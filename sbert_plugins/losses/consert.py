@@ -10,8 +10,18 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, keep_settings, one_or_two, settings_of
-from sbert_plugins.encoder import VIEW_PARTS, Encoder, TokenRoles, View, require_dropout, require_one_encoder, require_views
+from sbert_plugins.encoder import (
+    VIEW_PARTS,
+    Encoder,
+    TokenRoles,
+    View,
+    require_dropout,
+    require_one_encoder,
+    require_views,
+    sentence_width,
+)
 from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.modules import ProjectionHead
 
 
 class ConSERTLoss(nn.Module):
@@ -46,6 +56,8 @@ class ConSERTLoss(nn.Module):
         feature_cutoff_rate: Share of the embedding's features set to 0 in a sentence, in (0, 1).
         token_cutoff_rate: Share of a sentence's tokens whose embedding is set to 0, in (0, 1). Special tokens stay.
         temperature: :math:`\tau`, above 0.
+        projection_head: Whether a Linear and tanh, in training only, sits on the sentence vector. It belongs to this loss
+            and is not saved with the model: there is nothing to convert afterwards.
 
     Raises:
         ValueError: On a value out of range, dropout asked of a model without, an encoder whose embeddings cannot be changed
@@ -54,12 +66,14 @@ class ConSERTLoss(nn.Module):
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
-        - sentence-transformers' ``MatryoshkaLoss`` goes round this.
+        - sentence-transformers' ``MatryoshkaLoss`` goes round this, without ``projection_head``.
+        - With ``projection_head=True`` it is what ``recipes`` recommend.
         - :class:`SLTFAILoss` round it is the paper's "ConSERT + SLT-FAI"; the incomplete sentence then gets the first view.
 
     Deviations:
         From the official code: shuffling moves word embeddings and leaves positions where they are, instead of shuffling
-        position ids, which comes to the same; special tokens are never moved or cut off.
+        position ids, which comes to the same; special tokens are never moved or cut off. Neither paper nor code has a
+        projection head; it is SimCSE's (its section 6.3).
 
     Example:
         >>> from datasets import Dataset
@@ -82,6 +96,7 @@ class ConSERTLoss(nn.Module):
         feature_cutoff_rate: float = 0.2,
         token_cutoff_rate: float = 0.15,
         temperature: float = 0.1,
+        projection_head: bool = False,
     ) -> None:
         super().__init__()
         keep_settings(self, locals())
@@ -101,6 +116,8 @@ class ConSERTLoss(nn.Module):
         self.views = (tuple(first_view), tuple(second_view))
         self.rates = {"feature_cutoff_rate": feature_cutoff_rate, "token_cutoff_rate": token_cutoff_rate}
         self.temperature = temperature
+        self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
+        self.state_is_kept = not projection_head
         self.to(model.device)  # for loops that do not move the loss themselves
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
@@ -121,7 +138,7 @@ class ConSERTLoss(nn.Module):
         contents = [self.tokens.content(anchor)] * 2 if positive is anchor else map(self.tokens.content, columns)
         drawn = [View(parts, content, **self.rates) for parts, content in zip(self.views, contents, strict=True)]
         passes = encode([anchor, positive], views=drawn, dropout=["dropout" in parts for parts in self.views])
-        first, second = (one.vectors for one in passes)
+        first, second = (self.head(one.vectors) for one in passes)
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))
 
     def get_config_dict(self) -> dict[str, Any]:

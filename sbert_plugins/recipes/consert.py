@@ -1,4 +1,4 @@
-"""ConSERT's training settings: those of the tables, where it is half of ``recommended``.
+"""ConSERT's training settings: those of the tables; ``recommended`` is it with a projection head.
 
 The official script has 5e-7 for ten epochs, which its authors later called far too low; SLT-FAI's protocols keep it.
 """

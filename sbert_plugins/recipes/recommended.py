@@ -1,4 +1,4 @@
-"""What this library's own tables say is best: ConSERT and ArcCSE in equal parts, both at ConSERT's temperature."""
+"""What this library's own tables say is best: ConSERT with a projection head, in training only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.frequencies import frequencies_of
 from sbert_plugins.recipes.settings import Recipe, Settings
+from sbert_plugins.recipes.simcse import SIMCSE
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -19,40 +20,38 @@ if TYPE_CHECKING:
 def recommended_loss(
     model: SentenceTransformer,
     *,
-    temperature: float = 0.1,
+    projection_head: bool = True,
     words: float = 0.0,
     token_weights: float | None = 1e-6,
     frequencies: TokenFrequencies | str | None = None,
     mlm_head: str | None = None,
+    **keywords: Any,
 ) -> Any:
-    """Build the mean of ConSERT and ArcCSE, for one column of sentences, or two of sentences and positives.
+    """Build :class:`losses.ConSERTLoss` with a projection head, for one column of sentences, or sentences and positives.
 
     Args:
         model: The encoder.
-        temperature: Of both. ArcCSE's own is 0.05, which is worse here.
-        words: Above 0, :class:`losses.BagOfWordsLoss` of the sentences stands beside the mean, and this is the most that its
-            gradient at the sentence vectors may be, as a multiple of the mean's. 0.3 loses 0.07 on the seven STS tasks after
-            60 updates and gains 0.43 after 400 (docs/benchmarks.md).
+        projection_head: As in :class:`losses.ConSERTLoss`; without, ``MatryoshkaLoss`` goes round this.
+        words: Above 0, :class:`losses.BagOfWordsLoss` of the sentences stands beside the contrast, and this is the most that
+            its gradient at the sentence vectors may be, as a multiple of the contrast's (docs/benchmarks.md has 0.3).
         token_weights: As in :class:`losses.BagOfWordsLoss`, like the two that follow.
         frequencies: See there.
         mlm_head: See there.
+        **keywords: The others of :class:`losses.ConSERTLoss`.
 
     Raises:
-        ValueError: If ``words`` is not a finite number, 0 or above.
+        ValueError: If ``words`` is not a finite number, 0 or above, or for what :class:`losses.ConSERTLoss` refuses.
     """
     from sbert_plugins import losses
 
     is_number = isinstance(words, int | float) and not isinstance(words, bool)
     if not is_number or not 0 <= words < math.inf:  # not true of NaN
         raise ValueError(f"words must be a finite number, 0 or above, got {words!r}: 0 leaves the words out.")
-    members = {"consert": losses.ConSERTLoss, "arccse": losses.ArcCSELoss}
-    mean = losses.WeightedSumLoss(
-        model, {name: (build(model, temperature=temperature), 0.5) for name, build in members.items()}
-    )
+    contrast = losses.ConSERTLoss(model, projection_head=projection_head, **keywords)
     if words == 0:
-        return mean
+        return contrast
     bag = losses.BagOfWordsLoss(model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head)
-    return losses.WeightedSumLoss(model, {"contrast": (mean, 1.0), "words": (bag, 1.0, [0])}, balance=words)
+    return losses.WeightedSumLoss(model, {"contrast": (contrast, 1.0), "words": (bag, 1.0, [0])}, balance=words)
 
 
 def counts_for_words(
@@ -72,13 +71,13 @@ def counts_for_words(
 
 RECOMMENDED = Recipe(
     method="recommended",
-    name="ConSERT + ArcCSE",
+    name="ConSERT with a projection head",
     paper="this library, of two papers",
     url="https://aclanthology.org/2021.acl-long.393",
-    loss="WeightedSumLoss",
+    loss="ConSERTLoss",
     columns=("anchor",),
     second_column="positive",
-    equation="ConSERT's views and ArcCSE's margin and order, half each, temperature 0.1",
+    equation="ConSERT's views, SimCSE's head in training, temperature 0.1",
     # Those of the table that it leads (docs/benchmarks.md), which compares methods at equal updates.
     settings=Settings(
         learning_rate=5e-5,
@@ -104,8 +103,9 @@ RECOMMENDED = Recipe(
     build=recommended_loss,
     keywords=counts_for_words,
     reload=BAG_OF_WORDS.reload,
-    note="recommended is the mean of ConSERT and ArcCSE at temperature 0.1, the best on sentence similarity in this library's "
-    "tables of short trainings (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). Contrast can harm topics and "
+    citation=SIMCSE.citation,  # of the head; the loss's class cites ConSERT
+    note="recommended is ConSERT with a projection head in training, the best on sentence similarity in this library's tables "
+    "of short trainings (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). Contrast can harm topics and "
     "clusters: for those compare it with bag-of-words, which has no negatives. An encoder that was trained with labels, as "
     "all-MiniLM-L6-v2 was, hardly gains by any of them.",
 )

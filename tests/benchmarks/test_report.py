@@ -85,3 +85,13 @@ def test_a_missing_record_blanks_no_table(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     with pytest.raises(FileNotFoundError):
         report.filled("<!-- sts check -->\n| a table |\n<!-- /sts check -->\n")
+
+
+def test_what_was_recommended_before_is_named_by_what_it_was():
+    def named(method, loss):
+        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss})
+
+    mean = {"consert": {"loss": "ConSERTLoss"}, "arccse": {"loss": "ArcCSELoss"}}
+    assert named("recommended", mean) == "consert + arccse"
+    assert named("recommended + words:balance=0.3", {"contrast": {"settings": mean}}) == "consert + arccse + words:balance=0.3"
+    assert named("recommended", {"projection_head": True}) == "recommended"

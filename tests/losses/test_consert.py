@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import reference
 import torch
@@ -33,6 +34,16 @@ class TestValue:
         terms = loss([encoder.train().preprocess(SENTENCES)])
         ((views, _),) = found  # one forward
         first, second = views.numpy()[: len(SENTENCES)], views.numpy()[len(SENTENCES) :]
+        assert terms["nt_xent"].item() == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
+
+    def test_is_the_reference_on_projected_views(self, encoder):
+        loss = losses.ConSERTLoss(encoder, projection_head=True).double()
+        found = passes_of(encoder)
+        terms = loss([encoder.train().preprocess(SENTENCES)])
+        ((views, _),) = found
+        weight, bias = (parameter.detach().numpy() for parameter in loss.head.parameters())
+        projected = np.tanh(views.numpy() @ weight.T + bias)
+        first, second = projected[: len(SENTENCES)], projected[len(SENTENCES) :]
         assert terms["nt_xent"].item() == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
 
     @pytest.mark.parametrize("part", EVERY_PART)

@@ -10,27 +10,32 @@ from sbert_plugins import data, losses, recipes
 
 
 def test_recommended_is_the_row_that_leads_the_table(tiny_encoder):
-    """``consert + arccse:temperature=0.1``, in equal parts, as benchmarks/quality.py builds it."""
+    """``consert:projection_head=true``."""
     loss = recipes.build_loss("recommended", tiny_encoder())
-    assert {name: type(member) for name, member in loss.losses.items()} == {
-        "consert": losses.ConSERTLoss,
-        "arccse": losses.ArcCSELoss,
-    }
-    assert loss.weights == {"consert": 0.5, "arccse": 0.5}
-    assert [member.temperature for member in loss.losses.values()] == [0.1, 0.1]
-    assert loss.balance is None
+    assert type(loss) is losses.ConSERTLoss
+    assert loss.get_config_dict() == recipes.build_loss("consert", tiny_encoder(), projection_head=True).get_config_dict()
+    assert loss.temperature == 0.1
     settings = recipes.settings_of("recommended")
+    assert settings == recipes.settings_of("consert")
     assert (settings.max_steps, settings.batch_size, settings.learning_rate, settings.pooling) == (60, 64, 5e-5, "mean")
 
 
+def test_consert_s_keywords_are_its_own(tiny_encoder):
+    assert recipes.build_loss("recommended", tiny_encoder(), first_view=("token_cutoff",)).views[0] == ("token_cutoff",)
+    loss = recipes.build_loss("recommended", tiny_encoder(), projection_head=False)
+    assert list(loss.head.parameters()) == []
+    with pytest.raises(ValueError, match="temperature must be"):
+        recipes.build_loss("recommended", tiny_encoder(), temperature=0.0)
+
+
 class TestWords:
-    def test_stand_beside_the_mean_and_are_bounded(self, tiny_encoder):
+    def test_stand_beside_the_contrast_and_are_bounded(self, tiny_encoder):
         model = tiny_encoder()
         counts = data.TokenFrequencies.from_corpus(anchors(20)["anchor"], model.tokenizer)
         loss = recipes.build_loss("recommended", model, words=0.3, frequencies=counts)
         assert loss.weights == {"contrast": 1.0, "words": 1.0}
         assert loss.balance == 0.3
-        assert set(loss.losses["contrast"].losses) == {"consert", "arccse"}
+        assert isinstance(loss.losses["contrast"], losses.ConSERTLoss)
         assert isinstance(loss.losses["words"], losses.BagOfWordsLoss)
 
     @pytest.mark.parametrize("columns", [("anchor",), ("anchor", "positive")])
@@ -43,7 +48,7 @@ class TestWords:
         results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
         assert results["loss_keywords"]["words"] == 0.3
         names = {name for entry in results["log"] for name in entry}
-        assert {"contrast/consert/nt_xent", "contrast/arccse/arccon", "words/words"} <= names
+        assert {"contrast/nt_xent", "words/words"} <= names
         rebuilt = recipes.load_loss(tmp_path, SentenceTransformer(str(tmp_path / "model"), device="cpu"))
         state = load_file(tmp_path / "loss" / "loss_state.safetensors")
         assert any("words" in name for name in state)
@@ -82,14 +87,14 @@ def test_epochs_take_the_place_of_the_small_budget():
 def test_it_says_what_it_is_when_it_starts(tiny_encoder, tmp_path):
     said = []
     recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path, settings=quick(max_steps=1), report=said.append)
-    assert said[0].startswith("recommended is the mean of ConSERT and ArcCSE at temperature 0.1")
+    assert said[0].startswith("recommended is ConSERT with a projection head in training")
     assert "bag-of-words" in said[0]
 
 
 @pytest.mark.parametrize(
     ("method", "cited"),
     [
-        ("recommended", ["yan-etal-2021-consert", "zhang-etal-2022-contrastive"]),
+        ("recommended", ["yan-etal-2021-consert", "gao-etal-2021-simcse"]),
         ("consert", ["yan-etal-2021-consert"]),
         ("simcse", ["gao-etal-2021-simcse"]),
     ],
