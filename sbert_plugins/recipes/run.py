@@ -333,7 +333,7 @@ def _which_is_saved(state: TrainerState) -> str:
 def _dev_scores(state: TrainerState) -> dict[int, float]:
     """Return STS-B dev, Spearman x 100, by update."""
     key = f"eval_{_DEV_SCORE}"
-    return {entry["step"]: 100 * entry[key] for entry in state.log_history if key in entry}
+    return {int(entry["step"]): 100 * entry[key] for entry in state.log_history if key in entry}
 
 
 def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
