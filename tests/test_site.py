@@ -116,7 +116,15 @@ def test_the_mixes_are_built(tiny_encoder):
     names = {"losses": losses, "model": model}
     exec(blocks[0], names)
     assert list(names["loss"].losses) == ["consert", "arccse"]
-    assert blocks[0].strip() in PAGES["methods/recommended.md"]
+
+
+def test_the_page_builds_what_is_recommended(tiny_encoder):
+    (code,) = python_of("methods/recommended.md")
+    names = {"losses": losses, "model": tiny_encoder()}
+    exec(code, names)
+    expected = recipes.recommended_loss(tiny_encoder())
+    assert type(names["loss"]) is type(expected)
+    assert names["loss"].get_config_dict() == expected.get_config_dict()
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 class ProjectionHead(nn.Module):
     """Linear and tanh on the sentence vector, used in training only (SimCSE section 6.3, ArcCSE section 4.1).
 
-    It belongs to the loss and is never part of the saved model: sentence vectors at test time are those of the encoder.
+    It belongs to the loss and is never part of the saved model: sentence vectors at test time are those of the encoder. It
+    starts as torch's Linear does, a random map that leaves cosines nearly what they are.
 
     Args:
         dimension: Size D of the sentence vector.
