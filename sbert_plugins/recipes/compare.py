@@ -68,7 +68,8 @@ class _Grid:
     def cell(self, method: Method, seed: int, output: Path, start: SentenceTransformer) -> Cell:
         """Return a cell with all that decides its numbers."""
         settings = method.settings(self.settings)
-        made = run_values(method.name, self.sentences, start, settings, seed, self.bf16, method.loss_keywords, {}, self.text)
+        keywords = method.loss_keywords
+        made = run_values(method.name, self.sentences, start, settings, seed, self.bf16, keywords, {}, self.text, self.dev)
         chosen = None if self.dev is None else "STS-B dev"
         return Cell(method, seed, output, made | {"scored_on": self.score.mark, "selected_by": chosen})
 

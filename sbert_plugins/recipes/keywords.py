@@ -76,6 +76,23 @@ def known_keywords(method: str) -> dict[str, tuple[str, ...]]:
     A recipe that builds its loss by a function has the function's keywords and, where it passes others on, the loss's. A class
     of one's own has all arguments behind the model, by keyword or not.
     """
+    known = {name: _types(parameter.annotation) for name, parameter in _parameters(method).items()}
+    return known | ({"official": ("bool",)} if recipe_of(method).official else {})
+
+
+def default_keywords(method: str) -> dict[str, Any]:
+    """Return what a method's loss is built with unless told otherwise, as far as json can hold it."""
+    found = {}
+    for name, parameter in _parameters(method).items():
+        if parameter.default is not parameter.empty:
+            try:
+                found[name] = json.loads(json.dumps(parameter.default, allow_nan=False))
+            except (TypeError, ValueError):
+                continue
+    return found
+
+
+def _parameters(method: str) -> dict[str, inspect.Parameter]:
     from sbert_plugins import losses
 
     recipe = recipe_of(method)
@@ -83,12 +100,12 @@ def known_keywords(method: str) -> dict[str, tuple[str, ...]]:
     kinds = [inspect.Parameter.KEYWORD_ONLY, *([inspect.Parameter.POSITIONAL_OR_KEYWORD] if recipe.reads == "any" else [])]
     if recipe.reads != "any" and _passes_on(sources[0]):
         sources.append(getattr(losses, recipe.loss))
-    known: dict[str, tuple[str, ...]] = {}
+    known: dict[str, inspect.Parameter] = {}
     for source in sources:
         for place, (name, parameter) in enumerate(inspect.signature(source).parameters.items()):
             if place and parameter.kind in kinds:  # the first is the model
-                known.setdefault(name, _types(parameter.annotation))
-    return known | ({"official": ("bool",)} if recipe.official else {})
+                known.setdefault(name, parameter)
+    return known
 
 
 def _passes_on(build: Callable[..., Any]) -> bool:

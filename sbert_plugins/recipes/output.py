@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
+    from sbert_plugins.evaluation import ScoredPairs
+
 RUN_FILE = "run.json"
 
 
@@ -73,7 +75,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
 
 
 # What came later than the first records: of another value before nobody knows.
-_LATER_KEYS = ("encoder_settings",)
+_LATER_KEYS = ("encoder_settings", "loss_class", "loss_defaults", "dev")
 # Settings that came later, at what was done before: their defaults, which were the host's.
 _LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
 
@@ -154,6 +156,14 @@ def text_mark(sentences: Dataset, name: str | None) -> dict[str, Any]:
     return {"name": shown, "sha256": digest.hexdigest()[:16]}
 
 
+def pairs_mark(name: str, pairs: ScoredPairs) -> dict[str, Any]:
+    """Return the name of graded pairs and a hash of them, by which a training that is resumed knows what chose."""
+    digest = hashlib.sha256()
+    for row in zip(*pairs, strict=True):
+        digest.update("\0".join(map(str, row)).encode("utf-8", "surrogatepass") + b"\n")
+    return {"name": name, "sha256": digest.hexdigest()[:16]}
+
+
 def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
     """Return the name of an encoder and a hash of its weights, by which a training that is resumed knows it."""
     import torch
@@ -184,11 +194,23 @@ def check_same_run(output: Path, run: dict[str, Any]) -> None:
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return in words what of ``now`` is not as it was; empty where all is. What else was before does not count."""
     now = json.loads(json.dumps(now))  # as it will be read
-    flat, flat_before = ({**values, **values.get("settings", {})} for values in (now, _complete(before)))
-    # Of text and encoder the hash decides: either may have been moved, or renamed. An earlier version did not keep all.
-    keys = [key for key in flat if key != "settings" and (key in flat_before or key not in _LATER_KEYS)]
+    flat, flat_before = (_flat(values) for values in (now, _complete(before)))
+    # An earlier version did not keep all, nor did its losses have all keywords: these came with what was done before.
+    late = {*_LATER_KEYS, *(key for key in flat if key.startswith(_DEFAULT))}
+    keys = [key for key in flat if key not in _NESTED and (key in flat_before or key not in late)]
+    # Of text, encoder and dev pairs the hash decides: each may have been moved, or renamed.
     changed = [key for key in keys if _mark(flat_before.get(key)) != _mark(flat[key])]
     return ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
+
+
+_DEFAULT = "default of "
+_NESTED = {"settings": "", "loss_defaults": _DEFAULT}
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with what the nested ones hold beside them."""
+    inner = {f"{prefix}{name}": value for key, prefix in _NESTED.items() for name, value in (values.get(key) or {}).items()}
+    return values | inner
 
 
 def _mark(value: Any) -> Any:

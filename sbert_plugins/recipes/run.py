@@ -18,6 +18,7 @@ from sbert_plugins import __version__
 from sbert_plugins.recipes.building import build_loss, settings_of
 from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_origin
 from sbert_plugins.recipes.encoders import pooling_of, truncated_to
+from sbert_plugins.recipes.keywords import default_keywords
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.output import (
     RUN_FILE,
@@ -25,6 +26,7 @@ from sbert_plugins.recipes.output import (
     check_same_run,
     encoder_mark,
     encoder_settings,
+    pairs_mark,
     text_mark,
     updates_text,
     write_json,
@@ -125,6 +127,7 @@ def train(
         columns=columns,
         protocol=protocol,
         text=text,
+        dev=dev,
     )
     check_patience(run.settings, dev)
     check_output(run.output, resume=resume)
@@ -171,6 +174,7 @@ def checked_run(
     columns: dict[str, Any] | None,
     protocol: str | None,
     text: str | None,
+    dev: ScoredPairs | None,
 ) -> Run:
     """Refuse what cannot be trained; the arguments are those of :func:`train`."""
     recipe = recipe_of(method)
@@ -186,7 +190,7 @@ def checked_run(
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     check_columns(recipe, sentences.column_names)
-    values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, text)
+    values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, text, dev)
     return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
 
 
@@ -227,6 +231,7 @@ def run_values(
     loss_keywords: dict[str, Any],
     columns: dict[str, Any],
     text: str | None,
+    dev: ScoredPairs | None,
 ) -> dict[str, Any]:
     """Return what makes a training this one: two that differ in none of it are the same. It is what run.json holds."""
     import torch
@@ -237,8 +242,12 @@ def run_values(
         "seed": seed,
         "sentences": len(sentences),
         "loss_keywords": loss_keywords,
+        # Those of another version may be others.
+        "loss_class": recipe_of(method).loss,
+        "loss_defaults": {key: value for key, value in default_keywords(method).items() if key not in loss_keywords},
         "columns": columns,
         "text": text_mark(sentences, text),
+        "dev": None if dev is None else pairs_mark("STS-B dev", dev),
         "encoder": encoder_mark(model),
         "encoder_settings": encoder_settings(model),
         "bf16": model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,

@@ -95,7 +95,7 @@ def _one(
 ) -> dict[str, Any]:
     """Train one seed, go on where it was interrupted, or read what it has left."""
     if (folder / RUN_FILE).exists():
-        identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text")
+        identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text", "dev")
         asked = checked_run(method, sentences, model, folder, seed=seed, **{key: how.get(key) for key in identity})
         check_same_run(folder, asked.json)
     if (folder / "results.json").exists():

@@ -152,6 +152,35 @@ class TestResume:
         assert results["seconds"] is None  # those before the interruption are not known
         assert (resumed.encode("A dog runs.") == whole.encode("A dog runs.")).all()
 
+    def test_what_another_version_builds_is_another_training(self, tiny_encoder, tmp_path, dev):
+        def run(**changes):
+            return recipes.train(
+                "arccse",
+                anchors(40),
+                tiny_encoder(),
+                output=tmp_path,
+                settings=quick(),
+                loss_keywords={"temperature": 0.1},
+                **({"dev": dev} | changes),
+            )
+
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
+            run()
+        record = json.loads((tmp_path / "run.json").read_text())
+        assert record["loss_defaults"]["margin_degrees"] == 10
+        assert "temperature" not in record["loss_defaults"]
+        with pytest.raises(ValueError, match=r"was begun with dev STS-B dev \[\w+\] \(now None\): resume"):
+            run(resume=True, dev=None)
+        with pytest.raises(ValueError, match=r"was begun with dev STS-B dev \[\w+\] \(now STS-B dev \[\w+\]\): resume"):
+            run(resume=True, dev=evaluation.ScoredPairs(*(values[:20] for values in dev)))
+        # Of what it had not heard of, its keywords were what they are.
+        (tmp_path / "run.json").write_text(json.dumps(record | {"loss_defaults": {"margin_degrees": 20.0}}))
+        with pytest.raises(ValueError, match=r"was begun with default of margin_degrees 20.0 \(now 10.0\): resume"):
+            run(resume=True)
+        (tmp_path / "run.json").write_text(json.dumps(record | {"loss_class": "WeightedSumLoss"}))
+        with pytest.raises(ValueError, match=r"was begun with loss_class WeightedSumLoss \(now ArcCSELoss\): resume"):
+            run(resume=True)
+
     def test_nothing_to_resume(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume .*: delete the directory"):
             recipes.check_output(tmp_path, resume=True)
@@ -394,7 +423,7 @@ class TestRecordsOfEarlierVersions:
     @staticmethod
     def age(path):
         record = json.loads(path.read_text())
-        del record["protocol"], record["encoder_settings"]
+        del record["protocol"], record["encoder_settings"], record["loss_class"], record["loss_defaults"], record["dev"]
         for key in LATER:
             del record["settings"][key]
         path.write_text(json.dumps(record))
