@@ -60,7 +60,7 @@ RUNS = {
     "simcse, temperature 0.1": Run("simcse:temperature=0.1"),
     "consert": Run("consert"),
     "arccse": Run("arccse"),
-    "recommended": Run("recommended"),
+    "recommended": Run("consert + arccse"),  # which it was when the study began
     "denosent": Run("denosent"),
     "paser": Run("paser"),
     "pt-bert": Run("pt-bert"),

@@ -21,7 +21,7 @@ def print_results(results: dict[str, Any], options: argparse.Namespace, plan: re
     _print_printed(options, plan)
     path = Path(options.output) / "model"
     time = "" if results["seconds"] is None else f" in {results['seconds']:.0f} s"
-    print(f'\n{updates_text(results)} updates{time}. Model: {path} (SentenceTransformer("{path}") loads it)')
+    print(f'\nUpdates: {updates_text(results)}{time}. Model: {path} (SentenceTransformer("{path}") loads it)')
     if options.offline and options.text is None:
         text = "sentences.txt --model bert-base-uncased --output runs/mine"
         print(f"Next, your own text, a sentence a line: sbert-plugins train {options.method} {text}")
@@ -38,7 +38,8 @@ def print_seeds(results: dict[str, Any], options: argparse.Namespace, plan: reci
     ]
     print_table(rows)
     _print_printed(options, plan)
-    print(f"\nAll scores: {Path(options.output) / 'results.json'}. Models: {Path(options.output) / 'seed_N' / 'model'}")
+    print(f"\nUpdates: {', '.join(results['updates'])}.")
+    print(f"All scores: {Path(options.output) / 'results.json'}. Models: {Path(options.output) / 'seed_N' / 'model'}")
 
 
 def _print_printed(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, keep_settings, one_or_two, settings_of
+from sbert_plugins.contract import Terms, begin_forward, check_negatives, keep_settings, one_or_two, settings_of
 from sbert_plugins.encoder import (
     VIEW_PARTS,
     Encoder,
@@ -61,8 +61,9 @@ class ConSERTLoss(nn.Module):
 
     Raises:
         ValueError: On a value out of range, dropout asked of a model without, an encoder whose embeddings cannot be changed
-            from outside (XLNet), a number of columns other than one or two, one column and two views that change nothing, and
-            a model compiled by torch.compile.
+            from outside (XLNet), a number of columns other than one or two, one column and two views that change nothing, a
+            model compiled by torch.compile, and a first training batch of one sentence. A later batch of one (the rest of an
+            epoch) gives 0.0.
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
@@ -139,6 +140,7 @@ class ConSERTLoss(nn.Module):
         drawn = [View(parts, content, **self.rates) for parts, content in zip(self.views, contents, strict=True)]
         passes = encode([anchor, positive], views=drawn, dropout=["dropout" in parts for parts in self.views])
         first, second = (self.head(one.vectors) for one in passes)
+        check_negatives(self, len(first))
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -303,7 +303,9 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
         "rows": results["rows"],
         "pooling": results["pooling"],
         "loss": results["loss"],
-        "curve": [{"step": entry["step"], "STS-B dev": 100 * entry[dev]} for entry in results["log"] if dev in entry],
+        "curve": [
+            {"step": entry["step"], "STS-B dev": 100 * entry[dev]} for entry in results["log"] if entry.get(dev) is not None
+        ],
         "log": results["log"],
         "neighbours": neighbours_of(model, grid.sentences, shown=grid.neighbours),
         "date": results["date"],

@@ -83,14 +83,16 @@ _LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "pat
 def _complete(values: dict[str, Any]) -> dict[str, Any]:
     """Add to the record of an earlier version the settings that it did not know yet."""
     later = {field.name: field.default for field in fields(Settings) if field.name in _LATER}
+    if values.get("method") == "recommended" and "ArcCSELoss" in json.dumps(values.get("loss")):
+        values = values | {"loss_class": "WeightedSumLoss"}  # the mean of ConSERT and ArcCSE, which it was before
     return values | {"settings": later | values["settings"]} if "settings" in values else values
 
 
 def updates_text(results: Mapping[str, Any]) -> str:
-    """Return the number of updates of a training, and that of the saved model where it is another: ``150 of 400``."""
+    """Return the number of updates of a training, and the saved one where it is another: ``400 (saved: 150)``."""
     updates = results["steps"]
-    saved = results.get("saved_update", updates)  # records of earlier versions do not say
-    return f"{updates:,}" if saved == updates else f"{saved:,} of {updates:,}"
+    saved = results.get("saved_update") or updates  # records of earlier versions do not say
+    return f"{updates:,}" if saved == updates else f"{updates:,} (saved: {saved:,})"
 
 
 def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
@@ -157,9 +159,14 @@ def text_mark(sentences: Dataset, name: str | None) -> dict[str, Any]:
 
 
 def pairs_mark(name: str, pairs: ScoredPairs) -> dict[str, Any]:
-    """Return the name of graded pairs and a hash of them, by which a training that is resumed knows what chose."""
+    """Return the name of graded pairs and a hash of them, by which a training that is resumed knows what chose.
+
+    Of the scores their order counts, which decides Spearman: sources scale them differently.
+    """
+    from scipy.stats import rankdata
+
     digest = hashlib.sha256()
-    for row in zip(*pairs, strict=True):
+    for row in zip(pairs.sentences1, pairs.sentences2, rankdata(pairs.scores), strict=True):
         digest.update("\0".join(map(str, row)).encode("utf-8", "surrogatepass") + b"\n")
     return {"name": name, "sha256": digest.hexdigest()[:16]}
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-    from transformers import TrainerState
 
     from sbert_plugins.evaluation import ScoredPairs
     from sbert_plugins.training import SentenceTransformerTrainer
@@ -103,8 +102,8 @@ def train(
         report: Called with each message for the person who waits.
 
     Returns:
-        What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, seconds of the
-        training, None where it was resumed. A number that is not finite is None.
+        What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, the update that is
+        saved, seconds of the training, None where it was resumed. A number that is not finite is None.
 
     Raises:
         ValueError: For an unknown method, protocol, tracker or keyword of its loss, columns that it does not read, fewer than
@@ -318,7 +317,7 @@ def _trained(
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
         seconds = time.perf_counter() - start
-    if trainer.is_world_process_zero() and (line := _which_is_saved(trainer.state)):
+    if trainer.is_world_process_zero() and (line := _which_is_saved(trainer)):
         report(line)
     return trainer, seconds
 
@@ -326,23 +325,26 @@ def _trained(
 _SINKS = 1.0  # points of STS-B dev, several standard errors of a seed
 
 
-def _which_is_saved(state: TrainerState) -> str:
+def _saved_update(trainer: SentenceTransformerTrainer) -> int:
+    """Return the update whose weights the model has at the end: that of the best checkpoint, if there is one to load."""
+    from sbert_plugins.training.checkpoints import step_of
+
+    best = trainer.state.best_model_checkpoint
+    chosen = step_of(Path(best)) if trainer.args.load_best_model_at_end and best else None
+    return trainer.state.global_step if chosen is None else chosen
+
+
+def _which_is_saved(trainer: SentenceTransformerTrainer) -> str:
     """Say which update is saved, and what the later ones did, where it is not the last."""
-    best, scores = state.best_global_step, _dev_scores(state)
-    if best is None or best == state.global_step or best not in scores:
+    key, saved = f"eval_{_DEV_SCORE}", _saved_update(trainer)
+    # One that is not finite is logged as None.
+    scores = {entry["step"]: entry[key] for entry in trainer.state.log_history if entry.get(key) is not None}
+    if saved == trainer.state.global_step or saved not in scores:
         return ""
-    last = scores[max(scores)]
-    line = (
-        f"Saved is update {best:,} of {state.global_step:,}, the best by STS-B dev: {scores[best]:.2f}, "
-        f"and {last:.2f} at the end."
-    )
-    return f"{line} The training sank: try fewer updates or a lower rate." if scores[best] - last >= _SINKS else line
-
-
-def _dev_scores(state: TrainerState) -> dict[int, float]:
-    """Return STS-B dev, Spearman x 100, by update."""
-    key = f"eval_{_DEV_SCORE}"
-    return {int(entry["step"]): 100 * entry[key] for entry in state.log_history if key in entry}
+    best, last = 100 * scores[saved], 100 * scores[max(scores)]
+    line = f"Saved is update {saved:,} of {trainer.state.global_step:,}, the best by STS-B dev: {best:.2f}"
+    line += f", and {last:.2f} at update {max(scores):,}." if max(scores) != saved else "."
+    return f"{line} The training sank: try fewer updates or a lower rate." if best - last >= _SINKS else line
 
 
 def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
@@ -361,8 +363,7 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         # That of a class of one's own may hold what json does not.
         "loss": json.loads(json.dumps(getattr(loss, "get_config_dict", dict)(), default=str)),
         "steps": trainer.state.global_step,
-        # That of the best checkpoint, where STS-B dev chose one.
-        "saved_update": trainer.state.best_global_step or trainer.state.global_step,
+        "saved_update": _saved_update(trainer),
         "seconds": None if seconds is None else round(seconds, 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(model.device),

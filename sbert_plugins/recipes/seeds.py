@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.cells import write_record
-from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results
+from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results, updates_text
 from sbert_plugins.recipes.run import checked_run, train
 from sbert_plugins.recipes.settings import processes
 from sbert_plugins.recipes.summary import Number
@@ -58,7 +58,11 @@ def train_seeds(
         report(f"{place}/{len(seeds)} seed {seed}")
         results.append(_one(method, sentences, build(), output / f"seed_{seed}", seed, report, how))
     shared = {key: results[0][key] for key in (*_SHARED, "before")}
-    summary = shared | {"seeds": list(seeds), "after": {name: _summary(name, results) for name in results[0]["after"]}}
+    summary = shared | {
+        "seeds": list(seeds),
+        "updates": [updates_text(result) for result in results],
+        "after": {name: _summary(name, results) for name in results[0]["after"]},
+    }
     write_record(output / "results.json", summary)
     return summary
 

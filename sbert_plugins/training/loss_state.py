@@ -6,6 +6,7 @@ pickle.
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
@@ -172,7 +173,9 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = Fa
     for name, member in named_losses(loss).items():
         saved = index["losses"].get(name, {})
         if saved.get("class") == type(member).__name__:  # else check_loss_state refuses it
-            changed += _changes(name, saved.get("settings", {}), settings_of(member))
+            settings = settings_of(member)
+            before = _with_later(saved.get("settings", {}), settings, _defaults(member))
+            changed += _changes(name, before, settings)
     if not changed:
         return
     found = f"{index_file} is of a training with {', '.join(changed)}"
@@ -296,6 +299,24 @@ def _plain(value: Any) -> Any:
         return str(value)
     named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def _defaults(loss: nn.Module) -> dict[str, list[Any]]:
+    """Return the defaults of each keyword that the classes of a loss, and of those inside it, have."""
+    found: dict[str, list[Any]] = {}
+    for kind in {type(module) for module in loss.modules() if hasattr(module, "get_config_dict")}:
+        for name, parameter in inspect.signature(kind.__init__).parameters.items():
+            if parameter.default is not parameter.empty:
+                found.setdefault(name, []).append(_plain(parameter.default))
+    return found
+
+
+def _with_later(old: Any, new: Any, defaults: Mapping[str, list[Any]]) -> Any:
+    """Add the keywords that an earlier version had not, where they are at their defaults: what it did."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return old
+    later = {key: value for key, value in new.items() if key not in old and value in defaults.get(key, [])}
+    return later | {key: _with_later(value, new.get(key), defaults) for key, value in old.items()}
 
 
 def _changes(name: str, old: Any, new: Any) -> list[str]:

@@ -163,3 +163,11 @@ def test_config_shows_every_setting(encoder):
     assert losses.ConSERTLoss(encoder).get_config_dict() == signature
     changed = {"first_view": ("dropout",), "temperature": 0.05, "token_cutoff_rate": 0.3}
     assert losses.ConSERTLoss(encoder, **changed).get_config_dict() == signature | changed
+
+
+def test_a_first_batch_of_one_teaches_nothing(encoder):
+    loss = losses.ConSERTLoss(encoder.train())
+    with pytest.raises(ValueError, match="ConSERTLoss takes the other sentences of a batch as negatives, got a batch of 1"):
+        loss([encoder.preprocess(SENTENCES[:1])])
+    loss([encoder.preprocess(SENTENCES)])
+    assert loss([encoder.preprocess(SENTENCES[:1])])["nt_xent"].item() == 0

@@ -86,7 +86,7 @@ class TestNumbers:
             assert [point["step"] for point in cell["curve"]] == [1, 2]
             best = max(cell["curve"], key=lambda point: point["STS-B dev"])["step"]
             assert cell["saved_update"] == best
-            assert f"<td>{cell['seconds']:.1f}</td><td>{'2' if best == 2 else '1 of 2'}</td><td>24</td>" in page
+            assert f"<td>{cell['seconds']:.1f}</td><td>{'2' if best == 2 else '2 (saved: 1)'}</td><td>24</td>" in page
             for point in cell["curve"]:
                 assert f"<td>{shown(point['STS-B dev'])}</td>" in page
         for row in result.rows:

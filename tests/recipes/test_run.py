@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from transformers import TrainerState
 
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.recipes import run as module
-from sbert_plugins.recipes.output import updates_text
+from sbert_plugins.recipes.output import changes, updates_text
 
 
 @pytest.fixture(scope="module")
@@ -362,8 +363,8 @@ class TestPatience:
         assert (results["saved_update"], results["steps"]) == (1, 4)
         assert recipes.read_results(tmp_path / "run" / "results.json")["saved_update"] == 1
         score = f"{results['after']['STS-B dev']:.2f}"
-        assert said[-1] == f"Saved is update 1 of 4, the best by STS-B dev: {score}, and {score} at the end."
-        assert re.search(r"\bupdates`?: 1 of 4$", (tmp_path / "run" / "model" / "README.md").read_text(), re.MULTILINE)
+        assert said[-1] == f"Saved is update 1 of 4, the best by STS-B dev: {score}, and {score} at update 4."
+        assert re.search(r"\bupdates`?: 4 \(saved: 1\)$", (tmp_path / "run" / "model" / "README.md").read_text(), re.MULTILINE)
 
     def test_goes_on_with_what_is_left_of_it(self, tiny_encoder, tmp_path, dev):
         with interrupted(3), pytest.raises(KeyboardInterrupt):
@@ -378,32 +379,64 @@ class TestPatience:
 
 class TestWhichUpdateIsSaved:
     @pytest.fixture
-    def state(self):
-        scores = {10: 0.7, 20: 0.75, 30: 0.7201}
+    def trainer(self):
+        scores = {10: 0.7, 15: None, 20: 0.75, 30: 0.7201}  # None: not finite
         log = [{"step": step, "eval_stsb-dev_spearman_cosine": score} for step, score in scores.items()]
-        return TrainerState(global_step=30, best_global_step=20, log_history=[{"step": 5, "loss": 1.0}, *log])
+        state = TrainerState(
+            global_step=30,
+            best_model_checkpoint="runs/checkpoints/checkpoint-20",
+            log_history=[{"step": 5, "loss": 1.0}, *log],
+        )
+        return SimpleNamespace(state=state, args=SimpleNamespace(load_best_model_at_end=True))
 
-    def test_a_training_that_sank(self, state):
-        assert module._which_is_saved(state) == (
-            "Saved is update 20 of 30, the best by STS-B dev: 75.00, and 72.01 at the end. "
+    def test_a_training_that_sank(self, trainer):
+        assert module._saved_update(trainer) == 20
+        assert module._which_is_saved(trainer) == (
+            "Saved is update 20 of 30, the best by STS-B dev: 75.00, and 72.01 at update 30. "
             "The training sank: try fewer updates or a lower rate."
         )
 
-    @pytest.mark.parametrize("best", [None, 30])
-    def test_nothing_where_it_is_the_last(self, state, best):
-        state.best_global_step = best
-        assert module._which_is_saved(state) == ""
+    def test_what_came_behind_the_last_score_is_not_known(self, trainer):
+        trainer.state.global_step = 35
+        del trainer.state.log_history[-1]
+        assert module._which_is_saved(trainer) == "Saved is update 20 of 35, the best by STS-B dev: 75.00."
+
+    @pytest.mark.parametrize(
+        ("loads_best", "checkpoint"), [(True, None), (True, "runs/checkpoint-30"), (False, "runs/checkpoint-20")]
+    )
+    def test_nothing_where_it_is_the_last(self, trainer, loads_best, checkpoint):
+        trainer.args.load_best_model_at_end = loads_best
+        trainer.state.best_model_checkpoint = checkpoint
+        assert module._saved_update(trainer) == 30
+        assert module._which_is_saved(trainer) == ""
 
     @pytest.mark.parametrize(
         ("results", "text"),
         [
             ({"steps": 1400}, "1,400"),
             ({"steps": 60, "saved_update": 60}, "60"),
-            ({"steps": 60, "saved_update": 20}, "20 of 60"),
+            ({"steps": 60, "saved_update": None}, "60"),
+            ({"steps": 60, "saved_update": 20}, "60 (saved: 20)"),
         ],
     )
     def test_one_text_for_all_who_show_it(self, results, text):
         assert updates_text(results) == text
+
+    @pytest.mark.filterwarnings("ignore:An input array is constant")
+    def test_a_score_that_is_not_finite_loses_nothing(self, tiny_encoder, tmp_path, dev):
+        constant = evaluation.ScoredPairs(dev.sentences1, dev.sentences2, [1.0] * len(dev.scores))
+        results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=constant)
+        assert results["after"]["STS-B dev"] is None
+        assert results["saved_update"] == results["steps"]
+
+
+def test_what_was_recommended_before_is_another_loss():
+    mean = {"consert": {"loss": "ConSERTLoss"}, "arccse": {"loss": "ArcCSELoss"}}
+    record = {"method": "recommended", "settings": {}, "loss": mean}
+    now = {"method": "recommended", "settings": {}, "loss_class": "ConSERTLoss"}
+    assert changes(record, now) == "loss_class WeightedSumLoss (now ConSERTLoss)"
+    assert changes(record | {"loss": {"contrast": {"settings": mean}}}, now) == "loss_class WeightedSumLoss (now ConSERTLoss)"
+    assert changes(record | {"loss": {"projection_head": True}}, now) == ""
 
 
 LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")

@@ -30,6 +30,7 @@ class TestSeeds:
         assert values[1] == alone["after"]["probe"] != values[0]
         expected = {"mean": pytest.approx(fmean(values)), "deviation": pytest.approx(stdev(values)), "values": values}
         assert results["after"] == {"probe": expected}
+        assert results["updates"] == ["2", "2"]
         assert results["before"] == alone["before"]
         assert results["seeds"] == [3, 4]
         assert json.loads((tmp_path / "run" / "results.json").read_text()) == results

@@ -20,9 +20,9 @@ from sentence_transformers.sentence_transformer.losses import (
 from torch import nn
 from transformers import TrainerCallback
 
-from sbert_plugins import losses, training
+from sbert_plugins import data, losses, training
 from sbert_plugins.training.finite import DivergedError
-from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE, own_state, settings_of
+from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE, check_settings, own_state, settings_of
 
 
 class Counter(nn.Module):
@@ -381,3 +381,29 @@ def test_tsdae_resumes_exactly_and_does_not_with_the_hosts_trainer(tiny_encoder,
 
     assert difference(training.SentenceTransformerTrainer, tmp_path / "ours") == 0.0
     assert difference(SentenceTransformerTrainer, tmp_path / "host") > 1e-3
+
+
+def slt_fai(model, **keywords):
+    frequencies = data.TokenFrequencies.from_corpus(SENTENCES, model.tokenizer)
+    return losses.SLTFAILoss(model, losses.ConSERTLoss(model, **keywords), frequencies=frequencies)
+
+
+def a_sum(model, **keywords):
+    return losses.WeightedSumLoss(model, {"a": (losses.ConSERTLoss(model, **keywords), 1.0)})
+
+
+@pytest.mark.parametrize("build", [losses.ConSERTLoss, a_sum, slt_fai])
+def test_keywords_that_came_later_are_no_other_settings(model, tmp_path, build):
+    """A checkpoint from before has none of them; at its default such a keyword does what was done then."""
+    training.save_loss_state(build(model), model, tmp_path)
+    index = (tmp_path / INDEX_FILE).read_text()
+    older = json.loads(
+        index, object_hook=lambda values: {key: value for key, value in values.items() if key != "projection_head"}
+    )
+    assert json.loads(index) != older
+    (tmp_path / INDEX_FILE).write_text(json.dumps(older))
+    check_settings(build(model), tmp_path)
+    with pytest.raises(ValueError, match=r"projection_head absent \(now True\)"):
+        check_settings(build(model, projection_head=True), tmp_path)
+    with pytest.raises(ValueError, match=r"temperature 0.1 \(now 0.2\)\. Resuming"):
+        check_settings(build(model, temperature=0.2), tmp_path)
