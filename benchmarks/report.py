@@ -38,7 +38,7 @@ OWN_TEXTS = {
     "biomedical": "the titles of the collection",
 }
 RECOVERED = " The encoder descends from a supervised embedder: part of each gain is recovered knowledge."
-# The README's rows: encoders, and the five methods.
+# The README's rows.
 BEST = {
     "raw": "before training",
     "simcse": "SimCSE",
@@ -46,7 +46,6 @@ BEST = {
     "consert": "ConSERT",
     "recommended": "`recommended`: ConSERT with a projection head",
 }
-FIVE = {"arccse": "ArcCSE", "denosent": "DenoSent", "paser": "PaSeR", "pt-bert": "PT-BERT", "slt-fai": "SLT-FAI"}
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = [
     ("arccse", "simcse", 78.11, 76.25),
@@ -210,20 +209,6 @@ def best() -> str:
         ]
         rows.append([words, str(len(cells)), *scores])
     return table(["", "seeds", "STS-B dev", "average of seven STS tasks", "Quora retrieval, MAP"], rows)
-
-
-def five() -> str:
-    """The five methods over SimCSE at their temperature: the README's share of what the site has of it."""
-    bases = {name: base for name, base, _, _ in AIMS if name in FIVE}
-    budgets = (("short", 60), ("short", 400), ("wiki", 60))
-    grids = [[_by_method(records) for records in _trained_as_long(*budget)] for budget in budgets]
-    rows = []
-    for name, words in FIVE.items():
-        temperature = bases[name].partition("temperature=")[2] or "0.05"
-        gains = [_judged(_most_differences(found, name, bases[name], "avg7")) for found in grids]
-        rows.append([words, temperature, *gains])
-    heading = ["minus SimCSE, seven STS tasks", "temperature", "60 updates", "400 updates", "60, Wikipedia"]
-    return table(heading, rows)
 
 
 def quality_recommended() -> str:
@@ -516,12 +501,19 @@ def _grid(text: str, steps: int) -> list[dict]:
 
 
 def _grid_with(method: str, text: str, steps: int) -> list[dict]:
-    """Return the cells of the main encoder's grid that has the method with most seeds."""
+    """Return the cells of the main encoder's grid that has the method with most seeds.
+
+    Raises:
+        FileNotFoundError: If none has it.
+    """
 
     def seeds(records: list[dict]) -> int:
         return sum(record["method"] == method for record in records)
 
-    return max(_trained_as_long(text, steps), key=seeds)
+    found = max(_trained_as_long(text, steps), key=seeds)
+    if not seeds(found):
+        raise FileNotFoundError(f"no grid of {steps} updates on {text} has a record of {method}: run quality.py.")
+    return found
 
 
 def _trained_as_long(text: str, steps: int) -> list[list[dict]]:
@@ -893,7 +885,6 @@ def table(heading: list[str], rows: list[list[str]]) -> str:
 TABLES = {
     "demo": demo,
     "best": best,
-    "five": five,
     "quality recommended": quality_recommended,
     "real runs": real_runs,
     "real run commands": real_run_commands,

@@ -78,13 +78,13 @@ RECOMMENDED = Recipe(
     columns=("anchor",),
     second_column="positive",
     equation="ConSERT's views, SimCSE's head in training, temperature 0.1",
-    # Those of the table that it leads (docs/benchmarks.md), which compares methods at equal updates.
+    # Those of the tables (docs/benchmarks.md), which compare methods at equal updates.
     settings=Settings(
         learning_rate=5e-5,
         batch_size=64,
         gradient_accumulation_steps=1,
         epochs=1,
-        # Minutes on a laptop. 400 updates add .3 on short sentences, and on Wikipedia end 1.7 of STS-B dev below the best.
+        # Minutes on a laptop. On Wikipedia 400 updates of ConSERT end four points of STS-B dev below their best.
         max_steps=60,
         pooling="mean",
         max_seq_length=32,
