@@ -283,11 +283,13 @@ def _judged(gains: list[float]) -> str:
 
 def time_to_quality() -> str:
     """Updates, and time as a share of SimCSE's whole training, until STS-B dev has what SimCSE ends with."""
-    record, methods = _load("speed.json"), _by_method(_grid("short", 60))
-    ends = {cell["seed"]: cell["curve"][-1]["dev"] for cell in methods["simcse"]}
+    record, grids = _load("speed.json"), dict.fromkeys(STEPS, _grid("short", 60))
+    grids["recommended"] = _grid_with("recommended", "short", 60)  # beside the SimCSE of its own harness
     rows = []
-    for name, step in STEPS.items():
-        multiple = record["multiple_of_simcse_floor"][step]
+    for name, records in grids.items():
+        methods = _by_method(records)
+        ends = {cell["seed"]: cell["curve"][-1]["dev"] for cell in methods["simcse"]}
+        multiple = record["multiple_of_simcse_floor"][STEPS.get(name, name)]
         updates = [_reached(cell, ends[cell["seed"]]) for cell in methods[name]]
         median = float(np.median(updates))
         is_never = np.isinf(median)

@@ -149,7 +149,16 @@ class TestOneNumber:
         shown = (page / "index.html").read_text(encoding="utf-8")
         (row,) = re.findall("<th>STS-B</th>.*", shown)
         assert re.findall(r">([\d.-]+)</td>", row) == names["STS-B dev"]
-        for told in ("text.txt, 30 sentences", "3 of 8 x 2 rows", "ArcCSE", "<td>plain</td>", "<td>cls</td><td>cls</td>"):
+        updates = "3" if results["saved_update"] == 3 else f"3 (saved: {results['saved_update']})"
+        assert f"\nUpdates: {updates} in " in printed
+        assert re.search(rf"\bupdates`?: {re.escape(updates)}$", card, re.MULTILINE)
+        for told in (
+            "text.txt, 30 sentences",
+            f"{updates}, each of 8 x 2 rows",
+            "ArcCSE",
+            "<td>plain</td>",
+            "<td>cls</td><td>cls</td>",
+        ):
             assert told in shown, told
 
     def test_the_saved_model_has_the_encoders_own_length(self, run):

@@ -199,7 +199,7 @@ class TestRefuses:
             ({"settings": quick(max_steps=2, eval_steps=1, learning_rate=0.5)}, r"learning_rate 0.0001 \(now 0.5\)"),
             ({"text": anchors(23)}, r"sentences 24 \(now 23\), text None \[\w{16}\] \(now None \[\w{16}\]\)"),
             ({"evaluators": evaluators()[:1]}, r"scored_on mine, kinds, search \[\w+\] \(now mine \[\w+\]\)"),
-            ({"dev": pairs()}, r"selected_by None \(now STS-B dev\)"),
+            ({"dev": pairs()}, r"dev None \(now STS-B dev \[\w+\]\)"),
         ],
         ids=["settings", "text", "labels", "choice"],
     )
