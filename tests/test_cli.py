@@ -159,7 +159,7 @@ class TestOneNumber:
             "<td>plain</td>",
             "<td>cls</td><td>cls</td>",
         ):
-            assert words in shown, words
+            assert told in shown, told
 
     def test_the_saved_model_has_the_encoders_own_length(self, run):
         output, printed = run
