@@ -45,6 +45,12 @@ def test_an_older_record_is_as_it_is(write):
     assert (cell["method"], cell["dev"]) == ("words", 77.0)
 
 
+@pytest.mark.parametrize("dev", [None, {"name": "STS-B dev", "sha256": "0a"}])
+def test_what_chose_is_no_score(write, dev):
+    (cell,) = write("simcse_seed3.json", method="simcse", dev=dev)
+    assert (cell["method"], cell["dev"]) == ("simcse", 80.0)
+
+
 def test_what_failed_is_no_cell(write):
     assert write("simcse_seed3.json", failed="it diverged") == []
 
