@@ -30,7 +30,7 @@ LOGGED = {
     "masked_share": "slt-fai: share of sentences with a rare token to mask",
     "balance_factor": "by how much an auxiliary term's gradient was cut; 1 is not at all",
     "balance_share": "the auxiliary gradient's share of the norms after the cut",
-    "balance_cosine": "cosine of the two gradients at the encoder's outputs; below 0 they pull apart",
+    "balance_cosine": "cosine of the two gradients at outputs that both read; below 0 they pull apart, 0 without any",
     "grad_norm": "norm of the gradient before clipping",
     "learning_rate": "of the encoder, at this update",
     "epoch": "passes over the text so far",
