@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sbert_plugins import host
 
 from .loss_state import named_losses, own_state
+from .random_state import read_random_state, restore_random_state
 
 if TYPE_CHECKING:
     from .trainer import SentenceTransformerTrainer
@@ -58,7 +57,7 @@ class SharpnessAwareStep:
         self, step: Callable[..., Tensor], model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any
     ) -> Tensor:
         """Run a micro-batch; after the last one of an update perturb, replay, restore."""
-        random_state = _random_state(model)
+        random_state = read_random_state(model)
         before = self._versions()
         # A copy, because the trainer takes keys out of the batch.
         self._batches.append((dict(inputs), num_items_in_batch, random_state))
@@ -87,7 +86,7 @@ class SharpnessAwareStep:
         self.is_replaying = True
         try:
             for i, (inputs, num_items_in_batch, random_state) in enumerate(batches):
-                _restore_random_state(model, random_state)
+                restore_random_state(model, random_state)
                 is_last = i == len(batches) - 1
                 with nullcontext() if is_last else self.trainer.accelerator.no_sync(model=model):
                     step(model, inputs, num_items_in_batch)
@@ -112,18 +111,3 @@ class SharpnessAwareStep:
                 f"sam_rho runs each batch twice, but {', '.join(moved)} changes in every forward and would change twice: "
                 "train this loss without sam_rho."
             )
-
-
-def _random_state(model: nn.Module) -> tuple:
-    device = next(model.parameters()).device
-    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return random.getstate(), np.random.get_state(), torch.get_rng_state(), on_device  # noqa: NPY002  as others draw
-
-
-def _restore_random_state(model: nn.Module, state: tuple) -> None:
-    of_python, of_numpy, of_torch, on_device = state
-    random.setstate(of_python)
-    np.random.set_state(of_numpy)  # noqa: NPY002
-    torch.set_rng_state(of_torch)
-    if on_device is not None:
-        torch.cuda.set_rng_state(on_device, next(model.parameters()).device)

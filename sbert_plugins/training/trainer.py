@@ -36,6 +36,7 @@ from .loss_state import (
     save_loss_state,
     tell_training_steps,
 )
+from .random_state import kept_random_state
 from .sam import SharpnessAwareStep
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms; of a dict of losses as
       ``dataset/key``. A term that was 0 all
       along, and a decoder that read nothing of the sentence vectors, are named at the end.
+    - **Evaluation** changes nothing: how often a training is evaluated, and whether, leaves its updates as they are.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
 
     Args:
@@ -286,8 +288,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     # --- Evaluation --------------------------------------------------------------------------------------------------------
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as the host does, and warn where a test set chooses the checkpoint."""
-        metrics = super().evaluate(*args, **kwargs)
+        """Evaluate as the host does, and warn where a test set chooses the checkpoint.
+
+        What it draws (an evaluation's data loader takes a seed) is not taken from the training: with the same seed, any
+        ``eval_steps`` and none give the same updates.
+        """
+        with kept_random_state(self.model):
+            metrics = super().evaluate(*args, **kwargs)
         chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
         measured = self.model.model_card_data.eval_results_dict or {}
         test_sets = dict.fromkeys(

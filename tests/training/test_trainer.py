@@ -1,7 +1,9 @@
 import json
+import random
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 import runs
 import sentence_transformers
@@ -143,6 +145,32 @@ def test_diagnostics_of_evaluation(model, tmp_path):
     trainer = trainer_of(model, Probe(model), tmp_path, eval_dataset=dataset, eval_strategy="steps", eval_steps=4)
     trainer.train()
     assert any("eval_calls" in entry for entry in trainer.state.log_history)
+
+
+class Drawing(BaseEvaluator):
+    """An evaluator that draws from every generator, as one that takes a sample does."""
+
+    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+        return {"drawn": random.random() + np.random.rand() + torch.rand(1).item()}
+
+
+@pytest.mark.parametrize("dataset", [None, Dataset.from_dict({"anchor": SENTENCES})], ids=["evaluator", "evaluator and loss"])
+def test_an_evaluation_changes_no_update(tiny_encoder, tmp_path, dataset):
+    """Of any frequency: dropout, masks and the order of the rows are those of a training without one."""
+
+    def losses_logged(**changes):
+        transformers.set_seed(0)
+        model = tiny_encoder()
+        columns = Dataset.from_dict({"anchor": SENTENCES})
+        trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path, columns, num_train_epochs=2, max_steps=-1, **changes)
+        trainer.train()
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    never = losses_logged()
+    assert len(set(never)) > 3
+    for steps in (1, 3):
+        evaluated = {"evaluator": Drawing(), "eval_dataset": dataset, "eval_strategy": "steps", "eval_steps": steps}
+        assert losses_logged(**evaluated) == never
 
 
 def test_a_dict_of_losses(model, tmp_path):
