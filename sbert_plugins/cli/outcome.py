@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def print_results(results: dict[str, Any], options: argparse.Namespace, plan: re
     rows = [(f"Spearman x 100, {results['pooling']} pooling", "before", "after")]
     rows += [(name, score_text(score), score_text(results["after"][name])) for name, score in results["before"].items()]
     print_table(rows)
+    _print_lower(results["before"], results["after"])
     _print_printed(options, plan)
     path = Path(options.output) / "model"
     time = "" if results["seconds"] is None else f" in {results['seconds']:.0f} s"
@@ -37,9 +39,22 @@ def print_seeds(results: dict[str, Any], options: argparse.Namespace, plan: reci
         for name, score in results["before"].items()
     ]
     print_table(rows)
+    _print_lower(results["before"], {name: score["mean"] for name, score in after.items()})
     _print_printed(options, plan)
     print(f"\nUpdates: {', '.join(results['updates'])}.")
     print(f"All scores: {Path(options.output) / 'results.json'}. Models: {Path(options.output) / 'seed_N' / 'model'}")
+
+
+def _print_lower(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> None:
+    """Say where the encoder stood higher before it was trained."""
+    lower = [
+        f"{name} ({score_text(was)} to {score_text(now)})"
+        for name, was in before.items()
+        if was is not None and (now := after[name]) is not None and round(now, 2) < round(was, 2)
+    ]
+    if lower:
+        advice = "Keep the encoder as it was, or try a lower rate, fewer updates or another method."
+        print(f"\nLower than before: {', '.join(lower)}. {advice}")
 
 
 def _print_printed(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:

@@ -151,7 +151,7 @@ class Drawing(BaseEvaluator):
     """An evaluator that draws from every generator, as one that takes a sample does."""
 
     def __call__(self, model, output_path=None, epoch=-1, steps=-1):
-        return {"drawn": random.random() + np.random.rand() + torch.rand(1).item()}
+        return {"drawn": random.random() + np.random.rand() + torch.rand(1).item()}  # noqa: NPY002  as others draw
 
 
 @pytest.mark.parametrize("dataset", [None, Dataset.from_dict({"anchor": SENTENCES})], ids=["evaluator", "evaluator and loss"])
