@@ -102,7 +102,7 @@ def _mix(method: str, build: Any, base: recipes.Recipe = recipes.SIMCSE, **chang
         "keywords": None,
         "reload": {},
         "paper_keywords": {},
-        "citation": None,
+        "citations": {},
     }
     return replace(base, method=method, name=method, build=build, **(plain | changes))
 

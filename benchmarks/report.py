@@ -220,6 +220,23 @@ def quality_longer() -> str:
     return _quality_table(_grid("short", 400))
 
 
+def quality_long() -> str:
+    """STS-B dev along a training of 2,000 updates, and what is left of it in the seven tasks."""
+    records = _grid("short", 2000)
+    steps = (100, 300, 600, 1000, 1500, 2000)
+    rows = []
+    for name, cells in _by_method(records).items():
+        if name == "raw":
+            continue
+        curves = [{point["step"]: point["dev"] for point in cell["curve"]} for cell in cells]
+        row = [name, str(len(cells)), *(_mean([curve[step] for curve in curves]) for step in steps)]
+        row += [", ".join(f"{max(curve.values()):.2f} ({max(curve, key=curve.__getitem__)})" for curve in curves)]
+        row += [_mean([_end(cell) for cell in cells]), _mean([cell["scores"]["avg7"] for cell in cells])]
+        rows.append(row)
+    heading = ["STS-B dev", "seeds", *(f"update {step:,}" for step in steps), "best (update)", "end below it"]
+    return _setting_line(records) + "\n" + table([*heading, "average of seven, at the best"], rows)
+
+
 def quality_wiki() -> str:
     """Those that were also trained on the papers' text."""
     return _quality_table(_grid("wiki", 60))
@@ -394,6 +411,7 @@ def quality_grids() -> str:
     shown = (
         ("short", 60),
         ("short", 400),
+        ("short", 2000),
         ("wiki", 60),
         ("crops", 60),
         ("crops", 400),
@@ -893,6 +911,7 @@ TABLES = {
     "paser signal": paser_signal,
     "quality": quality,
     "quality longer": quality_longer,
+    "quality long": quality_long,
     "quality wiki": quality_wiki,
     "crops": crops,
     "own texts": own_texts,

@@ -84,7 +84,7 @@ def test_all_papers_are_cited():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == sbert_plugins.__version__
     papers = {reference["url"]: reference for reference in cited["references"]}
-    for entry in [*CITATIONS.values(), recipes.SIMCSE.citation]:
+    for entry in [*CITATIONS.values(), *recipes.SIMCSE.citations.values()]:
         fields = {key: " ".join(text.split()) for key, text in re.findall(r"(\w+) = \"(.*?)\",\n", entry, re.DOTALL)}
         reference = papers.pop(fields["url"])
         assert reference["title"] == re.sub("[{}]", "", fields["title"])

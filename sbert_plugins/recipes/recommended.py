@@ -103,7 +103,7 @@ RECOMMENDED = Recipe(
     build=recommended_loss,
     keywords=counts_for_words,
     reload=BAG_OF_WORDS.reload,
-    citation=SIMCSE.citation,  # of the head; the loss's class cites ConSERT
+    citations=SIMCSE.citations,  # of the head
     note="recommended is ConSERT with a projection head in training, the best on sentence similarity in this library's tables "
     "of short trainings (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). Contrast can harm topics and "
     "clusters: for those compare it with bag-of-words, which has no negatives. An encoder that was trained with labels, as "

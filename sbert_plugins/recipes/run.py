@@ -483,8 +483,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
         "max_seq_length": f"{length['training']} in training, {length['model']} in this model",
         "updates": updates_text(results),
     }
-    if recipe.citation:
-        model.model_card_data.citations[recipe.name] = recipe.citation
+    model.model_card_data.citations |= recipe.citations
     describe_training(model, f"{results['encoder']['name']} trained with {recipe.name}", settings, scores)
     model.save_pretrained(str(output / "model"))
     (output / "loss").mkdir(exist_ok=True)

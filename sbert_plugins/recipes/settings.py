@@ -141,7 +141,8 @@ class Recipe:
     official: bool = False  # whether ``losses.official`` has the loss, too, as the authors' code computes it
     chosen: tuple[str, ...] = ()  # of those that are found: what a loss is rebuilt with as it is on record
     reload: dict[str, Any] = field(default_factory=dict)  # keywords of a loss whose saved state is loaded afterwards
-    citation: str | None = None  # BibTeX of the paper, where the loss's class is not the paper's and cites another
+    # BibTeX by name, of what the loss's class does not cite: it is not the paper's, or not all of it.
+    citations: dict[str, str] = field(default_factory=dict)
     note: str | None = None  # said when a training starts
 
     @property

@@ -64,7 +64,8 @@ SIMCSE = Recipe(
     ),
     build=simcse_loss,
     keywords=pairs_of,
-    citation="""
+    citations={
+        "SimCSE": """
 @inproceedings{gao-etal-2021-simcse,
     title = "{S}im{CSE}: Simple Contrastive Learning of Sentence Embeddings",
     author = "Gao, Tianyu and Yao, Xingcheng and Chen, Danqi",
@@ -72,5 +73,6 @@ SIMCSE = Recipe(
     year = "2021",
     url = "https://aclanthology.org/2021.emnlp-main.552",
 }
-""",
+"""
+    },
 )
