@@ -309,11 +309,19 @@ def _trained(
             by = f", protocol {run['protocol']}," if run["protocol"] else ""
             report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
             chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
+            updates = settings.updates(len(rows), processes=processes())
             report(
                 f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
-                f"{settings.updates(len(rows), processes=processes()):,} updates{'; loss with ' if chosen else ''}{chosen}."
+                f"{updates:,} updates{'; loss with ' if chosen else ''}{chosen}."
             )
+            if dev is None and updates > _LONG:
+                report(
+                    f"Nothing chooses among {updates:,} updates: the last is saved. In this library's tables trainings of "
+                    f"more than {_LONG} ended points below their best "
+                    "(https://sbert-plugins.github.io/sbert-plugins/choose.html#when-training-harms): give STS-B dev (on the "
+                    "command line --data-dir or --hub), or fewer updates."
+                )
         start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
         seconds = time.perf_counter() - start
@@ -322,6 +330,7 @@ def _trained(
     return trainer, seconds
 
 
+_LONG = 400  # updates
 _SINKS = 1.0  # points of STS-B dev, several standard errors of a seed
 
 

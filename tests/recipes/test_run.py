@@ -377,6 +377,25 @@ class TestPatience:
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("has_dev", [False, True])
+def test_a_long_training_without_a_choice_is_told_so(has_dev, tiny_encoder, tmp_path, dev, monkeypatch):
+    """At the start: nobody will see it sink."""
+    monkeypatch.setattr(module, "_LONG", 2)
+    for updates in (2, 3):
+        said = []
+        recipes.train(
+            "simcse",
+            anchors(80),
+            tiny_encoder(),
+            output=tmp_path / str(updates),
+            settings=quick(max_steps=updates),
+            dev=dev if has_dev else None,
+            report=said.append,
+        )
+        warned = [line for line in said[:4] if line.startswith(f"Nothing chooses among {updates} updates: the last is saved.")]
+        assert len(warned) == (updates > 2 and not has_dev)
+
+
 class TestWhichUpdateIsSaved:
     @pytest.fixture
     def trainer(self):
