@@ -67,6 +67,7 @@ AIMS = [
     ("recommended", "simcse:temperature=0.1", None, None),
     ("recommended", "consert", None, None),
     ("recommended", "consert + arccse", None, None),
+    ("recommended:words=0.3", "recommended", None, None),
     ("consert + arccse", "consert", None, None),
     ("consert + arccse", "arccse:temperature=0.1", None, None),
     ("consert + arccse + words", "consert + arccse", None, None),
