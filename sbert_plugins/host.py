@@ -6,6 +6,7 @@ is left out without a word. Libraries are imported when a function is called, so
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -188,15 +189,25 @@ def rake_scorer() -> Any:
 def wordnet_reader(place: Any) -> Any:
     """Open an English WordNet without the map from its other versions, which takes half of the time. nltk 3.9.1.
 
-    Only the data of other languages are read by that map; its file, index.sense, need not be there.
+    Only the data of other languages are read by that map; its file, index.sense, need not be there. Processes that are forked
+    from this one share the index.
     """
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-    _reach(WordNetCorpusReader, "map_wn", "nltk>=3.9.1")
+    for name in ("map_wn", "_data_file"):
+        _reach(WordNetCorpusReader, name, "nltk>=3.9.1")
 
     class English(WordNetCorpusReader):
+        opener = os.getpid()
+
         def map_wn(self, version: str = "wordnet") -> None:
             return None
+
+        def _data_file(self, pos: str) -> Any:
+            # In an open file that a forked process shares, each would move the place where the other reads.
+            if self.opener != os.getpid():
+                self.opener, self._data_file_map = os.getpid(), {}
+            return super()._data_file(pos)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there are no other languages

@@ -41,6 +41,7 @@ class Bare:
         (rake_nltk.Rake, "_generate_phrases", host.rake_scorer, "rake-nltk>=1.0.6"),
         (rake_nltk.Rake, "_build_word_co_occurance_graph", host.rake_scorer, "rake-nltk>=1.0.6"),
         (WordNetCorpusReader, "map_wn", lambda: host.wordnet_reader(None), "nltk>=3.9.1"),
+        (WordNetCorpusReader, "_data_file", lambda: host.wordnet_reader(None), "nltk>=3.9.1"),
         (Bare, None, lambda: host.resolve_prompt(Bare(), None, None), "sentence-transformers>=6.2"),
         (Bare, None, lambda: host.forget_prompt_lengths(Bare()), "sentence-transformers>=6.2"),
         (Bare, None, lambda: host.count_changes(Bare()), "torch>=2.6"),

@@ -15,7 +15,7 @@ from sbert_plugins import __version__, host
 
 from .noise import delete_words, swap_words
 from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
-from .synonyms import SynonymReplacer
+from .synonyms import SynonymReplacer, open_wordnet
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,8 @@ def paser_columns(
         "seed": seed,
         "version": __version__,  # datasets takes a function for unchanged as long as its name is
     }
+    if num_proc and num_proc > 1 and isinstance(arguments["synonyms"], SynonymReplacer):
+        open_wordnet()  # before the processes are forked: each would read the index
     rows = sentences.map(
         _rows_of_batch,
         batched=True,

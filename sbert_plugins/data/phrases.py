@@ -97,13 +97,17 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
         if not 0 <= start < end <= len(sentence):
             raise ValueError(f"extractor must give spans inside the sentence (0 to {len(sentence)}), got {start} to {end}.")
         text = sentence[start:end]
-        entry = found.setdefault(text.lower(), [text, score, []])
-        entry[1] = max(entry[1], score)
-        entry[2].append((start, end))
+        entry = found.get(key := text.lower())
+        if entry is None:
+            found[key] = [text, score, [(start, end)]]
+        else:
+            entry[1] = max(entry[1], score)
+            entry[2].append((start, end))
+    begins_with_word = sentence[:1].isalnum()  # then only a phrase that begins there may leave none
     phrases = [
         Phrase(text, score, tuple(spans))
         for text, score, spans in found.values()
-        if _has_word(text) and _leaves_a_word(sentence, spans)
+        if _has_word(text) and ((begins_with_word and spans[0][0]) or _leaves_a_word(sentence, spans))
     ]
     phrases.sort(key=lambda phrase: -phrase.score)  # stable: ties stay in the order of the sentence
     return phrases
@@ -163,14 +167,16 @@ class Rake:
 
     def _runs(self, sentence: str) -> Iterator[tuple[list[str], int, int]]:
         """Yield the runs of words between stop words and punctuation, in lower case, with start and end."""
-        for stretch in (_ASCII_STRETCH if sentence.isascii() else _STRETCH).finditer(sentence):
+        stop_words, is_ascii = self.stop_words, sentence.isascii()
+        for stretch in (_ASCII_STRETCH if is_ascii else _STRETCH).finditer(sentence):
             words: list[str] = []
             start = end = place = stretch.start()
             for word in stretch[0].split():
                 begin = sentence.index(word, place)
                 place = begin + len(word)
                 word = word.lower()
-                if word in self.stop_words or word[0] == "_" or ("’" in word and word.replace("’", "'") in self.stop_words):
+                plain = word if is_ascii else word.replace("’", "'")
+                if plain in stop_words or word[0] == "_":
                     if words:
                         yield words, start, end
                         words = []

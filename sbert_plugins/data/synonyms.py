@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Iterable
@@ -40,33 +39,34 @@ class SynonymReplacer:
         self.ratio = ratio
         self.stop_words = frozenset(stop_words)
         self._reader: Any = None
-        self._process = 0
         self._synonyms: dict[str, tuple[str, ...]] = {}
         _find_wordnet()
 
     def __call__(self, sentence: str, rng: random.Random, *, keep: str = "") -> str:
         """Return a copy of ``sentence`` with words replaced; ``keep`` is a token (the mask) that is not a word."""
-        matches = find_words(sentence, keep)
-        candidates = [match for match in matches if match[0] != keep and self.synonyms(match[0])]
-        count = min(max(1, int(self.ratio * len(matches))), len(candidates))
+        pieces = _pattern(keep).split(sentence)  # what stands between words, a word, what stands between, ...
+        words = range(1, len(pieces), 2)
+        candidates = [place for place in words if pieces[place] != keep and self.synonyms(pieces[place])]
+        count = min(max(1, int(self.ratio * len(words))), len(candidates))
         if not count:
             return sentence
-        pieces, place = [], 0
-        for match in sorted(rng.sample(candidates, count), key=re.Match.start):
-            pieces += [sentence[place : match.start()], _with_capitals(match[0], rng.choice(self.synonyms(match[0])))]
-            place = match.end()
-        return "".join([*pieces, sentence[place:]])
+        for place in sorted(rng.sample(candidates, count)):
+            pieces[place] = _with_capitals(pieces[place], rng.choice(self.synonyms(pieces[place])))
+        return "".join(pieces)
 
     def synonyms(self, word: str) -> tuple[str, ...]:
         """Return all synonyms of a word in a fixed order; none for a stop word and a word that WordNet does not know."""
-        word = word.lower()
         if word not in self._synonyms:
-            self._synonyms[word] = () if word in self.stop_words or len(word) < 2 else self._look_up(word)
+            lower = word.lower()
+            if lower not in self._synonyms:
+                self._synonyms[lower] = self._look_up(lower)
+            self._synonyms[word] = self._synonyms[lower]  # as it is written, too: a word is asked for wherever it stands
         return self._synonyms[word]
 
     def _look_up(self, word: str) -> tuple[str, ...]:
-        if self._process != os.getpid():
-            self._reader, self._process = open_wordnet(), os.getpid()
+        if word in self.stop_words or len(word) < 2:
+            return ()
+        self._reader = self._reader or open_wordnet()
         synsets = self._reader.synsets(word)
         names = {name for synset in synsets for name in synset.lemma_names()}
         # Adjective satellites ("s") are adjectives ("a") to the morphology.
@@ -90,7 +90,8 @@ def find_words(sentence: str, keep: str = "") -> list[re.Match[str]]:
 
 @lru_cache(maxsize=16)
 def _pattern(keep: str) -> re.Pattern[str]:
-    return re.compile(f"{re.escape(keep)}|{WORD.pattern}") if keep else WORD
+    """Return a word, or ``keep``, as one group: what splits by it has the words at the odd places."""
+    return re.compile(f"({re.escape(keep)}|{WORD.pattern})" if keep else f"({WORD.pattern})")
 
 
 def _with_capitals(word: str, synonym: str) -> str:
@@ -114,15 +115,12 @@ def _find_wordnet() -> Any:
 
 
 def open_wordnet() -> Any:
-    """Open WordNet for this process: its open files may not be shared with a forked one, which would move their position.
+    """Open WordNet, once for all of a process and of those that are forked from it: its index takes seconds to read.
 
     Raises:
         FileNotFoundError: If NLTK finds none.
     """
-    return _open_wordnet(_find_wordnet(), os.getpid())
+    return _open_wordnet(_find_wordnet())
 
 
-@lru_cache(maxsize=1)
-def _open_wordnet(place: Any, process: int) -> Any:
-    """Open WordNet, once for all replacers of a process: its index takes a second to read."""
-    return host.wordnet_reader(place)
+_open_wordnet = lru_cache(maxsize=1)(host.wordnet_reader)

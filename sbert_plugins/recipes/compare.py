@@ -17,7 +17,7 @@ from sbert_plugins.recipes.neighbours import neighbours_of
 from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, has_checkpoint, read_results, text_mark
 from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.run import check_columns, check_patience, run_values, train
+from sbert_plugins.recipes.run import check_columns, check_patience, how_prepared, run_values, train
 from sbert_plugins.recipes.scoring import Scorer
 from sbert_plugins.recipes.settings import Settings
 from sbert_plugins.recipes.summary import Row, printed, shown, summarise
@@ -65,13 +65,24 @@ class _Grid:
         model = self.build()
         return apply_mask_template(model) if self.settings.pooling == "mask" else model
 
-    def cell(self, method: Method, seed: int, output: Path, start: SentenceTransformer) -> Cell:
-        """Return a cell with all that decides its numbers."""
-        settings = method.settings(self.settings)
-        keywords = method.loss_keywords
-        made = run_values(method.name, self.sentences, start, settings, seed, self.bf16, keywords, {}, self.text, self.dev)
-        chosen = None if self.dev is None else "STS-B dev"
-        return Cell(method, seed, output, made | {"scored_on": self.score.mark, "selected_by": chosen})
+    def cells(self, method: Method, seeds: Sequence[int], output: Path, start: SentenceTransformer) -> list[Cell]:
+        """Return a method's cells with all that decides their numbers."""
+        settings, prepared = method.settings(self.settings), how_prepared(recipe_of(method.name), self.sentences)
+        made = run_values(
+            method.name,
+            self.sentences,
+            start,
+            settings,
+            seeds[0],
+            self.bf16,
+            method.loss_keywords,
+            {},
+            prepared,
+            self.text,
+            self.dev,
+        )
+        made |= {"scored_on": self.score.mark, "selected_by": None if self.dev is None else "STS-B dev"}
+        return [Cell(method, seed, output, made | {"seed": seed}) for seed in seeds]
 
 
 def compare(
@@ -148,7 +159,8 @@ def compare(
     _check_methods(grid, asked)
     encoder = grid.start()
     _say_notes(grid, asked)
-    cells = [grid.cell(method, seed, output, encoder) for seed in numbers for method in asked]
+    by_method = [grid.cells(method, numbers, output, encoder) for method in asked]
+    cells = [cell for cells in zip(*by_method, strict=True) for cell in cells]  # a seed of all methods, then the next
     _refuse_others(cells, force=force)
     _make_directory(output)
     start = _start(grid, encoder, output)

@@ -203,15 +203,15 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     now = json.loads(json.dumps(now))  # as it will be read
     flat, flat_before = (_flat(values) for values in (now, _complete(before)))
     # An earlier version did not keep all, nor did its losses have all keywords: these came with what was done before.
-    late = {*_LATER_KEYS, *(key for key in flat if key.startswith(_DEFAULT))}
+    late = {*_LATER_KEYS, *(key for key in flat if key.startswith((_DEFAULT, _PREPARED)))}
     keys = [key for key in flat if key not in _NESTED and (key in flat_before or key not in late)]
     # Of text, encoder and dev pairs the hash decides: each may have been moved, or renamed.
     changed = [key for key in keys if _mark(flat_before.get(key)) != _mark(flat[key])]
     return ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
 
 
-_DEFAULT = "default of "
-_NESTED = {"settings": "", "loss_defaults": _DEFAULT}
+_DEFAULT, _PREPARED = "default of ", "columns with "
+_NESTED = {"settings": "", "loss_defaults": _DEFAULT, "prepared": _PREPARED}
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

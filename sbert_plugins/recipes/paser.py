@@ -22,11 +22,17 @@ def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int, **how:
     """
     from sbert_plugins import data
 
+    chosen = paser_rows_with(**how)
+    return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
+
+
+def paser_rows_with(**how: Any) -> dict[str, Any]:
+    """Return all of ``how`` for :func:`paser_rows`; there are synonyms where WordNet is installed."""
+    from sbert_plugins import data
+
     if "synonyms" not in how:
         how["synonyms"] = data.synonyms_if_installed()  # "SR is extremely effective" (section 4.5.2)
-    # "the top three phrases contribute the most"
-    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 3} | how
-    return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
+    return {"extractor": "rake", "top_k": 3} | how  # "the top three phrases contribute the most"
 
 
 def paser_supervised_rows(
@@ -35,8 +41,13 @@ def paser_supervised_rows(
     """Add the hidden best phrase of each anchor; the anchor itself stays as it is, for the contrastive term reads it too."""
     from sbert_plugins import data
 
-    chosen: dict[str, Any] = {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True} | how
+    chosen = paser_supervised_rows_with(**how)
     return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
+
+
+def paser_supervised_rows_with(**how: Any) -> dict[str, Any]:
+    """Return all of ``how`` for :func:`paser_supervised_rows`."""
+    return {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True} | how
 
 
 def paser_supervised_loss(
@@ -126,6 +137,7 @@ PASER = Recipe(
         loss_learning_rate=1e-3,  # the decoder starts from random weights and has a few dozen updates
     ),
     prepare=paser_rows,
+    prepare_with=paser_rows_with,
     paper_keywords={
         "decoder_layers": 6,  # "If not specified, we use a 6-layer transformer decoder as the generative decoder"
         "token_weights": None,
@@ -156,6 +168,7 @@ PASER_SUPERVISED = Recipe(
     ),
     offline=replace(PASER.offline, learning_rate=3e-5),
     prepare=paser_supervised_rows,
+    prepare_with=paser_supervised_rows_with,
     reads="triplets",
     text="sentence-transformers/all-nli",  # "a combination of SNLI dataset (Bowman et al., 2015) and MNLI dataset"
     build=paser_supervised_loss,

@@ -189,7 +189,8 @@ def checked_run(
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     check_columns(recipe, sentences.column_names)
-    values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, text, dev)
+    prepared = how_prepared(recipe, sentences, plan)
+    values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, prepared, text, dev)
     return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
 
 
@@ -220,6 +221,15 @@ def check_patience(settings: Settings, dev: ScoredPairs | None) -> None:
         )
 
 
+def how_prepared(recipe: Recipe, sentences: Dataset, plan: Protocol | None = None) -> dict[str, Any]:
+    """Return how the method's columns will be made of the sentences; empty where nothing is made."""
+    return recipe.prepare_with(**(plan.columns if plan else {})) if _prepares(recipe, sentences) else {}
+
+
+def _prepares(recipe: Recipe, sentences: Dataset) -> bool:
+    return recipe.prepare is not None and tuple(sentences.column_names) != recipe.columns
+
+
 def run_values(
     method: str,
     sentences: Dataset,
@@ -229,6 +239,7 @@ def run_values(
     bf16: bool | None,
     loss_keywords: dict[str, Any],
     columns: dict[str, Any],
+    prepared: dict[str, Any],
     text: str | None,
     dev: ScoredPairs | None,
 ) -> dict[str, Any]:
@@ -245,6 +256,7 @@ def run_values(
         "loss_class": recipe_of(method).loss,
         "loss_defaults": {key: value for key, value in default_keywords(method).items() if key not in loss_keywords},
         "columns": columns,
+        "prepared": prepared,
         "text": text_mark(sentences, text),
         "dev": None if dev is None else pairs_mark("STS-B dev", dev),
         "encoder": encoder_mark(model),
@@ -268,9 +280,8 @@ def _prepared(
     freeze_mask_template(model)  # of a model that has one from an earlier training
     if dropout := _given(run.plan, "dropout"):
         set_dropout(model, **dropout)
-    if recipe.prepare is not None and tuple(sentences.column_names) != recipe.columns:
-        made = run.plan.columns if run.plan else {}
-        rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **made)
+    if _prepares(recipe, sentences):
+        rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **run.json["prepared"])
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
     name_origin(model, text)
     with truncated_to(model, run.settings.max_seq_length) as length:
@@ -366,7 +377,7 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         "before": training.before,
         "after": scores_of(model, training.tables),
         "rows": len(training.rows),
-        "columns": run.json["columns"] | training.chosen,
+        "prepared": training.chosen,
         "pooling": pooling_of(model),
         "max_seq_length": training.lengths,
         # That of a class of one's own may hold what json does not.

@@ -125,6 +125,8 @@ class Recipe:
     offline: Settings
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[..., tuple[Dataset, dict[str, Any]]] | None = None  # of sentences, model, seed, **how
+    # Completes ``how``, before a training begins: also by what this machine has installed.
+    prepare_with: Callable[..., dict[str, Any]] = dict
     reads: str = "sentences"  # or "triplets": anchor, positive, negative; or "any" columns, of a class of one's own
     second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub

@@ -7,6 +7,7 @@ from datasets.fingerprint import Hasher
 
 from sbert_plugins import data
 from sbert_plugins.data import phrases
+from sbert_plugins.data.synonyms import open_wordnet
 
 SENTENCE = "The small car stops near a big house, and the DOG barks at Robert."
 
@@ -80,15 +81,21 @@ class TestReplacement:
 
 
 @pytest.mark.slow
-def test_a_forked_process_opens_its_own_files(replacer):
+def test_a_forked_process_shares_the_index_and_opens_its_own_files(replacer):
     """An open WordNet file shared over a fork has one reading position for both processes."""
     replacer.synonyms("warm")
-    reader, context = replacer._reader, multiprocessing.get_context("fork")
+    reader, context = open_wordnet(), multiprocessing.get_context("fork")
+    file = reader._data_file("n")
+
+    def seen() -> tuple:
+        return replacer.synonyms("car"), open_wordnet() is reader, reader._data_file("n") is file
+
     queue = context.Queue()
-    child = context.Process(target=lambda: queue.put((replacer.synonyms("car"), replacer._reader is reader)))
+    child = context.Process(target=lambda: queue.put(seen()))
     child.start()
-    assert queue.get(timeout=120) == (replacer.synonyms("car"), False)
+    assert queue.get(timeout=120) == (replacer.synonyms("car"), True, False)
     child.join()
+    assert seen()[1:] == (True, True)
 
 
 def test_equal_settings_have_one_fingerprint(replacer):

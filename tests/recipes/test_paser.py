@@ -1,5 +1,7 @@
+import json
+
 import pytest
-from recipe_inputs import anchors, quick, texts
+from recipe_inputs import anchors, interrupted, quick, texts
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, losses, recipes
@@ -25,11 +27,25 @@ class TestPaSeR:
         assert "nltk.download('wordnet')" in caplog.text
         assert set(rows["anchor"]) <= set(anchors(30)["anchor"])
 
+    def test_a_record_says_whether_there_were_synonyms(self, wordnet, tiny_encoder, tmp_path, monkeypatch):
+        """And what was begun with them does not go on without."""
+        settings = quick(max_steps=4, eval_steps=2)
+        output, how = tmp_path / "run", {"extractor": "rake", "top_k": 3, "synonyms": 0.5}
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
+            recipes.train("paser", anchors(30), tiny_encoder(), output=output, settings=settings)
+        assert json.loads((output / "run.json").read_text(encoding="utf-8"))["prepared"] == how
+        resumed = {"output": output, "settings": settings, "resume": True}
+        with monkeypatch.context() as patched:
+            patched.setattr("nltk.data.path", [])
+            with pytest.raises(ValueError, match=r"was begun with columns with synonyms 0.5 \(now None\)"):
+                recipes.train("paser", anchors(30), tiny_encoder(), **resumed)
+        assert recipes.train("paser", anchors(30), tiny_encoder(), **resumed)["prepared"] == how
+
     def test_its_own_columns_are_taken_as_they_are(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
         rows = data.paser_columns(anchors(30)["anchor"][:], mask_token="<mask>", top_k=1, synonyms=None)
         results = recipes.train("paser", rows, model, output=tmp_path / "run", settings=quick())
-        assert (results["rows"], results["columns"]) == (len(rows), {})
+        assert (results["rows"], results["columns"], results["prepared"]) == (len(rows), {}, {})
 
     def test_supervised_rows_keep_every_triplet(self, tiny_encoder):
         triplets = texts("paser-supervised", 30)
