@@ -494,11 +494,13 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
 
     recipe, output, model, length = training.run.recipe, training.run.output, training.model, results["max_seq_length"]
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
+    made = results["columns"] | results["prepared"]
     settings = {
         "method": f"{recipe.name} ({recipe.paper})",
         **({"protocol": results["protocol"]} if results["protocol"] else {}),
         "encoder": results["encoder"]["name"],
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
+        **({"columns": ", ".join(f"{key} {value}" for key, value in made.items())} if made else {}),
         "pooling": results["pooling"],
         "max_seq_length": f"{length['training']} in training, {length['model']} in this model",
         "updates": updates_text(results),

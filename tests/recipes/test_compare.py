@@ -211,6 +211,14 @@ class TestRefuses:
         assert len(trainings) == 1
         assert records(tmp_path / "out") == before
 
+    def test_a_cell_that_was_made_where_wordnet_is_not(self, run, tmp_path, wordnet, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr("nltk.data.path", [])
+            run(methods=["paser"])
+        assert records(tmp_path / "out")["paser_seed0"]["prepared"]["synonyms"] is None
+        with pytest.raises(ValueError, match=r"paser_seed0 was made with columns with synonyms None \(now 0.5\)"):
+            run(methods=["paser"])
+
     def test_unless_it_is_forced(self, run, tmp_path, trainings):
         run()
         changed = quick(max_steps=1, eval_steps=1)
