@@ -199,6 +199,7 @@ def wordnet_reader(place: Any) -> Any:
 
     class English(WordNetCorpusReader):
         opener = os.getpid()
+        _data_file_map: dict[str, Any]
 
         def map_wn(self, version: str = "wordnet") -> None:
             return None

@@ -223,11 +223,13 @@ def check_patience(settings: Settings, dev: ScoredPairs | None) -> None:
 
 def how_prepared(recipe: Recipe, sentences: Dataset, plan: Protocol | None = None) -> dict[str, Any]:
     """Return how the method's columns will be made of the sentences; empty where nothing is made."""
-    return recipe.prepare_with(**(plan.columns if plan else {})) if _prepares(recipe, sentences) else {}
+    if recipe.prepare is None or _are_columns(recipe, sentences):
+        return {}
+    return recipe.prepare_with(**(plan.columns if plan else {}))
 
 
-def _prepares(recipe: Recipe, sentences: Dataset) -> bool:
-    return recipe.prepare is not None and tuple(sentences.column_names) != recipe.columns
+def _are_columns(recipe: Recipe, sentences: Dataset) -> bool:
+    return tuple(sentences.column_names) == recipe.columns
 
 
 def run_values(
@@ -280,7 +282,7 @@ def _prepared(
     freeze_mask_template(model)  # of a model that has one from an earlier training
     if dropout := _given(run.plan, "dropout"):
         set_dropout(model, **dropout)
-    if _prepares(recipe, sentences):
+    if recipe.prepare is not None and not _are_columns(recipe, sentences):
         rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **run.json["prepared"])
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
     name_origin(model, text)

@@ -40,7 +40,8 @@ class TestPaSeR:
             with pytest.raises(ValueError, match=r"was begun with columns with synonyms 0.5 \(now None\)"):
                 recipes.train("paser", anchors(30), tiny_encoder(), **resumed)
         assert recipes.train("paser", anchors(30), tiny_encoder(), **resumed)["prepared"] == how
-        assert "`columns`: extractor rake, top_k 3, synonyms 0.5" in (output / "model" / "README.md").read_text(encoding="utf-8")
+        card = (output / "model" / "README.md").read_text(encoding="utf-8")
+        assert "`columns`: extractor rake, top_k 3, synonyms 0.5" in card
 
     def test_its_own_columns_are_taken_as_they_are(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
