@@ -122,7 +122,7 @@ def demo() -> str:
     return (
         table(["Spearman x 100", "before", "after"], rows)
         + f"\n`{record['command']}`: {record['steps']} updates in {record['seconds']:.0f} s on {record['hardware']}, "
-        f"{record['threads']} threads. What the command does not look at, at 32 tokens a text: {elsewhere}.\n"
+        f"{_threads(record)}. What the command does not look at, at 32 tokens a text: {elsewhere}.\n"
     )
 
 
@@ -153,7 +153,7 @@ def real_runs() -> str:
 
 def real_run_commands() -> str:
     lines = [
-        f"[{number}] `{record['command']}`, {record['hardware']}, {record['threads']} thread, commit {_commit(record)}, "
+        f"[{number}] `{record['command']}`, {record['hardware']}, {_threads(record)}, commit {_commit(record)}, "
         f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
         for number, record in enumerate(_real_runs(), start=1)
     ]
@@ -579,7 +579,7 @@ def _quality_table(records: list[dict]) -> str:
 def _setting_line(records: list[dict]) -> str:
     settings = records[0]["settings"]
     commits = sorted({_commit(record) for record in records})
-    hardware = sorted({f"{record['hardware']}, {record['threads']} thread" for record in records})
+    hardware = sorted({f"{record['hardware']}, {_threads(record)}" for record in records})
     return (
         f"{settings['encoder']}, {settings['pooling']} pooling, {TEXTS.get(settings['text'], settings['text'])}: "
         f"{settings['steps']} updates of {settings['batch_size']} sentences, learning rate {settings['learning_rate']:g}, "
@@ -750,7 +750,7 @@ def label_free_long() -> str:
     line = (
         f"minilm-mlm, {settings['updates']} updates of {settings['batch_size']} sentences at {settings['learning_rate']:g}, "
         f"length {settings['max_seq_length']}, bf16, {settings['held_out']} sentences held out; {records[0]['hardware']}, "
-        f"{records[0]['threads']} thread; commit {', '.join(sorted({_commit(record) for record in records}))}.\n"
+        f"{_threads(records[0])}; commit {', '.join(sorted({_commit(record) for record in records}))}.\n"
     )
     return line + "\n" + table(heading, rows)
 
@@ -780,7 +780,7 @@ def _label_free_set(record: dict, name: str) -> str:
         f"checkpoints after 0, {', '.join(map(str, record['settings']['steps']))} updates of "
         f"{record['settings']['batch_size']} sentences; STS-B dev {min(values):.1f} to {max(values):.1f}; below a training's "
         f"best checkpoint: its end by {any_score['lost at the end']:.2f}, the start by {any_score['lost at the start']:.2f}; "
-        f"{record['seconds'][name] / 60:.0f} minutes on {record['hardware']}, {record['threads']} thread, commit "
+        f"{record['seconds'][name] / 60:.0f} minutes on {record['hardware']}, {_threads(record)}, commit "
         f"{_commit(record)}.\n"
     )
 
@@ -818,7 +818,7 @@ def sts_check() -> str:
 def one_pass() -> str:
     record = _load("evaluation_speed.json")
     once, apart = record["one_pass"], record["one_by_one"]
-    how = f"{'bf16, ' * record['bf16']}{record['threads']} threads, {record['hardware']}"
+    how = f"{'bf16, ' * record['bf16']}{record['hardware']}, {_threads(record)}"
     return (
         f"The offline suite encodes {once['sentences_encoded']:,} sentences in one pass, its evaluators one by one "
         f"{apart['sentences_encoded']:,}: {once['cpu_seconds'] / 60:.0f} minutes of CPU time instead of "
@@ -851,7 +851,7 @@ def speed() -> str:
     return (
         table(["training step", "multiple of SimCSE's", "aim"], rows)
         + f"\nMedians over {record['rounds']} rounds in turns; batch 64, length 32, 6 x 384, a third of the sentences long; "
-        f"{record['hardware']}, {record['threads']} thread.\n" + _denosent_decoder(record)
+        f"{record['hardware']}, {_threads(record)}.\n" + _denosent_decoder(record)
     )
 
 
@@ -890,6 +890,10 @@ def hostile() -> str:
     rows = [[area, *(str(counts[end]) for end in ends)] for area, counts in areas.items()]
     rows.append(["all", *(str(sum(counts[end] for counts in areas.values())) for end in ends)])
     return table(["area", *ends], rows) + f"\ncommit {_commit(record)}, {record['seconds']} s on {record['hardware']}.\n"
+
+
+def _threads(record: dict) -> str:
+    return f"{record['threads']} thread" + "s" * (record["threads"] != 1)
 
 
 def _load(name: str) -> dict:
