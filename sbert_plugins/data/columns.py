@@ -146,11 +146,15 @@ def _with_anchor(sentences: Dataset) -> Dataset:
 
 def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], *, version: str, **arguments: Any) -> dict[str, list[Any]]:
     rows: dict[str, list[Any]] = {name: [] for name in (*batch, "masked", "phrase")}
+    carried = [name for name in batch if name != "anchor"]
     for place, index in enumerate(indices):
-        others = {name: values[place] for name, values in batch.items()}
-        for anchor, masked, phrase in _rows_of_sentence(batch["anchor"][place], index, **arguments):
-            for name, value in (others | {"anchor": anchor, "masked": masked, "phrase": phrase}).items():
-                rows[name].append(value)
+        copies = _rows_of_sentence(batch["anchor"][place], index, **arguments)
+        for name in carried:
+            rows[name] += [batch[name][place]] * len(copies)
+        for anchor, masked, phrase in copies:
+            rows["anchor"].append(anchor)
+            rows["masked"].append(masked)
+            rows["phrase"].append(phrase)
     return rows
 
 
