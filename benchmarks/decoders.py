@@ -6,7 +6,8 @@ trains PaSeR's six layers and two of DenoSent's alone, ``encoders/minilm-mlm`` o
 frozen, on Wikipedia sentences, each seen once: what they get right they have read, not remembered. In every batch each
 text is also given another one's vector, and the rise of the loss is the information that the decoder reads.
 ``benchmarks/results/decoders.json`` holds the means over a sixth of the updates each. For PT-BERT, before any training:
-Spearman x 100 between the cosines of its vectors and of those that are saved, over all pairs of some sentences.
+Spearman x 100 between the cosines of its vectors and of those that are saved, over all pairs of some sentences. And what
+PaSeR's decoders write for the phrases of sentences that none was trained on.
 """
 
 from __future__ import annotations
@@ -55,18 +56,25 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     folder = Path(os.environ["SBERT_PLUGINS_DATA"])
     encoder = str(folder / "encoders" / "minilm-mlm")
-    sentences = data.read_sentences(folder / TEXT, limit=2 * BATCH * options.steps)
+    limit = 2 * BATCH * options.steps
+    sentences = data.read_sentences(folder / TEXT, limit=limit + 20)
+    curves, written = {}, {}
+    for name in DECODERS:
+        loss, curves[name] = trained(name, sentences.select(range(limit)), encoder, options)
+        if isinstance(loss, losses.PaSeRLoss):
+            written[name] = reconstructed(loss, sentences.select(range(limit, limit + 20)))
     record = {
         "settings": vars(options),
         "text": TEXT,
         "pt_bert": start_of_pt_bert(sentences[: options.pairs_of]["anchor"], encoder),
-        "curves": {name: trained(name, sentences, encoder, options) for name in DECODERS},
+        "curves": curves,
+        "written": written,
         **provenance(),
     }
     RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def trained(name: str, sentences: Dataset, encoder: str, options: argparse.Namespace) -> list[dict[str, float]]:
+def trained(name: str, sentences: Dataset, encoder: str, options: argparse.Namespace) -> tuple[Any, list[dict[str, float]]]:
     """Train a decoder alone; every batch is measured before it is learnt from."""
     set_seed(options.seed)
     model = recipes.build_encoder(encoder, pooling=options.pooling, max_seq_length=32, device="cpu").requires_grad_(False)
@@ -95,7 +103,15 @@ def trained(name: str, sentences: Dataset, encoder: str, options: argparse.Names
         trainer.train()
     print(name, f"{time.perf_counter() - start:.0f} s", flush=True)
     keys = {"step": "step", "nats_a_token": term, "token_accuracy": "token_accuracy", "information": "information"}
-    return [{key: entry[source] for key, source in keys.items()} for entry in trainer.state.log_history if term in entry]
+    curve = [{key: entry[source] for key, source in keys.items()} for entry in trainer.state.log_history if term in entry]
+    return loss, curve[1:] if curve[0]["step"] == 1 else curve
+
+
+def reconstructed(loss: losses.PaSeRLoss, sentences: Dataset) -> list[dict[str, str]]:
+    """Let a decoder write ten phrases. The phrases only: other people's sentences do not enter the record."""
+    rows = data.paser_columns(sentences, mask_token=loss.model.tokenizer.mask_token, top_k=1, synonyms=None)[:10]
+    written = loss.reconstruct(rows["anchor"], rows["masked"])
+    return [{"phrase": phrase, "written": text} for phrase, text in zip(rows["phrase"], written, strict=True)]
 
 
 @torch.no_grad()

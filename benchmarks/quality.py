@@ -194,7 +194,7 @@ def evaluators(options: argparse.Namespace) -> list:
         others = {testbeds.COLLECTIONS[options.text], evaluation.quora_retrieval}
         return [*found, *(build(write_csv=False) for build in sorted(others, key=lambda build: build.__name__))]
     if not options.dev_only:
-        # PT-BERT's paper gives no gold thresholds for its subset; these are those of the real runs.
+        # PT-BERT's paper gives no gold thresholds for its subset.
         found += [evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", write_csv=False)]
         found += [evaluation.STSSuiteEvaluator(write_csv=False)]
         found += [evaluation.quora_retrieval(write_csv=False)] if options.search else []

@@ -126,69 +126,37 @@ def demo() -> str:
     )
 
 
-def real_runs() -> str:
-    text = (
-        "MiniLM continued with masked language modelling, trained on the first sentences of a Wikipedia sample or on pairs. "
-        f"STS-B dev selects the checkpoint. One seed.{RECOVERED} "
-        "[Commands, versions and commits](records.md#real-runs).\n\n"
-    )
-    records = _real_runs()
-    keys = ("pooling", "max_seq_length")
-    before = {tuple(record["settings"][key] for key in keys): record["sts_before"] for record in records}
+def decoders() -> str:
+    """What decoders learn to read of vectors that do not change."""
+    record = _load("decoders.json")
+    steps, read = [point["step"] for point in next(iter(record["curves"].values()))], ("token_accuracy", "information")
     rows = [
-        [f"before training, {pooling} pooling, length {length}", *(f"{scores[task]:.2f}" for task in TASKS), "", ""]
-        for (pooling, length), scores in sorted(before.items())
+        [name, *(f"{point['nats_a_token']:.2f}" for point in curve), *(f"{curve[-1][key]:.2f}" for key in read)]
+        for name, curve in record["curves"].items()
     ]
-    for number, record in enumerate(records, start=1):
-        keywords = [f"{key}={value}" for key, value in record.get("loss_keywords", {}).items()]
-        name = " ".join([record["command"].split()[2], *keywords])
-        name += ", pairs" * ("--pairs" in record["command"]) + ", SAM" * bool(record["settings"].get("sam_rho"))
-        if rate := record["settings"].get("loss_learning_rate"):
-            name += f", loss at {rate:g}"
-        scores = [f"{record['sts_after'][task]:.2f}" for task in TASKS]
-        counts = [record["text"].split()[-1], str(record["steps"])]
-        rows.append([f"{name} [{number}]", *scores, *counts])
-    return text + table(["", *TASKS[:-1], "average", "sentences", "updates"], rows)
-
-
-def real_run_commands() -> str:
-    lines = [
-        f"[{number}] `{record['command']}`, {record['hardware']}, {_threads(record)}, commit {_commit(record)}, "
-        f"torch {record['versions']['torch']}, sentence-transformers {record['versions']['sentence-transformers']}\n"
-        for number, record in enumerate(_real_runs(), start=1)
-    ]
-    return "\n".join(lines)
+    heading = ["nats a token", *(f"update {step}" for step in steps), "token accuracy", "information"]
+    settings = record["settings"]
+    return table(heading, rows) + (
+        f"\nminilm-mlm, {settings['pooling']} pooling, Wikipedia sentences, learning rate {settings['learning_rate']:g}, seed "
+        f"{settings['seed']}, {record['hardware']}, {_threads(record)}, commit {_commit(record)}. The last two columns: "
+        f"the last {steps[0]} updates.\n"
+    )
 
 
 def reconstructions() -> str:
-    """What PaSeR's decoder writes for the phrases that are hidden from sentences it was not trained on."""
-    tables = []
-    for number, record in enumerate(_real_runs(), start=1):
-        if "reconstructions" in record:
-            rows = [[row["phrase"], row["written"]] for row in record["reconstructions"]]
-            tables.append(table([f"hidden [{number}]", "written"], rows))
-    return "\n".join(tables)
+    """What PaSeR's decoders write for the phrases that are hidden from sentences they were not trained on."""
+    written = _load("decoders.json")["written"]
+    hidden = [row["phrase"] for row in next(iter(written.values()))]
+    rows = [[phrase, *(rows[place]["written"] for rows in written.values())] for place, phrase in enumerate(hidden)]
+    return table(["hidden", *written], rows)
 
 
-def paser_signal() -> str:
-    record = _load("paser_signal.json")
-    rows = [
-        [str(absolute["step"])]
-        + [
-            f"{point[key]:.{digits}f}"
-            for key, digits in (("nats_a_token", 2), ("token_accuracy", 3))
-            for point in (absolute, signed)
-        ]
-        for absolute, signed in zip(record["curves"]["absolute"], record["curves"]["signed"], strict=True)
-    ]
-    heading = ["updates", "nats a token, absolute", "signed", "token accuracy, absolute", "signed"]
-    return table(heading, rows)
-
-
-def _real_runs() -> list[dict]:
-    """Return the records in the order of their averages, which gives them their numbers."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_*.json"))]
-    return sorted(records, key=lambda record: record["sts_after"]["avg7"])
+def pt_bert_start() -> str:
+    """How near what PT-BERT trains starts to what is saved."""
+    start = _load("decoders.json")["pt_bert"]
+    attended = list(next(iter(start.values())))
+    rows = [[pooling, *(f"{values[name]:.0f}" for name in attended)] for pooling, values in start.items()]
+    return table(["pooling", *(f"attend_to={name}" for name in attended)], rows)
 
 
 def quality() -> str:
@@ -786,23 +754,14 @@ def _label_free_set(record: dict, name: str) -> str:
 
 
 def hard_length() -> str:
-    """PT-BERT's hard examples: runs of this method before and after, SimCSE from the quality cell of as many updates."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("real_run_pt-bert*.json"))]
-    rivals = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("quality/*wiki_125_*/simcse_seed0.json"))
+    """PT-BERT's hard examples on its paper's text, year by year."""
+    methods = _by_method(_grid("wiki", 60))
+    years = [f"hard_length_{name}" for name in (*TASKS[:5], "avg5", "union")]
+    rows = [
+        [name, str(len(methods[name])), *(_mean([cell["scores"][year] for cell in methods[name]], digits=1) for year in years)]
+        for name in ("raw", "simcse", "simcse:temperature=0.1", "pt-bert", "paser", "recommended")
     ]
-    if not records:
-        return ""
-    hard = records[0]["hard_length"]
-    scored = [("before training", hard["before"])]
-    names = list(hard["before"])
-    scored += [("SimCSE", {name: record["scores"][f"hard_length_{name}"] for name in names}) for record in rivals]
-    scored += [(f"PT-BERT, {record['loss']['attend_to']}", record["hard_length"]["after"]) for record in records]
-    rows = [[name, *(f"{scores[task]:.2f}" for task in names)] for name, scores in scored]
-    return (
-        f"{hard['pairs']:,} pairs of STS12 to STS16 whose length misleads: gold score {hard['positive']} and more than 5 "
-        f"words apart, or {hard['negative']} and fewer than 2 apart.\n\n" + table(["", *names], rows)
-    )
+    return table(["", "seeds", *(year.removeprefix("hard_length_") for year in years)], rows)
 
 
 def sts_check() -> str:
@@ -910,10 +869,9 @@ TABLES = {
     "demo": demo,
     "best": best,
     "quality recommended": quality_recommended,
-    "real runs": real_runs,
-    "real run commands": real_run_commands,
+    "decoders": decoders,
     "reconstructions": reconstructions,
-    "paser signal": paser_signal,
+    "pt-bert start": pt_bert_start,
     "quality": quality,
     "quality longer": quality_longer,
     "quality long": quality_long,
