@@ -33,6 +33,9 @@ RESULT = Path(__file__).parent / "results" / "phrases_speed.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument(
+        "--columns", type=int, default=100_000, help="sentences of the columns: processes take a while to start"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--memory", type=int, nargs="*", default=[20_000, 200_000, 1_000_000])
     parser.add_argument("--measure-memory", type=int, help=argparse.SUPPRESS)
@@ -41,7 +44,8 @@ def main() -> None:
     if options.measure_memory:
         print(peak_memory(path, options.measure_memory))
         return
-    sentences = data.read_sentences(path, limit=options.sentences)["anchor"][:]
+    many = data.read_sentences(path, limit=max(options.columns, options.sentences))["anchor"][:]
+    sentences, many = many[: options.sentences], many[: options.columns]
     stock = rake_nltk.Rake()
     replacers = {}
     rates: dict[str, list[float]] = {}
@@ -51,18 +55,21 @@ def main() -> None:
             "rank_phrases": lambda: [data.rank_phrases(sentence) for sentence in sentences],
             "synonyms, words not seen before": lambda: replacers.update(latest=synonyms(data.SynonymReplacer(), sentences)),
             "synonyms, all words seen before": lambda: synonyms(replacers["latest"], sentences),
-            "paser_columns, no synonyms, 1 process": lambda: columns(sentences, synonyms=None),
-            "paser_columns, no synonyms, 2 processes": lambda: columns(sentences, synonyms=None, num_proc=2),
-            "paser_columns, 1 process": lambda: columns(sentences),
-            "paser_columns, 2 processes": lambda: columns(sentences, num_proc=2),
+            "paser_columns, no synonyms, 1 process": lambda: columns(many, synonyms=None),
+            "paser_columns, no synonyms, 2 processes": lambda: columns(many, synonyms=None, num_proc=2),
+            "paser_columns, 1 process": lambda: columns(many),
+            "paser_columns, 2 processes": lambda: columns(many, num_proc=2),
         }.items():
             start = time.perf_counter()
             work()
-            rates.setdefault(name, []).append(len(sentences) / (time.perf_counter() - start))
+            count = len(many) if name.startswith("paser_columns") else len(sentences)
+            rates.setdefault(name, []).append(count / (time.perf_counter() - start))
             print(f"{name:40} {rates[name][-1]:10,.0f} sentences/s", flush=True)
     record = {
         "command": "python benchmarks/phrases_speed.py",
-        "text": f"{TEXT}, first {options.sentences:,}",
+        "text": TEXT,
+        "sentences": options.sentences,
+        "columns": options.columns,
         "sentences_per_second": {name: round(statistics.median(values)) for name, values in rates.items()},
         "runs": {name: [round(value) for value in values] for name, values in rates.items()},
         "peak_memory_mib_by_sentences": {count: _in_own_process(count) for count in options.memory},
