@@ -825,6 +825,19 @@ def _denosent_decoder(record: dict) -> str:
     )
 
 
+def phrases() -> str:
+    """Sentences a second of what makes PaSeR's columns, and memory."""
+    record = _load("phrases_speed.json")
+    rows = [[name, f"{rate:,}"] for name, rate in record["sentences_per_second"].items()]
+    memory = record["peak_memory_mib_by_sentences"]
+    return table(["", "sentences a second"], rows) + (
+        f"\nMedians of {len(next(iter(record['runs'].values())))}, {record['sentences']:,} sentences of Wikipedia, of the columns "
+        f"{record['columns']:,}; {record['hardware']}, commit {_commit(record)}. Memory of the columns without synonyms at its peak, "
+        "beside the interpreter's: "
+        f"{', '.join(f'{mib} MiB for {int(count):,} sentences' for count, mib in memory.items())}.\n"
+    )
+
+
 def shared() -> str:
     mixes = _load("shared_passes.json")["mixes"]
     times = " and ".join(f"{mix['shared_over_apart']:.2f} of the time ({name})" for name, mix in mixes.items())
@@ -895,6 +908,7 @@ TABLES = {
     "mteb check": mteb_check,
     "one pass": one_pass,
     "speed": speed,
+    "phrases": phrases,
     "shared": shared,
     "kills": kills,
     "logs": logs,
