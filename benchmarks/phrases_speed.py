@@ -33,9 +33,7 @@ RESULT = Path(__file__).parent / "results" / "phrases_speed.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=int, default=20_000)
-    parser.add_argument(
-        "--columns", type=int, default=100_000, help="sentences of the columns: processes take a while to start"
-    )
+    parser.add_argument("--columns", type=int, default=100_000, help="sentences of the columns")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--memory", type=int, nargs="*", default=[20_000, 200_000, 1_000_000])
     parser.add_argument("--measure-memory", type=int, help=argparse.SUPPRESS)

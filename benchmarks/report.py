@@ -831,9 +831,9 @@ def phrases() -> str:
     rows = [[name, f"{rate:,}"] for name, rate in record["sentences_per_second"].items()]
     memory = record["peak_memory_mib_by_sentences"]
     return table(["", "sentences a second"], rows) + (
-        f"\nMedians of {len(next(iter(record['runs'].values())))}, {record['sentences']:,} sentences of Wikipedia, of the columns "
-        f"{record['columns']:,}; {record['hardware']}, commit {_commit(record)}. Memory of the columns without synonyms at its peak, "
-        "beside the interpreter's: "
+        f"\nMedians of {len(next(iter(record['runs'].values())))}, {record['sentences']:,} sentences of Wikipedia, "
+        f"{record['columns']:,} for the columns; {record['hardware']}, commit {_commit(record)}. Memory of columns without "
+        "synonyms at its peak, beside the interpreter's: "
         f"{', '.join(f'{mib} MiB for {int(count):,} sentences' for count, mib in memory.items())}.\n"
     )
 
