@@ -87,7 +87,9 @@ def paser_columns(
         "seed": seed,
         "version": __version__,  # datasets takes a function for unchanged as long as its name is
     }
-    if num_proc and num_proc > 1 and isinstance(arguments["synonyms"], SynonymReplacer):
+    file = _cache_file(sentences, arguments)
+    is_made = any(file.parent.glob(f"{file.stem}*"))
+    if num_proc and num_proc > 1 and isinstance(arguments["synonyms"], SynonymReplacer) and not is_made:
         open_wordnet()  # before the processes are forked: each would read the index
     rows = sentences.map(
         _rows_of_batch,
@@ -96,7 +98,7 @@ def paser_columns(
         fn_kwargs=arguments,
         num_proc=num_proc,
         remove_columns=columns,
-        cache_file_name=None if sentences.cache_files else _cache_file(sentences, arguments),
+        cache_file_name=str(file),
         desc="Phrases",
     )
     if len(rows) == 0:
@@ -117,15 +119,16 @@ def _check_values(mask_token: object, top_k: int, **shares: float) -> None:
         raise ValueError(f"mask_token must be the tokenizer's mask token, got {mask_token!r}.")
 
 
-def synonyms_if_installed() -> float | None:
-    """Return the share of synonyms that the authors' released data were made with, or None after a warning."""
+def synonyms_if_installed(*, warn: bool = True) -> float | None:
+    """Return the share of synonyms that the authors' released data were made with, or None, by default after a warning."""
     share = 0.5
     try:
         SynonymReplacer(share)
     except FileNotFoundError as error:
-        logger.warning(
-            "Making PaSeR's columns WITHOUT synonyms, which cost the paper 4.8 points of STS-B (Table 4): %s", error
-        )
+        if warn:
+            logger.warning(
+                "Making PaSeR's columns WITHOUT synonyms, which cost the paper 4.8 points of STS-B (Table 4): %s", error
+            )
         return None
     return share
 
@@ -192,9 +195,9 @@ def _augment(
     return sentence
 
 
-def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> str:
-    """Name a file for rows made from a dataset in memory, which ``datasets`` alone would keep in memory."""
+def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> Path:
+    """Name the file of the rows: those of a dataset in memory ``datasets`` alone would keep in memory."""
     name = Hasher.hash([host.fingerprint(sentences), sorted(arguments.items())])
     folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
     folder.mkdir(parents=True, exist_ok=True)
-    return str(folder / f"paser-{name}.arrow")
+    return folder / f"paser-{name}.arrow"

@@ -120,7 +120,11 @@ def open_wordnet() -> Any:
     Raises:
         FileNotFoundError: If NLTK finds none.
     """
-    return _open_wordnet(_find_wordnet())
+    place = _find_wordnet()
+    if str(place) not in _opened:
+        _opened.clear()
+        _opened[str(place)] = host.wordnet_reader(place)
+    return _opened[str(place)]
 
 
-_open_wordnet = lru_cache(maxsize=1)(host.wordnet_reader)
+_opened: dict[str, Any] = {}  # by name: two of NLTK's pointers into one zip are not equal

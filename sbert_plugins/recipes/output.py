@@ -195,7 +195,8 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
 def check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
     if changed := changes({"columns": {}} | read_results(output / RUN_FILE), run):
-        raise ValueError(f"{output} was begun with {changed}: resume with the same, or begin in another directory.")
+        why = f" {_WORDNET}" if f"{_PREPARED}synonyms" in changed else ""
+        raise ValueError(f"{output} was begun with {changed}: resume with the same, or begin in another directory.{why}")
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
@@ -211,6 +212,7 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 _DEFAULT, _PREPARED = "default of ", "columns with "
+_WORDNET = "Synonyms are made where NLTK finds WordNet: NLTK_DATA says where it looks."
 _NESTED = {"settings": "", "loss_defaults": _DEFAULT, "prepared": _PREPARED}
 
 

@@ -23,6 +23,8 @@ def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int, **how:
     from sbert_plugins import data
 
     chosen = paser_rows_with(**how)
+    if chosen["synonyms"] is None:
+        data.synonyms_if_installed()  # says what is missing, and what that costs
     return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 
 
@@ -31,7 +33,7 @@ def paser_rows_with(**how: Any) -> dict[str, Any]:
     from sbert_plugins import data
 
     if "synonyms" not in how:
-        how["synonyms"] = data.synonyms_if_installed()  # "SR is extremely effective" (section 4.5.2)
+        how["synonyms"] = data.synonyms_if_installed(warn=False)  # "SR is extremely effective" (section 4.5.2)
     return {"extractor": "rake", "top_k": 3} | how  # "the top three phrases contribute the most"
 
 

@@ -27,6 +27,7 @@ from sbert_plugins.recipes.output import (
     encoder_mark,
     encoder_settings,
     pairs_mark,
+    read_results,
     text_mark,
     updates_text,
     write_json,
@@ -127,6 +128,7 @@ def train(
         protocol=protocol,
         text=text,
         dev=dev,
+        resume=resume,
     )
     check_patience(run.settings, dev)
     check_output(run.output, resume=resume)
@@ -174,6 +176,7 @@ def checked_run(
     protocol: str | None,
     text: str | None,
     dev: ScoredPairs | None,
+    resume: bool = False,
 ) -> Run:
     """Refuse what cannot be trained; the arguments are those of :func:`train`."""
     recipe = recipe_of(method)
@@ -189,7 +192,9 @@ def checked_run(
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     check_columns(recipe, sentences.column_names)
-    prepared = how_prepared(recipe, sentences, plan)
+    begun = Path(output) / RUN_FILE
+    before = read_results(begun).get("prepared") if resume and begun.exists() else None
+    prepared = how_prepared(recipe, sentences, (before or {}) | (plan.columns if plan else {}))
     values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, prepared, text, dev)
     return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
 
@@ -221,11 +226,11 @@ def check_patience(settings: Settings, dev: ScoredPairs | None) -> None:
         )
 
 
-def how_prepared(recipe: Recipe, sentences: Dataset, plan: Protocol | None = None) -> dict[str, Any]:
-    """Return how the method's columns will be made of the sentences; empty where nothing is made."""
+def how_prepared(recipe: Recipe, sentences: Dataset, given: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return how the method's columns will be made of the sentences; empty where none are, or there is no choice."""
     if recipe.prepare is None or _are_columns(recipe, sentences):
         return {}
-    return recipe.prepare_with(**(plan.columns if plan else {}))
+    return recipe.prepare_with(**(given or {}))
 
 
 def _are_columns(recipe: Recipe, sentences: Dataset) -> bool:
@@ -496,7 +501,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
 
     recipe, output, model, length = training.run.recipe, training.run.output, training.model, results["max_seq_length"]
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
-    made = results["columns"] | results["prepared"]
+    made = results["prepared"]
     settings = {
         "method": f"{recipe.name} ({recipe.paper})",
         **({"protocol": results["protocol"]} if results["protocol"] else {}),

@@ -100,7 +100,8 @@ def _one(
     """Train one seed, go on where it was interrupted, or read what it has left."""
     if (folder / RUN_FILE).exists():
         identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text", "dev")
-        asked = checked_run(method, sentences, model, folder, seed=seed, **{key: how.get(key) for key in identity})
+        asked_for: dict[str, Any] = {key: how.get(key) for key in identity}
+        asked = checked_run(method, sentences, model, folder, seed=seed, **asked_for)
         check_same_run(folder, asked.json)
     if (folder / "results.json").exists():
         report("  finished before")

@@ -1,6 +1,7 @@
 import multiprocessing
 import pickle
 import random
+import shutil
 
 import pytest
 from datasets.fingerprint import Hasher
@@ -96,6 +97,15 @@ def test_a_forked_process_shares_the_index_and_opens_its_own_files(replacer):
     assert queue.get(timeout=120) == (replacer.synonyms("car"), True, False)
     child.join()
     assert seen()[1:] == (True, True)
+
+
+@pytest.mark.slow
+def test_a_zip_is_read_once(wordnet, tmp_path, monkeypatch):
+    """NLTK's downloader may leave one, and makes a new pointer into it each time."""
+    shutil.make_archive(str(tmp_path / "corpora" / "wordnet"), "zip", wordnet / "corpora", "wordnet")
+    monkeypatch.setattr("nltk.data.path", [str(tmp_path)])
+    assert open_wordnet() is open_wordnet()
+    assert "automobile" in data.SynonymReplacer().synonyms("car")
 
 
 def test_equal_settings_have_one_fingerprint(replacer):

@@ -27,21 +27,41 @@ class TestPaSeR:
         assert "nltk.download('wordnet')" in caplog.text
         assert set(rows["anchor"]) <= set(anchors(30)["anchor"])
 
-    def test_a_record_says_whether_there_were_synonyms(self, wordnet, tiny_encoder, tmp_path, monkeypatch):
-        """And what was begun with them does not go on without."""
-        settings = quick(max_steps=4, eval_steps=2)
-        output, how = tmp_path / "run", {"extractor": "rake", "top_k": 3, "synonyms": 0.5}
-        with interrupted(3), pytest.raises(KeyboardInterrupt):
-            recipes.train("paser", anchors(30), tiny_encoder(), output=output, settings=settings)
+    @pytest.mark.parametrize("synonyms", [0.5, None])
+    def test_a_training_goes_on_with_the_columns_that_it_was_begun_with(
+        self, wordnet, synonyms, tiny_encoder, tmp_path, monkeypatch
+    ):
+        """And the record says whether they have synonyms, which WordNet decides."""
+        output, how = tmp_path / "run", {"extractor": "rake", "top_k": 3, "synonyms": synonyms}
+        given = {"output": output, "settings": quick(max_steps=4, eval_steps=2)}
+        with monkeypatch.context() as patched, interrupted(3), pytest.raises(KeyboardInterrupt):
+            if synonyms is None:
+                patched.setattr("nltk.data.path", [])
+            recipes.train("paser", anchors(30), tiny_encoder(), **given)
         assert json.loads((output / "run.json").read_text(encoding="utf-8"))["prepared"] == how
-        resumed = {"output": output, "settings": settings, "resume": True}
-        with monkeypatch.context() as patched:
-            patched.setattr("nltk.data.path", [])
-            with pytest.raises(ValueError, match=r"was begun with columns with synonyms 0.5 \(now None\)"):
-                recipes.train("paser", anchors(30), tiny_encoder(), **resumed)
-        assert recipes.train("paser", anchors(30), tiny_encoder(), **resumed)["prepared"] == how
+        if synonyms is not None:
+            with monkeypatch.context() as patched, pytest.raises(FileNotFoundError, match="synonyms need WordNet"):
+                patched.setattr("nltk.data.path", [])
+                recipes.train("paser", anchors(30), tiny_encoder(), **given, resume=True)
+        assert recipes.train("paser", anchors(30), tiny_encoder(), **given, resume=True)["prepared"] == how
         card = (output / "model" / "README.md").read_text(encoding="utf-8")
-        assert "`columns`: extractor rake, top_k 3, synonyms 0.5" in card
+        assert f"`columns`: extractor rake, top_k 3, synonyms {synonyms}" in card
+
+    def test_a_record_of_an_earlier_version_does_not_say(self, wordnet, tiny_encoder, tmp_path):
+        given = {"output": tmp_path / "run", "settings": quick(max_steps=4, eval_steps=2)}
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
+            recipes.train("paser", anchors(30), tiny_encoder(), **given)
+        run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+        del run["prepared"]
+        (tmp_path / "run" / "run.json").write_text(json.dumps(run), encoding="utf-8")
+        assert recipes.train("paser", anchors(30), tiny_encoder(), **given, resume=True)["steps"] == 4
+
+    def test_seeds_are_all_with_synonyms_or_all_without(self, wordnet, tiny_encoder, tmp_path, monkeypatch):
+        given = {"output": tmp_path / "runs", "settings": quick(max_steps=1)}
+        recipes.train_seeds("paser", anchors(30), tiny_encoder, seeds=[0], **given)
+        monkeypatch.setattr("nltk.data.path", [])
+        with pytest.raises(ValueError, match=r"columns with synonyms 0.5 \(now None\).*NLTK_DATA says"):
+            recipes.train_seeds("paser", anchors(30), tiny_encoder, seeds=[0, 1], **given)
 
     def test_its_own_columns_are_taken_as_they_are(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
