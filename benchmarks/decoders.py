@@ -23,7 +23,7 @@ from unittest import mock
 
 import torch
 from datasets import Dataset
-from provenance import provenance
+from provenance import provenance, refuse_changes
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformerTrainingArguments
 from transformers import set_seed
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--pairs-of", type=int, default=1000, help="sentences whose cosines are compared, for PT-BERT")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    refuse_changes()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     folder = Path(os.environ["SBERT_PLUGINS_DATA"])
     encoder = str(folder / "encoders" / "minilm-mlm")

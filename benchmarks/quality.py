@@ -29,7 +29,7 @@ import rivals
 import testbeds
 import torch
 from datasets import Dataset
-from provenance import provenance
+from provenance import provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
@@ -95,8 +95,8 @@ def main() -> None:
     parser.add_argument("--no-topics", dest="topics", action="store_false", help="leave the clusters of news and titles out")
     parser.add_argument("--dirty", action="store_true", help="on a tree with uncommitted changes; not for the tables")
     options = parser.parse_args()
-    if provenance()["uncommitted_changes"] and not options.dirty:
-        raise SystemExit("A record is of a commit: commit the changes first, or say --dirty and keep the cells to yourself.")
+    if not options.dirty:
+        refuse_changes(", or say --dirty and keep the cells to yourself")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     settings = settings_of(options)
     place = folder(options, settings)

@@ -64,8 +64,8 @@ class PTBERTLoss(nn.Module):
 
     Relations:
         - ``num_pseudo_tokens=0`` with ``data.positive_pairs`` are the paper's baselines MoCo + reorder, duplication, deletion.
-        - With ``attend_to="tokens"`` the sentence vector is only the query of the second attention; what is compared is at
-          first nearly the mean of the tokens. That trains mean pooling as it stands, and [CLS] as one token among others.
+        - With ``attend_to="tokens"`` the sentence vector is only the query of the second attention: [CLS] is trained as one
+          token among others, and ``"pooled"`` is nearer to what is saved then; the recipe takes it.
         - Queue, copy and pseudo tokens belong to this loss and are not saved with the model. ``recipes`` holds the paper's
           training settings. On several processes the queue holds the sentences of all of them.
 

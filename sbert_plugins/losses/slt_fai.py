@@ -89,7 +89,7 @@ class SLTFAILoss(nn.Module):
         From the official code: the discriminators' form, which tokens are labelled, counted and masked, and in which views
         (:class:`losses.official.SLTFAILoss` has them); the warm-up happens once, not in each epoch. From the paper, by
         default: the bound. 60 updates, five seeds: 71.24 on the seven tasks, the paper's 71.05, which ends .37 of STS-B dev
-        below its best: the contrast soon solves itself, then the objectives steer, and the second learns to find [MASK].
+        below its best: the contrast soon solves itself, and then the objectives steer.
 
     Example:
         >>> from datasets import Dataset
