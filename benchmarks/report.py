@@ -201,9 +201,10 @@ def quality_long() -> str:
         row = [name, str(len(cells)), *(_mean([curve[step] for curve in curves]) for step in steps)]
         row += [", ".join(f"{max(curve.values()):.2f} ({max(curve, key=curve.__getitem__)})" for curve in curves)]
         row += [_mean([_end(cell) for cell in cells]), _mean([cell["scores"]["avg7"] for cell in cells])]
+        row += [_mean([cell["scores"]["hard_length_avg5"] for cell in cells], digits=1)]
         rows.append(row)
     heading = ["STS-B dev", "seeds", *(f"update {step:,}" for step in steps), "best (update)", "end below it"]
-    return _setting_line(records) + "\n" + table([*heading, "average of seven, at the best"], rows)
+    return _setting_line(records) + "\n" + table([*heading, "average of seven, at the best", "length misleads"], rows)
 
 
 def quality_wiki() -> str:
