@@ -60,8 +60,8 @@ class PaSeRLoss(nn.Module):
         mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out; the paper's is 1.
         mlm_probability: Share of the sentence's tokens to predict.
         mlm_head: As in :class:`DenoSentLoss`.
-        signed: Difference and product as they are; False: their absolute values, eq. 2. Of [CLS] vectors a decoder reads 2.09
-            nats with the sign and .01 without, normalised 3.99 and 1.90.
+        signed: Difference and product as they are; False: their absolute values, eq. 2. Of frozen [CLS] vectors six layers
+            read 1.24 nats a token with the sign after 120 updates and .12 without, normalised 1.82 and 1.08.
         normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
 
     Raises:
