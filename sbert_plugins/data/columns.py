@@ -72,15 +72,11 @@ def paser_columns(
         sentences = Dataset.from_dict({"anchor": list(sentences)})
     sentences = _with_anchor(sentences)
     columns = sentences.column_names
-    if isinstance(synonyms, str):
-        if synonyms != "if installed":
-            raise ValueError(f"synonyms must be a share of words, a callable, None or 'if installed', got {synonyms!r}.")
-        synonyms = synonyms_if_installed()
     arguments = {
         "mask_token": mask_token,
         "top_k": top_k,
         "extractor": resolve_extractor(extractor),
-        "synonyms": SynonymReplacer(synonyms) if isinstance(synonyms, (int, float)) else synonyms,
+        "synonyms": _replacer(synonyms),
         "deletion": deletion,
         "swap": swap,
         "keep_without_phrase": keep_without_phrase,
@@ -117,6 +113,14 @@ def _check_values(mask_token: object, top_k: int, **shares: float) -> None:
         raise ValueError(f"top_k must be at least 1, got {top_k}. It is the number of phrases taken from a sentence.")
     if not isinstance(mask_token, str) or not mask_token:
         raise ValueError(f"mask_token must be the tokenizer's mask token, got {mask_token!r}.")
+
+
+def _replacer(synonyms: Callable[..., str] | float | str | None) -> Callable[..., str] | None:
+    if isinstance(synonyms, str):
+        if synonyms != "if installed":
+            raise ValueError(f"synonyms must be a share of words, a callable, None or 'if installed', got {synonyms!r}.")
+        synonyms = synonyms_if_installed()
+    return SynonymReplacer(synonyms) if isinstance(synonyms, (int, float)) else synonyms
 
 
 def synonyms_if_installed(*, warn: bool = True) -> float | None:

@@ -65,15 +65,23 @@ class _Grid:
         model = self.build()
         return apply_mask_template(model) if self.settings.pooling == "mask" else model
 
-    def cells(self, method: Method, seeds: Sequence[int], output: Path, start: SentenceTransformer) -> list[Cell]:
-        """Return a method's cells with all that decides their numbers."""
+    def cells(self, methods: Sequence[Method], seeds: Sequence[int], output: Path, start: SentenceTransformer) -> list[Cell]:
+        """Return all cells, a seed of each method and then the next, with all that decides their numbers."""
+        made = [self._made_with(method, seeds[0], start) for method in methods]
+        return [
+            Cell(method, seed, output, values | {"seed": seed})
+            for seed in seeds
+            for method, values in zip(methods, made, strict=True)
+        ]
+
+    def _made_with(self, method: Method, seed: int, start: SentenceTransformer) -> dict[str, Any]:
         settings, prepared = method.settings(self.settings), how_prepared(recipe_of(method.name), self.sentences)
         made = run_values(
             method.name,
             self.sentences,
             start,
             settings,
-            seeds[0],
+            seed,
             self.bf16,
             method.loss_keywords,
             {},
@@ -81,8 +89,7 @@ class _Grid:
             self.text,
             self.dev,
         )
-        made |= {"scored_on": self.score.mark, "selected_by": None if self.dev is None else "STS-B dev"}
-        return [Cell(method, seed, output, made | {"seed": seed}) for seed in seeds]
+        return made | {"scored_on": self.score.mark, "selected_by": None if self.dev is None else "STS-B dev"}
 
 
 def compare(
@@ -159,8 +166,7 @@ def compare(
     _check_methods(grid, asked)
     encoder = grid.start()
     _say_notes(grid, asked)
-    by_method = [grid.cells(method, numbers, output, encoder) for method in asked]
-    cells = [cell for cells in zip(*by_method, strict=True) for cell in cells]  # a seed of all methods, then the next
+    cells = grid.cells(asked, numbers, output, encoder)
     _refuse_others(cells, force=force)
     _make_directory(output)
     start = _start(grid, encoder, output)
