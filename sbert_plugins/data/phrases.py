@@ -97,17 +97,13 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
         if not 0 <= start < end <= len(sentence):
             raise ValueError(f"extractor must give spans inside the sentence (0 to {len(sentence)}), got {start} to {end}.")
         text = sentence[start:end]
-        entry = found.get(key := text.lower())
-        if entry is None:
-            found[key] = [text, score, [(start, end)]]
-        else:
-            entry[1] = max(entry[1], score)
-            entry[2].append((start, end))
-    begins_with_word = sentence[:1].isalnum()  # then only a phrase that begins there may leave none
+        entry = found.setdefault(text.lower(), [text, score, []])
+        entry[1] = max(entry[1], score)
+        entry[2].append((start, end))
     phrases = [
         Phrase(text, score, tuple(spans))
         for text, score, spans in found.values()
-        if _has_word(text) and ((begins_with_word and spans[0][0]) or _leaves_a_word(sentence, spans))
+        if _has_word(text) and _leaves_a_word(sentence, spans)
     ]
     phrases.sort(key=lambda phrase: -phrase.score)  # stable: ties stay in the order of the sentence
     return phrases
