@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-seq-length", type=int, default=32)
-    parser.add_argument("--pooling", default="mean", choices=["cls", "mean"])
+    parser.add_argument("--pooling", default="mean", choices=["cls", "mean", "mask"])
     parser.add_argument("--eval-steps", type=int, default=30)
     parser.add_argument("--dev-only", action="store_true", help="look at no test set")
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)

@@ -234,6 +234,13 @@ def supervised() -> str:
     return _quality_table([record for record in records if record["method"] == "simcse" or _is_supervised(record["method"])])
 
 
+def settings_of_tables() -> recipes.Settings:
+    """Return what the trainings of the main table share, which are steps of one batch in one process."""
+    shared = _grid("short", 60)[0]["settings"]
+    named = {name: shared[name] for name in ("learning_rate", "batch_size", "pooling", "max_seq_length", "eval_steps")}
+    return recipes.Settings(**named, gradient_accumulation_steps=1, epochs=1, max_steps=shared["steps"])
+
+
 def aims() -> str:
     """What each paper gained, and what the main grids gain, over the same: means of the same seeds, and standard errors."""
     budgets = {"60": ("short", 60), "400": ("short", 400), "Wikipedia, 60": ("wiki", 60)}

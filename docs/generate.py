@@ -61,7 +61,7 @@ def fragments() -> dict[str, str]:
     """Return what pages include, by name."""
     parts = {"methods": methods_table()}
     parts |= {f"settings_{method}": settings_table(recipe) for method, recipe in recipes.RECIPES.items()}
-    parts |= {f"expect_{method}": report.of_method(method) for method in STEPS}
+    parts |= {f"expect_{method}": report.of_method(method) + "\n" + as_measured(method) for method in STEPS}
     parts |= {f"cost_{method}": cost_table(method) for method in STEPS}
     parts |= {f"command_{name}": text for name, text in commands()}
     return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
@@ -142,6 +142,30 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def as_measured(method: str) -> str:
+    """Say with which flags the command trains as the tables did, where its own settings are others."""
+    own, measured = recipes.RECIPES[method].settings, report.settings_of_tables()
+    changed = {
+        name: value
+        for name, value in dataclasses.asdict(measured).items()
+        if name not in ("epochs", "eval_steps") and value != getattr(own, name)
+    }
+    if not changed:
+        return "The command has the settings of the tables.\n"
+    flags = " ".join(flag(name, value) for name, value in changed.items())
+    others = "no limit of updates" if list(changed) == ["max_steps"] else "other settings, its paper's, which no table here measured"
+    return (
+        f"The command has {others}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
+        f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured \\\n  {flags}\n```\n"
+    )
+
+
+def flag(setting: str, value: Any) -> str:
+    """Return a setting as the command line takes it."""
+    name = setting.replace("_", "-")
+    return f"--no-{name}" if value is False else f"--{name} {0 if value is None else value}"
 
 
 def cost_table(method: str) -> str:

@@ -19,7 +19,7 @@ class HardLengthEvaluator(EmbeddingEvaluator):
     fewer than 2. A model that takes equal length for equal meaning fails on both.
 
     **From which gold score a pair is positive, up to which it is negative, the paper does not say**, and the answer moves
-    the score by 12 points. Thus both are required, both are in the config with the size of the subset that they select,
+    the score by 20 points. Thus both are required, both are in the config with the size of the subset that they select,
     and scores compare only where these are the same. What a word is, it does not say either: here what white space
     separates, in the text as it was published. SentEval's copy, which the papers of this field read, has spaces round
     punctuation, put there by Moses' tokenizer, and that counts as well: all-MiniLM-L6-v2 scores 61.1 on the union of

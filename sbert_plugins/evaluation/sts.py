@@ -47,7 +47,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
     """STS12 to STS16, STS-B and SICK-R in the SentEval "all" protocol: the table of every paper in this field.
 
     Each task is the Spearman correlation, times 100, of cosine similarity and gold score over the concatenation of the
-    task's subsets. All tasks share one ``encode`` call over the distinct sentences (37,700 places, 26,083 sentences).
+    task's subsets. All tasks share one ``encode`` call over the distinct sentences (37,700 places, 26,125 sentences).
     Every task and the mean are returned, logged and written into the model card.
 
     Args:
