@@ -191,7 +191,11 @@ def quality_longer() -> str:
 
 def quality_long() -> str:
     """STS-B dev along a training of 2,000 updates, and what is left of it in the seven tasks."""
-    records = _grid("short", 2000)
+    grids = sorted(_trained_as_long("short", 2000), key=len, reverse=True)
+    return "\n".join(_setting_line(records) + "\n" + _curves(records) for records in grids)
+
+
+def _curves(records: list[dict]) -> str:
     steps = (100, 300, 600, 1000, 1500, 2000)
     rows = []
     for name, cells in _by_method(records).items():
@@ -204,7 +208,7 @@ def quality_long() -> str:
         row += [_mean([cell["scores"]["hard_length_avg5"] for cell in cells], digits=1)]
         rows.append(row)
     heading = ["STS-B dev", "seeds", *(f"update {step:,}" for step in steps), "best (update)", "end below it"]
-    return _setting_line(records) + "\n" + table([*heading, "average of seven, at the best", "length misleads"], rows)
+    return table([*heading, "average of seven, at the best", "length misleads"], rows)
 
 
 def quality_wiki() -> str:
