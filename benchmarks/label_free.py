@@ -30,7 +30,7 @@ import rivals
 import testbeds
 import torch
 from datasets import Dataset
-from provenance import provenance
+from provenance import provenance, refuse_changes
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import TrainerCallback, set_seed
 
@@ -96,6 +96,7 @@ def main() -> None:
     if options.cell:
         cell(*options.cell, options.vectors)
         return
+    refuse_changes()
     for set_name, shared in SETS.items():
         for name in (UNTOUCHED, *shared.runs):
             if not options.finished and not vectors_path(set_name, name, options.vectors).exists():

@@ -19,7 +19,7 @@ import label_free
 import mixes
 import testbeds
 import torch
-from provenance import provenance
+from provenance import provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 from transformers import TrainerCallback
 
@@ -38,8 +38,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="+", metavar="METHOD", help="as in quality.py")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    if provenance()["uncommitted_changes"]:
-        raise SystemExit("A record is of a commit: commit the changes first.")
+    refuse_changes()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     mixes.register()
     RESULTS.mkdir(parents=True, exist_ok=True)
