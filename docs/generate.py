@@ -155,7 +155,9 @@ def as_measured(method: str) -> str:
     if not changed:
         return "The command has the settings of the tables.\n"
     flags = " ".join(flag(name, value) for name, value in changed.items())
-    others = "no limit of updates" if list(changed) == ["max_steps"] else "other settings, its paper's, which no table here measured"
+    others = (
+        "no limit of updates" if list(changed) == ["max_steps"] else "its paper's settings, which no table here has measured"
+    )
     return (
         f"The command has {others}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
         f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured \\\n  {flags}\n```\n"

@@ -1,6 +1,7 @@
 """The site: its commands can be parsed, its code runs, and what it includes is made. ``.ci/run`` builds it."""
 
 import argparse
+import dataclasses
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sbert_plugins import cli, data, losses, recipes
+from sbert_plugins.cli.flags import changed
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -96,6 +98,16 @@ class TestGenerated:
             rows = re.findall(r"^\| (.+?) \|", fragments[f"expect_{name}.md"], re.MULTILINE)
             assert "simcse" in rows, name
             assert any(row.startswith(name) for row in rows), name
+
+    @pytest.mark.parametrize("method", generate.STEPS)
+    def test_a_command_as_measured_has_the_settings_of_the_tables(self, method):
+        text = generate.as_measured(method)
+        command = re.search(r"```bash\n(.+?)```", text, re.DOTALL)
+        assert bool(command) is (method not in ("consert", "recommended"))
+        flags = command[1].replace("\\\n", "") if command else f"sbert-plugins train {method} sentences.txt"
+        settings = changed(recipes.RECIPES[method].settings, cli.build_parser().parse_args(shlex.split(flags)[1:]))
+        same = {"epochs": 1, "eval_steps": 10, "sam_rho": settings.sam_rho or None}
+        assert dataclasses.replace(settings, **same) == report.settings_of_tables()
 
     def test_commands_have_their_help(self, fragments):
         assert "--resume" in fragments["command_train.md"]
