@@ -75,12 +75,14 @@ def examples_kept_private(model: SentenceTransformer, *, share: bool) -> Iterato
     shown = card.widget
     if not share:
         card.widget = shown or [{}]  # where there is one, none is collected
-    yield
-    if not share:
-        card.widget = shown
-        for dataset in card.train_datasets:
-            dataset.pop("examples", None)
-            dataset.pop("examples_table", None)
+    try:
+        yield
+    finally:
+        if not share:
+            card.widget = shown
+            for dataset in card.train_datasets:
+                dataset.pop("examples", None)
+                dataset.pop("examples_table", None)
 
 
 def describe_training(

@@ -56,6 +56,15 @@ def test_examples(tiny_encoder, share):
     assert ("examples" in data.train_datasets[0]) is ("examples_table" in data.train_datasets[0]) is share
 
 
+@pytest.mark.parametrize("widget", [[], [{"text": "mine"}]])
+def test_a_failure_leaves_the_widget_as_it_was(tiny_encoder, widget):
+    data = tiny_encoder().model_card_data
+    data.widget = widget
+    with pytest.raises(KeyError), card.examples_kept_private(SimpleNamespace(model_card_data=data), share=False):
+        raise KeyError
+    assert data.widget == widget
+
+
 def test_scores_of_other_weights_go(tiny_encoder):
     model = tiny_encoder()
     data = model.model_card_data
