@@ -104,8 +104,9 @@ def describe_training(
 
     card = model.model_card_data
     card.model_name = card.model_name or title
-    card.non_default_hyperparameters = card.non_default_hyperparameters | settings
-    card.all_hyperparameters = card.all_hyperparameters | settings
+    for shown in (card.non_default_hyperparameters, card.all_hyperparameters):
+        shown.pop("learning_rate_mapping", None)  # by the names of all weights of the loss; loss_learning_rate says the same
+        shown |= settings
     card.eval_results_dict = {}
     for name, (pairs, before, after) in scores.items():
         if math.isfinite(before + after):

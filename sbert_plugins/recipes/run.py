@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -455,7 +456,7 @@ def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -
         lr_scheduler_type={"linear": "linear", "constant": "constant_with_warmup"}[settings.learning_rate_schedule],
         warmup_steps=warmup,
         weight_decay=settings.weight_decay,
-        learning_rate_mapping={} if settings.loss_learning_rate is None else {r"^(?!model\.)": settings.loss_learning_rate},
+        learning_rate_mapping=_own_rate(training),
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
         use_cpu=training.model.device.type == "cpu",
         bf16=training.run.json["bf16"],
@@ -475,6 +476,18 @@ def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -
         run_name=training.run.output.name,
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
+
+
+def _own_rate(training: _Training) -> dict[str, float]:
+    """Return the rate of what the loss owns by a pattern of exact names: a class of one's own may hold the model anywhere."""
+    if (rate := training.run.settings.loss_learning_rate) is None:
+        return {}
+    theirs = {id(parameter) for parameter in training.model.parameters()}
+    names = [re.escape(name) for name, parameter in training.loss.named_parameters() if id(parameter) not in theirs]
+    if not names:
+        logger.warning("The loss owns no weights: it has no use for loss_learning_rate, %s.", rate)
+        return {}  # the host takes no pattern that nothing matches
+    return {f"^({'|'.join(names)})$": rate}
 
 
 _DEV_SCORE = "stsb-dev_spearman_cosine"

@@ -7,7 +7,7 @@ import pytest
 from recipe_inputs import anchors, quick
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import cli, recipes
+from sbert_plugins import cli, recipes, training
 
 MODULE = '''
 import torch
@@ -38,6 +38,17 @@ class Open(Pull):
 class NeedsMore(Pull):
     def __init__(self, model, teacher):
         super().__init__(model)
+
+
+class Elsewhere(Pull):
+    """Keeps the encoder under another name, and a part of it under a third."""
+
+    def __init__(self, model):
+        super().__init__(None)
+        self.words, self.encoder, self.weight = model[0], model, torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, sentence_features, labels=None):
+        return self.weight.sum() * self.encoder(next(iter(sentence_features)))["sentence_embedding"].var(dim=0).sum()
 
 
 class Forgetful(torch.nn.Module):
@@ -83,6 +94,25 @@ def test_from_python(on_path, tiny_encoder, tmp_path):
     assert recipes.load_loss(tmp_path / "run", saved).strength == 2.0
 
 
+@pytest.mark.parametrize(("name", "own"), [("Elsewhere", {"weight"}), ("Pull", set())])
+def test_the_rate_of_the_loss_is_of_what_it_owns_alone(name, own, on_path, tiny_encoder, tmp_path, monkeypatch, caplog):
+    optimizers, create = [], training.SentenceTransformerTrainer.create_optimizer
+
+    def created(trainer, *arguments):
+        names = {id(parameter): name for name, parameter in trainer.loss.named_parameters()}
+        optimizers.append(
+            [(group["lr"], names[id(p)]) for group in create(trainer, *arguments).param_groups for p in group["params"]]
+        )
+        return trainer.optimizer
+
+    monkeypatch.setattr(training.SentenceTransformerTrainer, "create_optimizer", created)
+    settings = quick(max_steps=1, learning_rate=1e-5, loss_learning_rate=1e-3, learning_rate_schedule="constant")
+    recipes.train(f"{on_path}:{name}", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=settings)
+    assert {parameter for rate, parameter in optimizers[0] if rate == 1e-3} == own
+    assert ("The loss owns no weights" in caplog.text) is not bool(own)
+    assert "learning_rate_mapping" not in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+
+
 def test_from_the_command_line(module, tiny_encoder, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)  # scored by the graded pairs alone
     tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
@@ -106,7 +136,7 @@ def test_a_class_that_takes_any_keyword(on_path):
             "no_such_module:Pull",
             r"no_such_module cannot be imported \(ModuleNotFoundError: .*\): it must be installed, or lie",
         ),
-        ("MODULE:Pul", "has no Pul; its classes are Pull, Open, NeedsMore, Forgetful, Plain"),
+        ("MODULE:Pul", "has no Pul; its classes are Pull, Open, NeedsMore, Elsewhere, Forgetful, Plain"),
         ("MODULE:Plain", "Plain is a class that is not a torch.nn.Module class"),
         ("MODULE:function", "function is a function that is not a torch.nn.Module class"),
         ("MODULE:NeedsMore", r"must be built by NeedsMore\(model\), .* it takes \(model, teacher\)"),
