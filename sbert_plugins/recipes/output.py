@@ -108,8 +108,9 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
         raise ValueError(f"{output} must be the output of a training, with results.json and loss/ beside model/.")
     results = read_results(output / "results.json")
     recipe = recipe_of(results["method"])
-    chosen = {key: results["loss"][key] for key in recipe.chosen if key in results.get("loss", {})}
-    loss = build_loss(results["method"], model, **(results["loss_keywords"] | chosen | recipe.reload))
+    if (found := results.get("loss_found")) is None:  # of an earlier version
+        found = {key: results["loss"][key] for key in recipe.chosen if key in results.get("loss", {})}
+    loss = build_loss(results["method"], model, **(found | results["loss_keywords"] | recipe.reload))
     load_loss_state(loss, model, output / "loss")
     return loss
 

@@ -158,6 +158,7 @@ class _Training(NamedTuple):
     loss: Any
     rows: Dataset
     chosen: dict[str, Any]  # how the rows were made
+    found: dict[str, Any]  # keywords of the loss that the recipe found
     lengths: dict[str, int | None]  # tokens a sentence in training and in the model, template and all
     tables: dict[str, ScoredPairs]
     before: dict[str, float]
@@ -296,7 +297,8 @@ def _prepared(
         set_seed(run.json["seed"])
         loss = build_loss(recipe.method, model, **(found | given))
     before = scores_of(model, tables)
-    return _Training(run, model, loss, rows, chosen, {"training": length, "model": model.max_seq_length}, tables, before)
+    lengths = {"training": length, "model": model.max_seq_length}
+    return _Training(run, model, loss, rows, chosen, found, lengths, tables, before)
 
 
 def _given(plan: Protocol | None, name: str) -> dict[str, Any]:
@@ -386,6 +388,8 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         "after": scores_of(model, training.tables),
         "rows": len(training.rows),
         "prepared": training.chosen,
+        # What json can hold: the state of a loss makes up for counts.
+        "loss_found": {key: value for key, value in training.found.items() if isinstance(value, bool | int | float | str)},
         "pooling": pooling_of(model),
         "max_seq_length": training.lengths,
         # That of a class of one's own may hold what json does not.

@@ -141,5 +141,6 @@ SLT_FAI = Recipe(
     choose_settings=lambda given, offline: slt_fai_settings(given.get("backbone", "simcse"), offline=offline),
     paper_keywords={"balance": None},
     keywords=slt_fai_keywords,
+    chosen=("warmup_steps",),
     reload={"frequencies": "saved"},
 )

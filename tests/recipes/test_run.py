@@ -307,6 +307,23 @@ def test_what_the_loss_owns_has_its_own_learning_rate(tiny_encoder, tmp_path, mo
     assert {rate for name, rate in rates.items() if not name.startswith("model.")} == {1e-3}
 
 
+@pytest.mark.parametrize(
+    ("method", "columns", "keywords"),
+    [
+        ("simcse", ["anchor", "positive"], {"pairs": True}),
+        ("slt-fai", ["anchor", "positive"], {"pairs": True, "warmup_steps": 0.2}),
+        ("pt-bert", ["anchor"], {"attend_to": "pooled"}),
+    ],
+)
+def test_a_loss_comes_back_with_the_keywords_that_were_found(method, columns, keywords, tiny_encoder, tmp_path):
+    rows, settings = texts("paser-supervised", 20).select_columns(columns), quick(max_steps=-1, epochs=0.5)
+    results = recipes.train(method, rows, tiny_encoder(), output=tmp_path / "run", settings=settings)
+    loss = recipes.load_loss(tmp_path / "run", SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu"))
+    as_saved = {key: value for key, value in results["loss"].items() if key != "frequencies"}
+    assert json.loads(json.dumps(loss.get_config_dict(), default=str)).items() >= as_saved.items()
+    assert results["loss_found"] == keywords
+
+
 class TestSchedule:
     """What the settings say arrives in the training."""
 
