@@ -34,7 +34,7 @@ class MLMHead(nn.Module):
     Args:
         model: The encoder that is trained. Its word embeddings are the output weights where the two are tied.
         checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from.
-            ``"fresh"`` takes new random weights.
+            ``"fresh"`` takes new random weights, and ``"saved"`` those of a pretrained head whose state is loaded afterwards.
         is_needed: Whether a fresh head is trained. Without, its own weights are frozen, since nothing reads them:
             :class:`BagOfWordsDecoder` then scores words by their embeddings.
 
@@ -161,7 +161,8 @@ class _Passed(BaseModelOutput):
 def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed: bool) -> tuple[PreTrainedModel, bool]:
     name = checkpoint or encoder.config.name_or_path
     reason = f"{name or 'the encoder'} holds none"
-    if checkpoint != "fresh" and name:
+    is_new = checkpoint in ("fresh", "saved")
+    if not is_new and name:
         try:
             with _quiet():  # what is missing is told below, in words
                 full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True)
@@ -181,7 +182,7 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed
             f"transformers has no masked-language-model head for {type(encoder).__name__}: "
             "use an encoder of a family that was pretrained with masks (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT, ...)."
         )
-    if checkpoint != "fresh":
+    if not is_new:
         logger.warning(
             "There is no pretrained masked-language-model head, so %s: %s. "
             "Name a checkpoint that has one (mlm_head='bert-base-uncased', for instance) to start from pretrained weights.",
@@ -190,7 +191,7 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed
             else "words are scored by their own embeddings",
             reason,
         )
-    return AutoModelForMaskedLM.from_config(encoder.config), False
+    return AutoModelForMaskedLM.from_config(encoder.config), checkpoint == "saved"
 
 
 @contextmanager

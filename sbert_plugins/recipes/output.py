@@ -110,9 +110,18 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     recipe = recipe_of(results["method"])
     if (found := results.get("loss_found")) is None:  # of an earlier version
         found = {key: results["loss"][key] for key in recipe.chosen if key in results.get("loss", {})}
-    loss = build_loss(results["method"], model, **(found | results["loss_keywords"] | recipe.reload))
-    load_loss_state(loss, model, output / "loss")
-    return loss
+    keywords, errors = found | results["loss_keywords"], []
+    # A pretrained head may have other parts than a fresh one, and that of another checkpoint other widths: the file decides.
+    heads = ("fresh", "saved", keywords.get("mlm_head") or "fresh") if "mlm_head" in recipe.reload else (None,)
+    for head in dict.fromkeys(heads):
+        reload = recipe.reload | ({} if head is None else {"mlm_head": head})
+        try:
+            loss = build_loss(results["method"], model, **(keywords | reload))
+            load_loss_state(loss, model, output / "loss")
+            return loss
+        except (ValueError, OSError) as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def reconstructions(

@@ -11,7 +11,7 @@ from datasets import Dataset
 from recipe_inputs import anchors, interrupted, quick, texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import TrainerState
+from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.recipes import run as module
@@ -322,6 +322,33 @@ def test_a_loss_comes_back_with_the_keywords_that_were_found(method, columns, ke
     as_saved = {key: value for key, value in results["loss"].items() if key != "frequencies"}
     assert json.loads(json.dumps(loss.get_config_dict(), default=str)).items() >= as_saved.items()
     assert results["loss_found"] == keywords
+
+
+@pytest.mark.parametrize(
+    ("architecture", "head", "method", "keywords"),
+    [
+        *[("electra", "electra", method, {}) for method in ("bag-of-words", "denosent", "paser", "paser-supervised")],
+        ("bert", "electra", "bag-of-words", {"mlm_head": "HEAD"}),  # of another checkpoint, in other widths
+        *[("albert", "albert", *one) for one in (("bag-of-words", {}), ("paser", {}), ("recommended", {"words": 0.3}))],
+        *[("bert", "bert", "denosent", {"decoder_layers": layers}) for layers in (0, 1)],
+    ],
+)
+def test_a_pretrained_head_comes_back(architecture, head, method, keywords, tokenizers, tmp_path):
+    """ELECTRA's and ALBERT's words are narrower than their tokens, BERT's output weights are not its word embeddings here."""
+    tokenizer, small = tokenizers["wordpiece"], {"embedding_size": 16, "tie_word_embeddings": architecture != "bert"}
+    size = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": len(tokenizer)}
+    for name, folder in ((architecture, "encoder"), (head, "head")):
+        width = {"hidden_size": 16 if (name, folder) == ("bert", "encoder") else 32}
+        config = AutoConfig.for_model(name, **size, **small, **width, pad_token_id=tokenizer.pad_token_id)
+        AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path / folder)
+        tokenizer.save_pretrained(tmp_path / folder)
+    keywords = {key: str(tmp_path / "head") if value == "HEAD" else value for key, value in keywords.items()}
+    model = recipes.build_encoder(str(tmp_path / "encoder"), pooling="mean", device="cpu")
+    given = {"settings": quick(max_steps=1), "loss_keywords": keywords}
+    recipes.train(method, texts(method, 20), model, output=tmp_path / "run", **given)
+    loss = recipes.load_loss(tmp_path / "run", SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu"))
+    saved, loaded = load_file(tmp_path / "run" / "loss" / "loss_state.safetensors"), loss.state_dict()
+    assert [name for name in saved if not torch.equal(saved[name], loaded[name])] == []
 
 
 class TestSchedule:
