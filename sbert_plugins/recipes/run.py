@@ -8,7 +8,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -185,7 +185,8 @@ def checked_run(
     plan = None if protocol is None else protocol_of(method, protocol)
     keywords = (plan.loss_keywords if plan else {}) | (loss_keywords or {})
     if settings is None:
-        settings = plan.settings if plan else shortened(recipe, settings_of(method, keywords), len(sentences))
+        made = replace(recipe, rows_a_sentence=1) if _are_columns(recipe, sentences) else recipe
+        settings = plan.settings if plan else shortened(made, settings_of(method, keywords), len(sentences))
     if plan is not None:
         bf16 = plan["bf16"] if bf16 is None else bf16
         _check_protocol(plan, settings, sentences, model, columns or {})

@@ -1,6 +1,8 @@
 import json
+from dataclasses import replace
 
 import pytest
+from datasets import Dataset
 from recipe_inputs import anchors, interrupted, quick, texts
 from sentence_transformers import SentenceTransformer
 
@@ -76,6 +78,15 @@ class TestPaSeR:
         rows = data.paser_columns(anchors(30)["anchor"][:], mask_token="<mask>", top_k=1, synonyms=None)
         results = recipes.train("paser", rows, model, output=tmp_path / "run", settings=quick())
         assert (results["rows"], results["columns"], results["prepared"]) == (len(rows), {}, {})
+
+    @pytest.mark.parametrize(("columns", "epochs"), [(("anchor",), 2), (("anchor", "masked", "phrase"), 5)])
+    def test_of_ready_columns_each_row_counts_once(self, columns, epochs, tiny_encoder, tmp_path, monkeypatch):
+        monkeypatch.setitem(recipes.RECIPES, "paser", replace(recipes.PASER, rows_read=900))
+        rows = Dataset.from_dict(dict.fromkeys(columns, anchors(150)["anchor"][:]))
+        with interrupted(0), pytest.raises(KeyboardInterrupt):
+            recipes.train("paser", rows, tiny_encoder(), output=tmp_path / "run")
+        run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+        assert run["settings"]["epochs"] == epochs
 
     def test_supervised_rows_keep_every_triplet(self, tiny_encoder):
         triplets = texts("paser-supervised", 30)
