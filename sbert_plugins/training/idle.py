@@ -25,7 +25,8 @@ def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str]) -> li
     notes = []
     for term in terms:
         values = [entry[term] for entry in history if term in entry]
-        if values and not any(values):
+        # The host logs four digits: a smaller term reads 0, the share of rows that have it does not.
+        if values and not any(values) and not any(entry.get(f"{term}_active") for entry in history):
             hint = _HINTS.get(term.rpartition("/")[2])
             notes.append(f"The term {term} was 0 in all of the training" + (f": {hint}." if hint else "."))
     for key in dict.fromkeys(key for entry in history for key in entry if key.rpartition("/")[2] == "information"):

@@ -24,6 +24,14 @@ def test_a_term_that_ended_at_zero_did_something():
     assert idle_parts(history(triplet=[0.1, 0.0]), ["triplet"]) == []
 
 
+@pytest.mark.parametrize("prefix", ["", "base/"])
+def test_a_term_that_the_log_rounds_to_zero_did_something(prefix):
+    term = f"{prefix}triplet"
+    assert idle_parts(history(**{term: [0.0, 0.0], f"{term}_active": [0.0156, 0.0]}), [term]) == []
+    (note,) = idle_parts(history(**{term: [0.0, 0.0], f"{term}_active": [0.0, 0.0]}), [term])
+    assert "all were in order already" in note
+
+
 @pytest.mark.parametrize("key", ["information", "words/information"])
 def test_a_decoder_that_read_nothing_in_the_end(key):
     assert idle_parts(history(**{key: [0.0, 0.0, 0.2]}), []) == []
