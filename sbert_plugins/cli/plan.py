@@ -84,7 +84,7 @@ def _asked(
     }
     asked = {name: value for name, value in given.items() if value[0] is not None}
     if options.text is not None or options.limit is not None:
-        asked["sentences"] = (sentences, "--limit" if sentences is not None else "TEXT")
+        asked["sentences"] = (sentences, "TEXT" if sentences is None or options.limit is None else "--limit")
     if options.seeds is not None:
         asked["seed"] = (f"{options.seed} to {options.seed + options.seeds - 1}", "--seeds")
     elif options.seed != 42:

@@ -291,6 +291,16 @@ class TestDryRun:
         )
         assert (rows["sentences"][0], rows["updates"][0]) == ("none", "by the text")
 
+    @pytest.mark.parametrize(
+        ("flags", "shown"),
+        [
+            (["sts-sentences"], ("29,510", "TEXT; else 1,000,000, paper 4.1")),
+            (["sts-sentences", "--limit", "50"], ("50", "--limit; else 1,000,000, paper 4.1")),
+        ],
+    )
+    def test_what_gives_the_number_of_sentences(self, flags, shown, capsys):
+        assert dry_run(capsys, "arccse", *flags, "--protocol", "paper")["sentences"] == shown
+
     def test_without_a_protocol(self, capsys, caplog):
         """What would be trained, what the paper says in its place, and its number, which is not of this."""
         rows = dry_run(capsys, "paser")
