@@ -170,8 +170,9 @@ def nested_span_masks(content: Tensor, *, near_ratio: float, far_ratio: float, n
         num_segments: Spans a row.
 
     Returns:
-        Two (B, L) bool tensors with ``round(near_ratio * n)`` and ``round(far_ratio * n)`` true entries in a row of n
-        content tokens; the first is a subset of the second.
+        Two (B, L) bool tensors, the first a subset of the second. Of a row of n content tokens the second has
+        ``round(far_ratio * n)`` true entries, and the first ``round(near_ratio * n)``, or fewer where the row is short or
+        the ratios are close: a narrow span that rounding made longer than its wide one is cut to that.
     """
     rank = content.cumsum(dim=1) - 1  # (B, L), number of a content token in its row
     length = content.sum(dim=1, keepdim=True)

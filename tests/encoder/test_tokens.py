@@ -109,6 +109,12 @@ class TestNestedSpanMasks:
         starts = far[:, 1:] & ~far[:, :-1]
         assert starts.sum(dim=1).max() <= num_segments
 
+    @pytest.mark.parametrize(("length", "near_ratio", "counts"), [(3, 0.2, (0, 1)), (21, 0.39, (7, 8)), (22, 0.39, (8, 9))])
+    def test_a_narrow_span_is_cut_to_its_wide_one(self, length, near_ratio, counts):
+        masks = nested_span_masks(content_of(length), near_ratio=near_ratio, far_ratio=0.4, num_segments=3)
+        assert tuple(mask.sum().item() for mask in masks) == counts
+        assert counts[0] < round(near_ratio * length)
+
     def test_content_need_not_be_contiguous(self):
         """A special token amid the content is never masked and does not end a span's count."""
         content = content_of(40)
