@@ -9,16 +9,18 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
+_AMONG = 1000  # distinct sentences from the beginning of the text
+
+
 def neighbours_of(
-    model: SentenceTransformer, sentences: Dataset, *, shown: int = 10, among: int = 1000, nearest: int = 3
+    model: SentenceTransformer, sentences: Dataset, *, shown: int = 10, nearest: int = 3
 ) -> list[dict[str, Any]]:
-    """Return some sentences of a text, always the same ones, each with its nearest others.
+    """Return some sentences of a text, always the same ones, each with its nearest others of the first thousand.
 
     Args:
         model: The encoder.
         sentences: A dataset with the column ``anchor``.
         shown: Sentences, taken at equal distances.
-        among: Distinct sentences from the beginning of the text in which neighbours are sought.
         nearest: Neighbours of each.
 
     Returns:
@@ -31,8 +33,8 @@ def neighbours_of(
     if shown == 0:
         return []
     # Two ways to write one sentence are no neighbours worth showing.
-    distinct = {text.casefold(): text for text in reversed(sentences[: 2 * among]["anchor"])}
-    pool = list(reversed(distinct.values()))[:among]
+    distinct = {text.casefold(): text for text in reversed(sentences[: 2 * _AMONG]["anchor"])}
+    pool = list(reversed(distinct.values()))[:_AMONG]
     vectors = torch.nn.functional.normalize(Embeddings(model, pool)(pool), dim=1)
     places = [len(pool) * i // min(shown, len(pool)) for i in range(min(shown, len(pool)))]
     cosines = vectors[places] @ vectors.T
