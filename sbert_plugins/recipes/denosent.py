@@ -1,6 +1,7 @@
 """DenoSent's training settings, each beside the paper's sentence."""
 
 from sbert_plugins.recipes.frequencies import frequencies_of
+from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.settings import Recipe, Settings
 
 DENOSENT = Recipe(
@@ -34,13 +35,7 @@ DENOSENT = Recipe(
         max_seq_length=32,
         eval_steps=10,
     ),
-    paper_keywords={
-        "decoder_layers": 16,  # "We use 0.825 as the dropout rate and 16 transformer layers for reported results"
-        "temperature": 0.03,  # "For the contrastive objective, we use a temperature tau = 0.03"
-        "token_weights": None,
-        "balance": None,
-        "projector": True,  # not in the paper; the official code's
-    },
+    paper_keywords=protocol_of("denosent", "paper").loss_keywords,
     keywords=frequencies_of,
     reload={"mlm_head": "fresh", "token_weights": None},  # the head's weights are part of the state
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.frequencies import frequencies_of
+from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.settings import Recipe, Settings
 
 if TYPE_CHECKING:
@@ -140,13 +141,7 @@ PASER = Recipe(
     ),
     prepare=paser_rows,
     prepare_with=paser_rows_with,
-    paper_keywords={
-        "decoder_layers": 6,  # "If not specified, we use a 6-layer transformer decoder as the generative decoder"
-        "token_weights": None,
-        "mlm_weight": 1.0,  # eq. 4
-        "signed": False,  # eq. 2 as printed; the official code, which gave the printed numbers, is signed
-        "normalize_memory": False,
-    },
+    paper_keywords=protocol_of("paser", "paper").loss_keywords,
     keywords=frequencies_of,
     reload={"mlm_head": "fresh", "token_weights": None},  # the head's weights are part of the state
 )

@@ -362,7 +362,7 @@ class TestInTraining:
             for name, parameter in inspect.signature(losses.DenoSentLoss).parameters.items()
             if name != "model"
         }
-        changed = {"reconstruct": "paraphrase", "temperature": 0.05, "projector": False, **SMALL}
+        changed = SMALL | {"reconstruct": "paraphrase", "temperature": 0.05, "projector": False}
         assert losses.DenoSentLoss(encoder, **changed).get_config_dict() == signature | changed
 
     def test_the_papers_keywords(self):

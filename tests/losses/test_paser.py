@@ -395,7 +395,7 @@ def test_config_shows_every_setting(encoder):
     signature = losses.PaSeRLoss.__init__.__kwdefaults__ | {"project_masked": False}  # a keyword of earlier versions
     frequencies = data.TokenFrequencies.from_corpus(project_text(), encoder.tokenizer, source="our text")
     assert losses.PaSeRLoss(encoder, frequencies=frequencies).get_config_dict() == signature | {"frequencies": "our text"}
-    changed = {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "decoder_dropout": 0.0, **SMALL}
+    changed = SMALL | {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "decoder_dropout": 0.0}
     assert losses.PaSeRLoss(encoder, **changed).get_config_dict() == signature | changed
 
 
