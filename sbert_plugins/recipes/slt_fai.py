@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from sbert_plugins.recipes.simcse import SIMCSE, pairs_of, simcse_loss
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
-    from torch import nn
 
 # "we implement our experiments with the same settings as ConSERT and SimCSE, but the batch size is set to 32": of ConSERT
 # the tables' settings, the official ones being for the protocols.
@@ -59,6 +59,7 @@ def slt_fai_loss(
     backbone: str = "simcse",
     frequencies: Any = None,
     temperature: float | None = None,
+    mlm_head: str | None = None,
     pairs: bool = False,
     official: bool = False,
     **keywords: Any,
@@ -71,6 +72,7 @@ def slt_fai_loss(
         frequencies: :class:`data.TokenFrequencies`, or the path of saved ones; by default those of BookCorpus. ``"saved"``
             where a state is loaded afterwards, which holds the labels.
         temperature: Of the backbone; by default its own.
+        mlm_head: Of a backbone that reads one, such as ``"denosent"``; by default the encoder's own.
         pairs: Whether there are positives, for ``"simcse"``, which contrasts a sentence with itself otherwise.
         official: Whether as the authors' code: :class:`losses.official.SLTFAILoss`.
         **keywords: Of :class:`losses.SLTFAILoss`.
@@ -84,20 +86,15 @@ def slt_fai_loss(
         frequencies = data.TokenFrequencies.of_no_corpus(model.tokenizer)
     elif isinstance(frequencies, (str, Path)):
         frequencies = data.TokenFrequencies.load(frequencies)
-    given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
-    base: nn.Module
-    if backbone == "simcse":
-        base = simcse_loss(model, pairs=pairs, **given)
-    elif backbone == "consert":
-        base = losses.ConSERTLoss(model, **given)
-    else:
-        build = getattr(losses, _OTHERS[backbone].loss)
-        known = signature(build).parameters
-        if not set(given) <= set(known):
-            raise ValueError(f"temperature is no keyword of {backbone}'s loss, got {temperature}: leave it out.")
-        found = {"frequencies": frequencies} if "frequencies" in known else {}
-        found |= {"attend_to": attention_of(model)} if backbone == PT_BERT.method else {}
-        base = build(model, **given, **found)
+    plain: dict[str, Any] = {"simcse": partial(simcse_loss, pairs=pairs), "consert": losses.ConSERTLoss}
+    build = plain[backbone] if backbone in plain else getattr(losses, _OTHERS[backbone].loss)
+    known = signature(build).parameters
+    given = {key: value for key, value in {"temperature": temperature, "mlm_head": mlm_head}.items() if value is not None}
+    for key in given.keys() - known.keys():
+        raise ValueError(f"{key} is no keyword of {backbone}'s loss, got {given[key]}: leave it out.")
+    found = {"frequencies": frequencies} if "frequencies" in known else {}
+    found |= {"attend_to": attention_of(model)} if backbone == PT_BERT.method else {}
+    base = build(model, **given, **found)
     room = losses.official if official else losses
     return room.SLTFAILoss(model, base, frequencies=frequencies, **keywords)
 

@@ -331,6 +331,7 @@ def test_a_loss_comes_back_with_the_keywords_that_were_found(method, columns, ke
         ("bert", "electra", "bag-of-words", {"mlm_head": "HEAD"}),  # of another checkpoint, in other widths
         *[("albert", "albert", *one) for one in (("bag-of-words", {}), ("paser", {}), ("recommended", {"words": 0.3}))],
         *[("bert", "bert", "denosent", {"decoder_layers": layers}) for layers in (0, 1)],
+        ("electra", "electra", "slt-fai", {"backbone": "bag-of-words"}),
     ],
 )
 def test_a_pretrained_head_comes_back(architecture, head, method, keywords, tokenizers, tmp_path):

@@ -66,6 +66,11 @@ class TestLoss:
             recipes.slt_fai_loss(model, backbone="consert", temperature=0.2, frequencies=counts(model)).loss.temperature == 0.2
         )
 
+    def test_a_keyword_that_the_backbone_has_not(self, tiny_encoder):
+        model = tiny_encoder()
+        with pytest.raises(ValueError, match="mlm_head is no keyword of consert's loss, got fresh: leave it out"):
+            recipes.slt_fai_loss(model, backbone="consert", frequencies=counts(model), mlm_head="fresh")
+
     def test_minilm_has_the_counts_of_bookcorpus(self, minilm):
         assert "frequencies" not in recipes.SLT_FAI.keywords(anchors(5), minilm, recipes.slt_fai_settings(), {})
         assert recipes.slt_fai_loss(minilm).get_config_dict()["frequencies"].startswith("BookCorpus")
