@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sbert_plugins.recipes.keywords import read_keywords, read_setting
 from sbert_plugins.recipes.methods import RECIPES, recipe_of
 from sbert_plugins.recipes.output import RUN_FILE, changes, read_results, write_json
-from sbert_plugins.recipes.settings import Settings, with_changes
+from sbert_plugins.recipes.settings import Settings
 
 # What a method may not have for itself: sentence vectors are compared, so all are made alike.
 _SHARED = ("pooling",)
@@ -28,7 +28,8 @@ class Method(NamedTuple):
 
     def settings(self, shared: Settings) -> Settings:
         """Return the comparison's settings with those that are the method's own."""
-        return with_changes(shared, **self.changes)
+        own = {"max_steps": -1} | self.changes if "epochs" in self.changes else self.changes
+        return replace(shared, **own)  # None, too, is what the name says
 
 
 def read_methods(texts: Sequence[str]) -> list[Method]:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from sbert_plugins import recipes
@@ -65,6 +67,19 @@ def test_settings_of_its_own():
     (method,) = read_methods(["simcse:batch_size=1"])
     with pytest.raises(ValueError, match="batch_size must be at least 2, got 1"):
         method.settings(recipes.RECOMMENDED.settings)
+
+
+@pytest.mark.parametrize("key", ["max_seq_length", "sam_rho", "loss_learning_rate", "patience"])
+def test_none_is_a_setting_of_its_own(key):
+    shared = recipes.with_changes(recipes.RECOMMENDED.settings, max_seq_length=9, sam_rho=0.1, loss_learning_rate=0.1, patience=9)
+    (method,) = read_methods([f"simcse:{key}=none"])
+    assert method.settings(shared) == replace(shared, **{key: None})
+
+
+@pytest.mark.parametrize(("text", "updates"), [("simcse:epochs=2", -1), ("simcse:epochs=2,max_steps=7", 7)])
+def test_epochs_of_its_own_take_the_place_of_shared_updates(text, updates):
+    (method,) = read_methods([text])
+    assert method.settings(recipes.with_changes(recipes.RECOMMENDED.settings, max_steps=3)).max_steps == updates
 
 
 def test_file_names():
