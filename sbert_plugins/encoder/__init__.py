@@ -10,7 +10,7 @@ from .distributed import (
     unwrap,
     without_ddp,
 )
-from .dropout import dropout_off, max_dropout, require_dropout, set_dropout
+from .dropout import dropout_off, dropout_rates, max_dropout, require_dropout, set_dropout
 from .encode import Encoder, MemberEncoder, Pass, SharedPasses
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .passes import input_embeddings, sentence_width
@@ -34,6 +34,7 @@ __all__ = [
     "apply_mask_template",
     "bound_gradients",
     "dropout_off",
+    "dropout_rates",
     "freeze_mask_template",
     "has_mask_template",
     "input_embeddings",

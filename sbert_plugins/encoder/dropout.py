@@ -17,7 +17,7 @@ def max_dropout(model: nn.Module) -> float:
 
     Some attention layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
     """
-    return max(_rates(model), default=0.0)
+    return max(dropout_rates(model), default=0.0)
 
 
 def set_dropout(model: nn.Module, dropout: float) -> None:
@@ -31,7 +31,7 @@ def set_dropout(model: nn.Module, dropout: float) -> None:
 
 def require_dropout(model: nn.Module, needed_by: str) -> None:
     """Raise ``ValueError`` for an encoder without dropout: its two views of a sentence would be identical."""
-    if not any(_rates(model)):  # in each forward: most often the first is above 0
+    if not any(dropout_rates(model)):  # in each forward: most often the first is above 0
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but every dropout probability of this model is 0.0, so "
             "both views would be identical. Load the model with dropout, for BERT-like models "
@@ -40,7 +40,8 @@ def require_dropout(model: nn.Module, needed_by: str) -> None:
         )
 
 
-def _rates(model: nn.Module) -> Iterator[float]:
+def dropout_rates(model: nn.Module) -> Iterator[float]:
+    """Yield the probability of each dropout of ``model``, in the order of its modules."""
     for module in model.modules():
         if isinstance(module, _DROPOUTS):
             yield module.p

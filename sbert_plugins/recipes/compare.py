@@ -14,7 +14,7 @@ from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
-from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, has_checkpoint, read_results, text_mark
+from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, encoder_settings, has_checkpoint, read_results, text_mark
 from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import check_columns, check_patience, how_prepared, run_values, train
@@ -249,6 +249,7 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
     made: dict[str, Any] = {
         "encoder": encoder_mark(encoder),
+        "encoder_settings": encoder_settings(encoder),
         "text": text_mark(grid.sentences, grid.text),
         "scored_on": grid.score.mark,
         "pooling": pooling_of(encoder),

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
 
 
 # What came later than the first records: of another value before nobody knows.
-_LATER_KEYS = ("encoder_settings", "loss_class", "loss_defaults", "dev")
+_LATER_KEYS = ("loss_class", "loss_defaults", "dev")
 # Settings that came later, at what was done before: their defaults, which were the host's.
 _LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
 
@@ -193,11 +194,17 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
 def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
     """Return what decides an encoder's vectors beside its weights, by which a training that is resumed knows it, too."""
+    from sbert_plugins.encoder import added_around, dropout_rates
+
+    tokenizer = getattr(model, "tokenizer", None)
+    around = added_around(tokenizer) if hasattr(tokenizer, "is_fast") else ()  # a mask template is among them
     return {
         "modules": [type(module).__name__ for module in model],
         "pooling": pooling_of(model),
         "max_seq_length": model.max_seq_length,
         "prompt": model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None,
+        "dropout": [[rate, len(list(same))] for rate, same in groupby(dropout_rates(model))],  # most have one
+        "tokens_around": [tokenizer.convert_ids_to_tokens(ids) for ids in around],
     }
 
 
@@ -213,16 +220,16 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     now = json.loads(json.dumps(now))  # as it will be read
     flat, flat_before = (_flat(values) for values in (now, _complete(before)))
     # An earlier version did not keep all, nor did its losses have all keywords: these came with what was done before.
-    late = {*_LATER_KEYS, *(key for key in flat if key.startswith((_DEFAULT, _PREPARED)))}
+    late = {*_LATER_KEYS, *(key for key in flat if key.startswith((_DEFAULT, _PREPARED, _ENCODER)))}
     keys = [key for key in flat if key not in _NESTED and (key in flat_before or key not in late)]
     # Of text, encoder and dev pairs the hash decides: each may have been moved, or renamed.
     changed = [key for key in keys if _mark(flat_before.get(key)) != _mark(flat[key])]
     return ", ".join(f"{key} {_shown(flat_before.get(key))} (now {_shown(flat[key])})" for key in changed)
 
 
-_DEFAULT, _PREPARED = "default of ", "columns with "
+_DEFAULT, _PREPARED, _ENCODER = "default of ", "columns with ", "encoder's "
 _WORDNET = "Synonyms are made where NLTK finds WordNet: NLTK_DATA says where it looks."
-_NESTED = {"settings": "", "loss_defaults": _DEFAULT, "prepared": _PREPARED}
+_NESTED = {"settings": "", "loss_defaults": _DEFAULT, "prepared": _PREPARED, "encoder_settings": _ENCODER}
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

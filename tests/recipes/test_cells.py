@@ -71,7 +71,9 @@ def test_settings_of_its_own():
 
 @pytest.mark.parametrize("key", ["max_seq_length", "sam_rho", "loss_learning_rate", "patience"])
 def test_none_is_a_setting_of_its_own(key):
-    shared = recipes.with_changes(recipes.RECOMMENDED.settings, max_seq_length=9, sam_rho=0.1, loss_learning_rate=0.1, patience=9)
+    shared = recipes.with_changes(
+        recipes.RECOMMENDED.settings, max_seq_length=9, sam_rho=0.1, loss_learning_rate=0.1, patience=9
+    )
     (method,) = read_methods([f"simcse:{key}=none"])
     assert method.settings(shared) == replace(shared, **{key: None})
 

@@ -10,6 +10,7 @@ from encoders import project_text
 from recipe_inputs import anchors, quick
 
 from sbert_plugins import evaluation, recipes, training
+from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.recipes.summary import shown
 
 MODULE = sys.modules["sbert_plugins.recipes.compare"]
@@ -230,10 +231,18 @@ class TestRefuses:
 
     def test_another_start(self, run, tiny_encoder):
         run(methods=["simcse"])
-        with pytest.raises(ValueError, match=r"encoder_settings .*'pooling': 'cls'.* \(now .*'pooling': 'mean'"):
+        with pytest.raises(ValueError, match=r"encoder's pooling cls \(now mean\)"):
             run(methods=["simcse"], model=lambda: tiny_encoder(pooling="mean"))
         with pytest.raises(ValueError, match=r"encoder .* \(now"):
             run(methods=["simcse"], model=lambda: tiny_encoder(num_hidden_layers=1))
+
+    def test_the_start_is_scored_anew_with_another_template(self, run, tiny_encoder, tmp_path):
+        """Weights, pooling and length are the same."""
+        scores = []
+        for template in ("[X] is [MASK].", "[X] is [MASK]?"):
+            run(methods=["simcse"], model=lambda text=template: apply_mask_template(tiny_encoder(), text), force=True)
+            scores.append(json.loads((tmp_path / "out" / "start.json").read_text())["scores"])
+        assert scores[0] != scores[1]
 
     @pytest.mark.parametrize(
         ("change", "error", "message"),

@@ -14,8 +14,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 
 from sbert_plugins import evaluation, recipes, training
+from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.recipes import run as module
-from sbert_plugins.recipes.output import changes, updates_text
+from sbert_plugins.recipes.output import changes, encoder_settings, updates_text
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +143,7 @@ class TestResume:
             run(tiny_encoder(), tmp_path / "run")
         with pytest.raises(ValueError, match=r"was begun with seed 42 \(now 7\): resume with the same"):
             run(tiny_encoder(), tmp_path / "run", resume=True, seed=7)
-        with pytest.raises(
-            ValueError, match=r"was begun with encoder_settings .*'cls'.* \(now .*'mean'.*: resume with the same"
-        ):
+        with pytest.raises(ValueError, match=r"was begun with encoder's pooling cls \(now mean\): resume with the same"):
             run(tiny_encoder(pooling="mean"), tmp_path / "run", resume=True)
         results = run(resumed, tmp_path / "run", resume=True)
         assert results["steps"] == 4
@@ -501,6 +500,26 @@ def test_what_was_recommended_before_is_another_loss():
     assert changes(record, now) == "loss_class WeightedSumLoss (now ConSERTLoss)"
     assert changes(record | {"loss": {"contrast": {"settings": mean}}}, now) == "loss_class WeightedSumLoss (now ConSERTLoss)"
     assert changes(record | {"loss": {"projection_head": True}}, now) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "build", "named"),
+    [
+        ("dropout", lambda build: build(hidden_dropout_prob=0.5), "[[0.1, 7]] (now [[0.5, 1], [0.1, 1], "),
+        (
+            "tokens_around",
+            lambda build: apply_mask_template(build(), "[X] is [MASK]."),
+            "[['<s>'], ['is', '<mask>', '?', '</s>']] (now [['<s>'], ['is', '<mask>', '.', '</s>']])",
+        ),
+    ],
+)
+def test_an_encoder_is_another_with_another(key, build, named, tiny_encoder):
+    plain = tiny_encoder() if key == "dropout" else apply_mask_template(tiny_encoder(), "[X] is [MASK]?")
+    before, now = ({"encoder_settings": encoder_settings(model)} for model in (plain, build(tiny_encoder)))
+    assert changes(before, now).startswith(f"encoder's {key} {named}")
+    assert changes(now, now) == ""
+    del before["encoder_settings"][key]  # of an earlier version
+    assert changes(before, now) == ""
 
 
 LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
