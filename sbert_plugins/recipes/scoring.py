@@ -6,6 +6,8 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ class Scorer:
                 "evaluators must be at least one, got none: graded pairs (evaluation.own_pairs), topics (own_topics), queries "
                 "and the texts that answer them (own_retrieval), or the STS tasks (STSSuiteEvaluator)."
             )
-        self.evaluators = list(evaluators)
+        self.evaluators = [_copied(evaluator) for evaluator in evaluators]
         self.mark = _mark(self.evaluators)
-        self._all = OnePassEvaluator(evaluators)
+        self._all = OnePassEvaluator(self.evaluators)
 
     def __call__(self, model: SentenceTransformer) -> dict[str, float]:
         """Return ``{title: score}``, first the main score of each evaluator.
@@ -78,22 +80,37 @@ class Scorer:
         return [evaluator.caution for evaluator in self.evaluators if hasattr(evaluator, "caution")]
 
 
+def _copied(evaluator: BaseEvaluator) -> BaseEvaluator:
+    """Copy an evaluator and those in it: the host's keep what a call finds, and the next mark shall be of what was given."""
+    copied: Any = copy(evaluator)
+    if isinstance(getattr(copied, "evaluators", None), list):
+        copied.evaluators = [_copied(inner) for inner in copied.evaluators]
+    return copied
+
+
 def _mark(evaluators: Sequence[BaseEvaluator]) -> dict[str, str]:
     """Name what is scored, and hash it; before any call, for the host's evaluators keep what they find there."""
     digest = hashlib.sha256()
     for evaluator in evaluators:
-        content = {key: value for key, value in vars(evaluator).items() if key[0] != "_" and key not in _NO_CONTENT}
-        digest.update(json.dumps([type(evaluator).__name__, content], sort_keys=True, default=_plain).encode())
+        digest.update(json.dumps(_content(evaluator), sort_keys=True, default=_plain).encode())
     names = (getattr(evaluator, "name", "") or type(evaluator).__name__ for evaluator in evaluators)
     return {"name": ", ".join(names), "sha256": digest.hexdigest()[:16]}
+
+
+def _content(evaluator: BaseEvaluator) -> list[Any]:
+    content = {key: value for key, value in vars(evaluator).items() if key[0] != "_" and key not in _NO_CONTENT}
+    for key in _SIMILARITIES:  # cosine, which most calls find, is left out whether it was given or found
+        if content.get(key) in ([], ["cosine"]):
+            del content[key]
+    return [type(evaluator).__name__, content]
 
 
 # What evaluators, ours and the host's, keep that decides no number, or is found in a call; everything else is hashed.
 _NO_CONTENT = (
     "batch_size", "corpus_chunk_size", "show_progress_bar", "write_csv", "write_predictions", "csv_file", "csv_headers",
-    "predictions_file", "primary_metric", "greater_is_better", "similarity_fn_names", "score_function_names",
-    "score_functions",
+    "predictions_file", "primary_metric", "greater_is_better", "score_functions",
 )  # fmt: skip
+_SIMILARITIES = ("similarity_fn_names", "score_function_names")
 
 
 # Title and factor; the evaluator's own score is in hundreds.
@@ -105,6 +122,10 @@ _LABEL_FREE = {
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "primary_metric"):  # an evaluator in another one
+        return _content(value)
+    if isinstance(value, Enum) and value.value != "cosine":  # which is told from None, and is in records by its type
+        return value.value
     if isinstance(value, set | frozenset):
         return sorted(value)
     if hasattr(value, "tolist"):  # of numpy, of torch

@@ -2,6 +2,7 @@
 
 import pytest
 from encoders import project_text
+from sentence_transformers.base.evaluation import SequentialEvaluator
 from sentence_transformers.sentence_transformer.evaluation import (
     EmbeddingSimilarityEvaluator,
     InformationRetrievalEvaluator,
@@ -12,6 +13,7 @@ from sentence_transformers.sentence_transformer.evaluation import (
 from sbert_plugins import evaluation
 from sbert_plugins.recipes.scoring import Scorer
 
+OTHERS = (0.1, 0.4, 0.2, 0.3, 0.9)
 A, B, C = (project_text()[start : start + 5] for start in (0, 5, 10))
 
 
@@ -19,12 +21,24 @@ def topics(seed):
     return evaluation.ClusteringEvaluator([*A, *B], [0] * 5 + [1] * 5, neighbours=3, name="mine", seed=seed, write_csv=False)
 
 
+def graded(scores=(0.1, 0.4, 0.2, 0.9, 0.3), **how):
+    return EmbeddingSimilarityEvaluator(A, B, list(scores), name="mine", **how)
+
+
 BUILDS = {
     "triplets": lambda: TripletEvaluator(A, B, C, name="mine"),
     "triplets, others": lambda: TripletEvaluator(A, C, B, name="mine"),
     "triplets, cut": lambda: TripletEvaluator(A, B, C, name="mine", truncate_dim=8),
-    "pairs": lambda: EmbeddingSimilarityEvaluator(A, B, [0.1, 0.4, 0.2, 0.9, 0.3], name="mine"),
-    "pairs, other scores": lambda: EmbeddingSimilarityEvaluator(A, B, [0.1, 0.4, 0.2, 0.3, 0.9], name="mine"),
+    "pairs": graded,
+    "pairs, other scores": lambda: graded(OTHERS),
+    "pairs, cosine first": lambda: graded(main_similarity="cosine"),
+    "pairs, dot product first": lambda: graded(main_similarity="dot"),
+    "pairs, dot product": lambda: graded(similarity_fn_names=["dot"]),
+    "pairs, both": lambda: graded(similarity_fn_names=["cosine", "dot"]),
+    "wrapped": lambda: evaluation.OnePassEvaluator([graded()]),
+    "wrapped, other scores": lambda: evaluation.OnePassEvaluator([graded(OTHERS)]),
+    "wrapped by the host": lambda: SequentialEvaluator([graded()]),
+    "wrapped by the host, other scores": lambda: SequentialEvaluator([graded(OTHERS)]),
     "retrieval": lambda: InformationRetrievalEvaluator({"q": A[0]}, {"a": A[1], "b": A[2]}, {"q": {"a", "b"}}, name="mine"),
     "retrieval, one answer": lambda: InformationRetrievalEvaluator(
         {"q": A[0]}, {"a": A[1], "b": A[2]}, {"q": {"a"}}, name="mine"
@@ -46,6 +60,15 @@ def test_the_same_again_has_the_same_mark_whatever_was_scored_by_it(name, tiny_e
     before = dict(scorer.mark)
     scorer(tiny_encoder())
     assert scorer.mark == before == Scorer([BUILDS[name]()]).mark
+
+
+@pytest.mark.parametrize("build", [graded, lambda: evaluation.OnePassEvaluator([graded()])], ids=["alone", "wrapped"])
+def test_an_evaluator_that_found_its_similarity_has_the_same_mark_again(build, tiny_encoder):
+    model, evaluator = tiny_encoder(), build()
+    model.similarity_fn_name = "dot"
+    scorer = Scorer([evaluator])
+    assert "mine_spearman_dot" in scorer(model)
+    assert Scorer([evaluator]).mark == scorer.mark
 
 
 def test_what_decides_no_number_is_no_part_of_it():
