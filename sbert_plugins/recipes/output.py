@@ -48,8 +48,10 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
 
 
 def has_checkpoint(output: Path) -> bool:
-    """Return whether a training that was interrupted can go on from a checkpoint."""
-    return any(output.glob("checkpoints/checkpoint-*/checkpoint_complete.json"))
+    """Return whether a training that was interrupted can go on from a checkpoint: by the trainer's rule."""
+    from sbert_plugins.training import newest_complete_checkpoint
+
+    return newest_complete_checkpoint(output / "checkpoints") is not None
 
 
 def read_results(path: str | Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@ import json
 from statistics import fmean, stdev
 
 import pytest
-from recipe_inputs import anchors, quick
+from recipe_inputs import anchors, interrupted, quick
 
 from sbert_plugins import evaluation, recipes, training
 
@@ -74,6 +74,14 @@ class TestSeeds:
             recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
         results = recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
         assert results["after"]["probe"]["deviation"] is None
+
+    @pytest.mark.parametrize("torn", ["trainer_state.json", "checkpoint_complete.json"])
+    def test_killed_while_the_first_checkpoint_was_written(self, tiny_encoder, tmp_path, how, torn):
+        arguments = {"output": tmp_path, "seeds": [3], **how}
+        with interrupted(1), pytest.raises(KeyboardInterrupt):
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
+        (tmp_path / "seed_3" / "checkpoints" / "checkpoint-1" / torn).unlink()
+        assert recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)["updates"] == ["2"]
 
     @pytest.mark.parametrize("finished", [True, False])
     def test_what_was_made_otherwise_is_refused_and_kept(self, tiny_encoder, tmp_path, how, finished):
