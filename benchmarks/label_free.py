@@ -35,7 +35,8 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from transformers import TrainerCallback, set_seed
 
 from sbert_plugins import evaluation, recipes, training
-from sbert_plugins.recipes.cells import read_methods, slug, write_record
+from sbert_plugins.recipes.cells import read_methods, slug
+from sbert_plugins.recipes.output import write_json
 
 RESULT = Path(__file__).parent / "results" / "label_free.json"
 STEPS = (10, 30, 60, 100)
@@ -102,7 +103,7 @@ def main() -> None:
             if not options.finished and not vectors_path(set_name, name, options.vectors).exists():
                 command = [sys.executable, __file__, "--vectors", str(options.vectors), "--cell", set_name, name]
                 subprocess.run(command, check=True)
-    write_record(RESULT, record(options.vectors))
+    write_json(RESULT, record(options.vectors))
 
 
 def record(folder: Path) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import TrainerCallback
 
 from sbert_plugins import evaluation
-from sbert_plugins.recipes.cells import slug, write_record
+from sbert_plugins.recipes.cells import slug
 from sbert_plugins.recipes.held_out import hold_out
+from sbert_plugins.recipes.output import write_json
 
 RESULTS = Path(__file__).parent / "results" / "label_free_long"
 STEPS = (0, 10, 20, 30, 50, 75, 100, 150, 200, 300, 400)
@@ -57,7 +58,7 @@ def main() -> None:
         settings = {"text": options.text, "sentences": len(rows), "held_out": len(score.texts.sentences), "updates": UPDATES}
         settings |= {"learning_rate": RATE, "batch_size": BATCH, "max_seq_length": 32, "bf16": True}
         record = {"method": method, "seed": options.seed, "settings": settings, "curve": watcher.curve}
-        write_record(path, record | {"seconds": round(time.perf_counter() - start, 1)} | provenance())
+        write_json(path, record | {"seconds": round(time.perf_counter() - start, 1)} | provenance())
 
 
 class Watcher(TrainerCallback):

@@ -33,7 +33,7 @@ from provenance import provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
-from sbert_plugins.recipes.cells import write_record
+from sbert_plugins.recipes.output import write_json
 from sbert_plugins.recipes.scoring import Scorer
 
 RESULTS = Path(__file__).parent / "results" / "quality"
@@ -103,7 +103,7 @@ def main() -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED}
     if not place.with_suffix(".json").exists():
-        write_record(place.with_suffix(".json"), shared)  # what the tables call the grid
+        write_json(place.with_suffix(".json"), shared)  # what the tables call the grid
     in_collection = options.text in testbeds.COLLECTIONS
     sentences, model = testbeds.text(options.text, options.sentences), partial(encoder, options)
     methods, scored_by = list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, []))), evaluators(options)
@@ -159,7 +159,7 @@ def score_untrained(
         model = UNTRAINED[name](build(), sentences["anchor"][:])
         seconds = round(time.perf_counter() - began, 1)
         record = {"name": name, "seed": 0, "sentences": len(sentences), "scores": score(model), "seconds": seconds}
-        write_record(path, record | provenance())
+        write_json(path, record | provenance())
 
 
 def settings_of(options: argparse.Namespace) -> recipes.Settings:

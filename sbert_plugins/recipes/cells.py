@@ -133,7 +133,7 @@ class Cell(NamedTuple):
 
     def write(self, record: dict[str, Any]) -> None:
         """Write the record, whole or not at all."""
-        write_record(self.record_path, self.made_with | {"name": self.method.text} | record)
+        write_json(self.record_path, self.made_with | {"name": self.method.text} | record)
 
 
 _OF_SCORES = ("scored_on", "selected_by")
@@ -152,10 +152,3 @@ def read_record(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or not ("scores" in record or "failed" in record):
         raise ValueError(f"{path} must be the json that a comparison wrote, with scores: delete it, or name another output.")
     return record
-
-
-def write_record(path: Path, record: dict[str, Any]) -> None:
-    """Write json that holds no NaN; a kill leaves the old file or the new one."""
-    scratch = path.with_name(f"{path.name}.tmp")
-    write_json(scratch, record)
-    scratch.replace(path)

@@ -9,12 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record, write_record
+from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record
 from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
-from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, encoder_settings, has_checkpoint, read_results, text_mark
+from sbert_plugins.recipes.output import (
+    RUN_FILE,
+    encoder_mark,
+    encoder_settings,
+    has_checkpoint,
+    read_results,
+    text_mark,
+    write_json,
+)
 from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import check_columns, check_patience, how_prepared, run_values, train
@@ -263,7 +271,7 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     scores = grid.score(encoder)
     near = neighbours_of(encoder, grid.sentences, shown=grid.neighbours)
     shows = {"scores": scores, "main": grid.score.main(scores), "notes": grid.score.notes, "neighbours": near}
-    write_record(path, made | shows | provenance())
+    write_json(path, made | shows | provenance())
     return read_record(path)
 
 

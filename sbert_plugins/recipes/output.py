@@ -42,9 +42,14 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
                 f"{output} holds no checkpoint to resume (the first is written after eval_steps updates): "
                 "delete the directory and train again without resume."
             )
-    elif output.exists() and (not output.is_dir() or any(output.iterdir())):
+    elif output.exists() and (not output.is_dir() or any(map(_is_kept, output.rglob("*")))):
         raise FileExistsError(f"output must be a new or an empty directory, got {output}, which exists: name another one.")
     return output
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether this is more than what a kill leaves that comes before run.json: part of it, and folders without a file."""
+    return not path.is_dir() and path.name != f"{RUN_FILE}.tmp"
 
 
 def has_checkpoint(output: Path) -> bool:
@@ -250,7 +255,9 @@ def _shown(value: Any) -> str:
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write a json file that holds no NaN."""
+    """Write json that holds no NaN; a kill leaves the old file or the new one."""
     from sbert_plugins.training import json_text
 
-    path.write_text(json_text(values), encoding="utf-8")
+    scratch = path.with_name(f"{path.name}.tmp")
+    scratch.write_text(json_text(values), encoding="utf-8")
+    scratch.replace(path)

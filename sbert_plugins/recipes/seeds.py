@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.cells import write_record
-from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results, updates_text
+from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results, updates_text, write_json
 from sbert_plugins.recipes.run import checked_run, train
 from sbert_plugins.recipes.settings import processes
 from sbert_plugins.recipes.summary import Number
@@ -63,7 +62,7 @@ def train_seeds(
         "updates": [updates_text(result) for result in results],
         "after": {name: _summary(name, results) for name in results[0]["after"]},
     }
-    write_record(output / "results.json", summary)
+    write_json(output / "results.json", summary)
     return summary
 
 

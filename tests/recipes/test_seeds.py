@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
@@ -74,6 +75,21 @@ class TestSeeds:
             recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
         results = recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
         assert results["after"]["probe"]["deviation"] is None
+
+    @pytest.mark.parametrize("name", ["run.json", "results.json"])
+    def test_killed_while_a_record_was_written(self, tiny_encoder, tmp_path, how, monkeypatch, name):
+        write = Path.write_text
+
+        def killed(path, text, **keywords):
+            write(path, text[: len(text) // 2 if path.name.startswith(name) else None], **keywords)
+            if path.name.startswith(name):
+                raise KeyboardInterrupt
+
+        arguments = {"output": tmp_path, "seeds": [3], **how}
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Path, "write_text", killed)
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)
+        assert recipes.train_seeds("arccse", anchors(40), tiny_encoder, **arguments)["after"].keys() == {"probe"}
 
     @pytest.mark.parametrize("torn", ["trainer_state.json", "checkpoint_complete.json"])
     def test_killed_while_the_first_checkpoint_was_written(self, tiny_encoder, tmp_path, how, torn):
