@@ -266,12 +266,14 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     }
     path = output / _START
     if path.exists() and not changes(record := read_record(path), made):
-        return record
-    grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
-    scores = grid.score(encoder)
-    near = neighbours_of(encoder, grid.sentences, shown=grid.neighbours)
-    shows = {"scores": scores, "main": grid.score.main(scores), "notes": grid.score.notes, "neighbours": near}
-    write_json(path, made | shows | provenance())
+        if grid.neighbours <= len(record["neighbours"]):
+            return record
+    else:
+        grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
+        scores = grid.score(encoder)
+        shows = {"scores": scores, "main": grid.score.main(scores), "notes": grid.score.notes}
+        record = made | shows | provenance()
+    write_json(path, record | {"neighbours": neighbours_of(encoder, grid.sentences, shown=grid.neighbours)})
     return read_record(path)
 
 

@@ -338,6 +338,15 @@ class TestPage:
         assert "Without plots: matplotlib is not installed" in page
         assert "<img" not in page
 
+    @pytest.mark.parametrize(("first", "second", "shown"), [(2, 0, 2), (0, 2, 2), (2, 3, 3)])
+    def test_another_number_of_neighbours(self, run, monkeypatch, first, second, shown):
+        """They are of the start and of the one method that has as many."""
+        monkeypatch.setattr("sbert_plugins.recipes.compare_page._plots", lambda *_: "")
+        run(methods=["simcse"], neighbours=first)
+        result = run(methods=["simcse", "consert"], neighbours=second)
+        assert [row.seeds for row in result.rows] == [[0], [0]]
+        assert result.page.read_text(encoding="utf-8").count("<ol>") == 2 * shown
+
     def test_text_is_text(self, run):
         text = Dataset.from_dict({"anchor": [f"<b>{sentence}</b> & $x" for sentence in project_text()[:24]]})
         page = run(methods=["simcse"], text=text).page.read_text(encoding="utf-8")
