@@ -27,7 +27,7 @@ from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import check_columns, check_patience, how_prepared, run_values, train
 from sbert_plugins.recipes.scoring import Scorer
-from sbert_plugins.recipes.settings import Settings
+from sbert_plugins.recipes.settings import Settings, processes
 from sbert_plugins.recipes.summary import Row, printed, shown, summarise
 from sbert_plugins.recipes.texts import read_text
 
@@ -151,8 +151,8 @@ def compare(
         Rows, table, page, and the cells that failed: they lose no other.
 
     Raises:
-        ValueError: For methods, seeds or a text that cannot be used, or an ``output`` whose cells were made with something
-            else, each named. All of this comes before anything is trained.
+        ValueError: For methods, seeds or a text that cannot be used, in one of several processes, or for an ``output`` whose
+            cells were made with something else, each named. All of this comes before anything is trained.
         FileExistsError: If ``output`` holds something else than a comparison.
     """
     asked = read_methods(methods)
@@ -203,6 +203,8 @@ def _say_notes(grid: _Grid, asked: Sequence[Method]) -> None:
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    if processes() > 1:
+        raise ValueError("a comparison trains one cell after the other in one process: start it without torchrun.")
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not numbers:
         raise ValueError(f"seeds must be at least 1, or a list of them, got {seeds}.")

@@ -272,6 +272,12 @@ class TestRefuses:
             run(**change)
         assert trainings == []
 
+    def test_several_processes(self, run, trainings, monkeypatch):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(ValueError, match="a comparison trains one cell after the other in one process"):
+            run()
+        assert trainings == []
+
     def test_a_directory_of_somebody_else(self, run, tmp_path):
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "mine.txt").write_text("mine", encoding="utf-8")
