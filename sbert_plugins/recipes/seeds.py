@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results, updates_text, write_json
-from sbert_plugins.recipes.run import checked_run, train
+from sbert_plugins.recipes.run import AVERAGE, checked_run, train
 from sbert_plugins.recipes.settings import processes
 from sbert_plugins.recipes.summary import Number
 
@@ -47,11 +47,12 @@ def train_seeds(
 
     Raises:
         ValueError: As :func:`train`, without seeds, for one that is there twice, in one of several processes, and for a
-            seed that was trained otherwise in ``output``.
+            seed that was trained otherwise, or scored on other probes, in ``output``.
         FileExistsError: If ``output`` holds something else.
     """
     output = Path(output)
     _check(output, seeds)
+    _check_scores(output, seeds, {*(how.get("probes") or {}), *([] if how.get("dev") is None else ["STS-B dev"])})
     results = []
     for place, seed in enumerate(seeds, start=1):
         report(f"{place}/{len(seeds)} seed {seed}")
@@ -81,6 +82,19 @@ def _check(output: Path, seeds: Sequence[int]) -> None:
     others = [path.name for path in output.iterdir() if not _is_ours(path)] if output.exists() else []
     if others:
         raise FileExistsError(f"output must be new, empty or that of a training with seeds, got {output} with {others[0]}.")
+
+
+def _check_scores(output: Path, seeds: Sequence[int], names: set[str]) -> None:
+    """Refuse finished seeds that were scored on something else: no mean is over all."""
+    for folder in (output / f"seed_{seed}" for seed in seeds):
+        if (folder / "results.json").exists():
+            before = read_results(folder / "results.json")["after"].keys() - {AVERAGE}
+            if before != names:
+                was, now = (", ".join(sorted(each)) or "nothing" for each in (before, names))
+                raise ValueError(
+                    f"probes and dev must be those of the finished seeds, got {now}, and {folder} was scored on {was}: "
+                    "give the same, or name another output."
+                )
 
 
 def _is_ours(path: Path) -> bool:

@@ -110,6 +110,18 @@ class TestSeeds:
         assert (tmp_path / "seed_3" / "model").is_dir()
         assert not (tmp_path / "seed_4").exists()
 
+    @pytest.mark.parametrize(
+        ("change", "named"),
+        [({"probes": None}, "nothing"), ({"probes": {"a": (), "b": ()}}, "a, b"), ({"dev": ()}, "STS-B dev, probe")],
+    )
+    def test_other_probes_are_refused_before_anything_is_trained(self, tiny_encoder, tmp_path, how, change, named):
+        recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3], **how)
+        with pytest.raises(
+            ValueError, match=f"probes and dev must be .*, got {named}, and .*seed_3 was scored on probe: give"
+        ):
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[4, 3], **(how | change))
+        assert not (tmp_path / "seed_4").exists()
+
 
 class TestBadInput:
     @pytest.mark.parametrize("seeds", [[], [1, 1]])
