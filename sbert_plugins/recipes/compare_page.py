@@ -154,9 +154,9 @@ def _curves(done: Sequence[Mapping[str, Any]]) -> str:
 
 def _neighbours(start: Mapping[str, Any], records: Records) -> str:
     found = {"start": start["neighbours"]}
-    for method, cells in records.items():  # of as many sentences as the start: a comparison may go on with another number
-        if len(rows := cells[0].get("neighbours", [])) == len(start["neighbours"]):
-            found[method] = rows
+    for method, (cell, *_) in records.items():  # as many as of the start: a comparison may go on with another number
+        if len(near := cell.get("neighbours", [])) == len(start["neighbours"]):
+            found[method] = near
     lines = ["<tr><th>sentence</th>" + "".join(f"<th>{html.escape(name)}</th>" for name in found) + "</tr>"]
     for place, row in enumerate(start["neighbours"]):
         before = {near["text"] for near in row["nearest"]}

@@ -203,7 +203,7 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
     """Return what decides an encoder's vectors beside its weights, by which a training that is resumed knows it, too."""
     from sbert_plugins.encoder import added_around, dropout_rates
 
-    tokenizer = getattr(model, "tokenizer", None)
+    tokenizer: Any = getattr(model, "tokenizer", None)
     around = added_around(tokenizer) if hasattr(tokenizer, "is_fast") else ()  # a mask template is among them
     return {
         "modules": [type(module).__name__ for module in model],
