@@ -18,7 +18,7 @@ DENOSENT = Recipe(
         batch_size=64,  # not in the paper; the official script's
         gradient_accumulation_steps=1,
         epochs=1,  # not in the paper; the official script stops after 5,000 updates, a third of its million sentences
-        # The paper's vector is that of the mask in a template: after 60 updates five points of STS-B dev below (docs/records.md).
+        # The paper's is that of the mask in a template: after 60 updates five points of STS-B dev below (docs/records.md).
         pooling="mean",
         max_seq_length=32,  # "For the input sequence length, we use a value of 32"
         eval_steps=50,  # not in the paper; the official script's

@@ -71,6 +71,20 @@ class Probe(nn.Module):
         return {"probe": self.scale * self.head(embeddings).pow(2).mean()}
 
 
+@pytest.mark.parametrize("updates", [2, 3])
+def test_resuming_after_the_last_update_makes_no_other(tiny_encoder, tmp_path, updates):
+    """A kill between the last checkpoint and the end, inside an epoch and at the end of one."""
+    vectors = []
+    for resume in (False, True):
+        model = tiny_encoder()
+        changes = {"max_steps": updates, "save_strategy": "steps", "save_steps": updates}
+        trainer = trainer_of(model, Probe(model), tmp_path, Dataset.from_dict({"anchor": (SENTENCES * 3)[:12]}), **changes)
+        trainer.train(resume_from_checkpoint=resume)
+        assert trainer.state.global_step == updates
+        vectors.append(model.encode(SENTENCES))
+    assert (vectors[0] == vectors[1]).all()
+
+
 class GradientsBeforeStep(transformers.TrainerCallback):
     def __init__(self, loss):
         self.loss = loss
