@@ -155,9 +155,12 @@ def as_measured(method: str) -> str:
     if not changed:
         return "The command has the settings of the tables.\n"
     flags = " ".join(flag(name, value) for name, value in changed.items())
-    others = (
-        "no limit of updates" if list(changed) == ["max_steps"] else "its paper's settings, which no table here has measured"
-    )
+    others = "no limit of updates"
+    if list(changed) != ["max_steps"]:
+        screen = (
+            ", but for a seed with [CLS] ([screens](../records.md#quality-what-sts-b-dev-says-of-switches-weights-and-mixes))"
+        )
+        others = f"its paper's settings, which no table here has measured{screen * (own.pooling == 'cls')}"
     return (
         f"The command has {others}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
         f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured \\\n  {flags}\n```\n"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
 
-TRAINER_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_save_rng_state", "_checkpoint_push_skip_names")
+TRAINER_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_run_epoch", "_save_rng_state", "_checkpoint_push_skip_names")
 
 
 def _reach(owner: Any, name: str, needs: str) -> Any:
@@ -36,8 +36,8 @@ def _reach(owner: Any, name: str, needs: str) -> Any:
 def require_trainer() -> None:
     """Refuse a host whose trainer would never call what :func:`connect_trainer` connects.
 
-    transformers has had ``_clip_grad_norm`` and ``_get_grad_norm`` since 5.3; the other two are sentence-transformers' and
-    transformers' own of every version in range.
+    transformers has had ``_clip_grad_norm``, ``_get_grad_norm`` and ``_run_epoch`` since 5.3; the other two are
+    sentence-transformers' and transformers' own of every version in range.
     """
     import sentence_transformers
     import transformers
@@ -59,6 +59,8 @@ def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
     - ``see_norm(norm)``: told the norm of each update;
     - ``finish_checkpoint(folder)``: called when the host has written a checkpoint;
     - ``files_kept_here()``: names of files that are not pushed to the Hub.
+
+    And where the last update's checkpoint is resumed, no further one is made: the host looks at ``max_steps`` after an update.
     """
 
     def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
@@ -69,6 +71,12 @@ def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
         self.see_norm(norm)
         return norm
 
+    def _run_epoch(self: Any, *args: Any, **kwargs: Any) -> None:
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super(trainer, self)._run_epoch(*args, **kwargs)
+
     def _save_rng_state(self: Any, output_dir: str) -> None:  # what the host writes last
         super(trainer, self)._save_rng_state(output_dir)
         self.finish_checkpoint(output_dir)
@@ -76,7 +84,7 @@ def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
     def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
         return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_here()
 
-    for method in (_clip_grad_norm, _get_grad_norm, _save_rng_state, _checkpoint_push_skip_names):
+    for method in (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_rng_state, _checkpoint_push_skip_names):
         setattr(trainer, method.__name__, method)
     return trainer
 

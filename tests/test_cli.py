@@ -328,7 +328,7 @@ def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):
     (tmp_path / "b.txt").write_text("\n".join(reversed(rows)), encoding="utf-8")
     output = tmp_path / "run"
     arguments = [str(tmp_path / "a.txt"), "--paraphrases", str(tmp_path / "b.txt"), "--model", encoder]
-    assert cli.main(["train", "denosent", *arguments, "--output", str(output), *QUICK]) == 0
+    assert cli.main(["train", "denosent", *arguments, "--pooling", "mask", "--output", str(output), *QUICK]) == 0
     printed = capsys.readouterr().out
     assert "Training DenoSent on 30 sentences" in printed
     assert "denoising" in printed

@@ -110,6 +110,23 @@ def test_modules_and_parameters_are_those_of_torch_in_their_order(tiny_encoder):
         ("_checkpoint_push_skip_names", ["self", "checkpoint_folder"]),
         ("_clip_grad_norm", ["self", "model"]),
         ("_get_grad_norm", ["self", "model", "grad_norm"]),
+        (
+            "_run_epoch",
+            [
+                "self",
+                "model",
+                "epoch",
+                "train_dataloader",
+                "steps_in_epoch",
+                "num_update_steps_per_epoch",
+                "trial",
+                "ignore_keys_for_eval",
+                "start_time",
+                "resume_from_checkpoint",
+                "epochs_trained",
+                "steps_trained_in_current_epoch",
+            ],
+        ),
     ],
 )
 def test_private_methods_of_the_trainer_are_where_they_were(name, parameters):

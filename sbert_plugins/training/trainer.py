@@ -237,13 +237,6 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     # --- Steps -------------------------------------------------------------------------------------------------------------
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
-        """Make no further update where the last one's checkpoint is resumed: the host looks at ``max_steps`` after one."""
-        if self.state.global_step >= self.state.max_steps:
-            self.control.should_training_stop = True
-            return None
-        return super()._run_epoch(*args, **kwargs)
-
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Run one micro-batch; after the last one of an update finish the gradients of the loss's own weights."""
         step = super().training_step
