@@ -157,9 +157,7 @@ def as_measured(method: str) -> str:
     flags = " ".join(flag(name, value) for name, value in changed.items())
     others = "no limit of updates"
     if list(changed) != ["max_steps"]:
-        screen = (
-            ", but for a seed with [CLS] ([screens](../records.md#quality-what-sts-b-dev-says-of-switches-weights-and-mixes))"
-        )
+        screen = ", but for a seed with [CLS] ([what it said](../choose.md#what-decides-as-much-as-the-method))"
         others = f"its paper's settings, which no table here has measured{screen * (own.pooling == 'cls')}"
     return (
         f"The command has {others}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
