@@ -155,12 +155,12 @@ def as_measured(method: str) -> str:
     if not changed:
         return "The command has the settings of the tables.\n"
     flags = " ".join(flag(name, value) for name, value in changed.items())
-    others = "no limit of updates"
+    own_way = "trains for an epoch of the text"  # or less of it, as its paper did
     if list(changed) != ["max_steps"]:
         screen = ", but for a seed with [CLS] ([what it said](../choose.md#what-decides-as-much-as-the-method))"
-        others = f"its paper's settings, which no table here has measured{screen * (own.pooling == 'cls')}"
+        own_way = f"has its paper's settings, which no table here has measured{screen * (own.pooling == 'cls')}"
     return (
-        f"The command has {others}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
+        f"The command {own_way}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
         f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured \\\n  {flags}\n```\n"
     )
 
