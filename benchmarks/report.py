@@ -313,7 +313,7 @@ def equal_time() -> str:
             row.append(_mean([_best_within(cell, time / multiples[step]) for cell in grids[steps][name]]))
         rows.append(row)
     heading = ["", "time of one, in SimCSE's", *(f"{time} updates of SimCSE" for time, _ in budgets)]
-    return table(heading, sorted(rows, key=lambda row: row[-1], reverse=True))
+    return table(heading, sorted(rows, key=lambda row: float(row[-1].split()[0]), reverse=True))
 
 
 def _best_within(cell: dict, updates: float) -> float:
@@ -657,7 +657,7 @@ def topics() -> str:
         [method, *(f"{records[name]['scores'][key]:.1f}" if name in records else "" for name in names for key in keys)]
         for method, records in found.items()
     ]
-    rows.sort(key=lambda row: row[4], reverse=True)
+    rows.sort(key=lambda row: float(row[4] or "-inf"), reverse=True)
     return table(heading, rows)
 
 

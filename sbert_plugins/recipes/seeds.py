@@ -53,6 +53,7 @@ def train_seeds(
     output = Path(output)
     _check(output, seeds)
     _check_scores(output, seeds, {*(how.get("probes") or {}), *([] if how.get("dev") is None else ["STS-B dev"])})
+    _check_begun(method, sentences, build, output, seeds, how)
     results = []
     for place, seed in enumerate(seeds, start=1):
         report(f"{place}/{len(seeds)} seed {seed}")
@@ -97,6 +98,26 @@ def _check_scores(output: Path, seeds: Sequence[int], names: set[str]) -> None:
                 )
 
 
+def _check_begun(
+    method: str,
+    sentences: Dataset,
+    build: Callable[[], SentenceTransformer],
+    output: Path,
+    seeds: Sequence[int],
+    how: dict[str, Any],
+) -> None:
+    """Refuse seeds that were trained otherwise, before hours go into the others."""
+    begun = [seed for seed in seeds if (output / f"seed_{seed}" / RUN_FILE).exists()]
+    if not begun:
+        return
+    identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text", "dev")
+    asked_for: dict[str, Any] = {key: how.get(key) for key in identity}
+    model = build()
+    for seed in begun:
+        folder = output / f"seed_{seed}"
+        check_same_run(folder, checked_run(method, sentences, model, folder, seed=seed, **asked_for).json)
+
+
 def _is_ours(path: Path) -> bool:
     return path.name.startswith("seed_") or path.name in ("results.json", "results.json.tmp")
 
@@ -111,11 +132,6 @@ def _one(
     how: dict[str, Any],
 ) -> dict[str, Any]:
     """Train one seed, go on where it was interrupted, or read what it has left."""
-    if (folder / RUN_FILE).exists():
-        identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text", "dev")
-        asked_for: dict[str, Any] = {key: how.get(key) for key in identity}
-        asked = checked_run(method, sentences, model, folder, seed=seed, **asked_for)
-        check_same_run(folder, asked.json)
     if (folder / "results.json").exists():
         report("  finished before")
         return read_results(folder / "results.json")

@@ -106,7 +106,7 @@ class TestSeeds:
             (tmp_path / "seed_3" / "results.json").unlink()
         other = how | {"settings": quick(max_steps=2, weight_decay=0.1)}
         with pytest.raises(ValueError, match=r"seed_3 was begun with learning_rate 0.01 .*weight_decay 0.0 \(now 0.1\)"):
-            recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3, 4], **other)
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[4, 3], **other)
         assert (tmp_path / "seed_3" / "model").is_dir()
         assert not (tmp_path / "seed_4").exists()
 
