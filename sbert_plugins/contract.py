@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import Encoder, rows_of_other_ranks, unwrap, without_ddp
+from sbert_plugins.encoder import Encoder, freeze_mask_template, rows_of_other_ranks, unwrap, without_ddp
 
 logger = logging.getLogger(__name__)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -178,6 +178,14 @@ def warn_unless_kept(loss: Any) -> None:
         )
 
 
+def talks_to_others(loss: nn.Module) -> bool:
+    """Return whether a loss gathers or averages over processes in its forward: all must then compute it in the same step."""
+    return any(
+        getattr(part, "gather_across_devices", False) or getattr(part, "balance", None) is not None or hasattr(part, "queue")
+        for part in loss.modules()
+    )
+
+
 def follow_mode(loss: Any) -> None:
     """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only."""
     for name, module in loss.named_children():
@@ -217,15 +225,16 @@ def check_negatives(loss: Any, batch_size: int) -> None:
     """Refuse a first training batch of one sentence, warn of a later one (the rest of an epoch).
 
     Args:
-        loss: A contrastive loss around ``loss.model``. It remembers in ``has_seen_negatives`` that a batch had some.
+        loss: A contrastive loss around ``loss.model``. It remembers in ``has_learned`` that a batch had some, and so does
+            one that is resumed.
         batch_size: Sentences that are contrasted, those of other processes among them.
 
     Raises:
         ValueError: If the first training batch holds one sentence.
     """
     if batch_size > 1:
-        loss.has_seen_negatives = True
-    elif loss.model.training and not getattr(loss, "has_seen_negatives", False):
+        loss.has_learned = True
+    elif loss.model.training and not getattr(loss, "has_learned", False):
         raise ValueError(
             f"{type(loss).__name__} takes the other sentences of a batch as negatives, got a batch of 1: "
             "raise per_device_train_batch_size to at least 2."
@@ -234,8 +243,12 @@ def check_negatives(loss: Any, batch_size: int) -> None:
         logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
 
 
-def keep_settings(loss: Any, given: Mapping[str, Any]) -> None:
-    """Keep what a loss is built with, for :func:`settings_of`; called by its ``__init__`` with ``locals()``."""
+def begin_init(loss: Any, given: Mapping[str, Any]) -> None:
+    """Keep what a loss is built with, for :func:`settings_of`; called by its ``__init__`` with ``locals()``.
+
+    A mask template of its encoder is frozen: loading makes the 0-1 weights trainable.
+    """
+    freeze_mask_template(given["model"])
     build = given["__class__"].__init__  # not that of a subclass
     names = [parameter.name for parameter in inspect.signature(build).parameters.values() if parameter.kind is _KEYWORD]
     loss.settings = {name: given[name] for name in names}

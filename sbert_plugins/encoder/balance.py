@@ -21,6 +21,7 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tap: GradientTap) -> Tensor:
         ctx.tap = tap  # its factor is set between forward and backward
+        ctx.seen_of = x
         return x.view_as(x)
 
     @staticmethod
@@ -41,12 +42,20 @@ class GradientTap:
         if not (torch.is_grad_enabled() and x.requires_grad):
             return x
         seen = _Scaled.apply(x, self)
-        self.tensors.append((x, seen))
+        self.tensors.append((_untapped(x), seen))
         return seen
 
     def watch(self, *outputs: Tensor) -> None:
         """Measure gradients at outputs that the objective reads as they are: they are not scaled."""
-        self.tensors += [(x, x) for x in outputs if torch.is_grad_enabled() and x.requires_grad]
+        originals = [_untapped(x) for x in outputs if torch.is_grad_enabled() and x.requires_grad]
+        self.tensors += zip(originals, originals, strict=True)
+
+
+def _untapped(x: Tensor) -> Tensor:
+    """Return the output that is seen through taps: of a pass it is one tensor, where each reader has its own behind a tap."""
+    while (output := getattr(x.grad_fn, "seen_of", None)) is not None:
+        x = output
+    return x
 
 
 @contextmanager
@@ -96,7 +105,8 @@ def bound_gradients(
         the sum of the norms) and ``balance_cosine`` (of both gradients at the outputs that both read; 0 without any).
 
     Raises:
-        ValueError: If some read the encoder through their taps and others did not: these would not be bounded.
+        ValueError: If some read the encoder through their taps and others did not: these would not be bounded. If the main
+            objective has no gradient at any of these outputs: the bound would be 0.
     """
     taps = [main[1], *(tap for _, tap in others.values())]
     read = [bool(tap.tensors) for tap in taps]
@@ -118,6 +128,11 @@ def _bounded(
     main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], balance: float
 ) -> dict[str, Tensor]:
     leading = _gradients(*main)
+    if not leading and main[0].requires_grad:
+        raise ValueError(
+            "balance bounds gradients by those of the main loss, got one that has none where the other reads the encoder: use "
+            "balance=None."
+        )
     found = {name: _gradients(*other) for name, other in others.items()}
     norms = [_squared_norm(leading)]
     for gradients in found.values():

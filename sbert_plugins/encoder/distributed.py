@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -62,7 +62,9 @@ def without_ddp(model: nn.Module) -> nn.Module:
     A wrapper's forward may talk to the other ranks and would wait for those that skip the pass. Gradients are averaged all
     the same, as long as every rank also runs one pass through the wrapper in the same step.
     """
-    return model.module if isinstance(model, DistributedDataParallel) else model
+    inside = host.inside_compiled(model)  # accelerate compiles what DistributedDataParallel has wrapped
+    wrapped = model if inside is None else inside
+    return wrapped.module if isinstance(wrapped, DistributedDataParallel) else model
 
 
 def refuse_bypass(loss: Any, *members: nn.Module) -> None:
@@ -85,9 +87,7 @@ def refuse_bypass(loss: Any, *members: nn.Module) -> None:
 
 def unwrap(model: Any) -> SentenceTransformer:
     """Return the SentenceTransformer inside DistributedDataParallel and torch.compile, for its parts; never to call it."""
-    model = getattr(model, "module", model)
-    inside: Any = host.inside_compiled(model)
-    return model if inside is None else inside
+    return list(_wrapped(model))[-1]
 
 
 def transformer_of(model: nn.Module) -> PreTrainedModel:
@@ -99,4 +99,13 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile has wrapped the model: hooks that are set later then do nothing, and nobody says so."""
-    return host.inside_compiled(getattr(model, "module", model)) is not None
+    return any(host.inside_compiled(each) is not None for each in _wrapped(model))
+
+
+def _wrapped(model: Any) -> Iterator[Any]:
+    """Yield a model and what is inside it, one wrapper after the other, which come in either order."""
+    inside = model
+    while inside is not None:
+        yield inside
+        compiled = host.inside_compiled(inside)
+        inside = getattr(inside, "module", None) if compiled is None else compiled

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .balance import GradientTap, outputs_tapped
 from .distributed import unwrap, without_ddp
 from .dropout import dropout_off
-from .passes import ENCODER_TOKENS, encoder_tokens_kept
+from .passes import encoder_tokens_kept
 from .views import VIEWS, View, viewed
 
 Column = dict[str, Any]
@@ -210,11 +210,11 @@ def _pass(
             features[VIEWS] = tuple(views)  # for who sees the pass from outside
         if not dropout:
             stack.enter_context(dropout_off(unwrap(model)))
-        if tokens:
-            stack.enter_context(encoder_tokens_kept(model))
+        kept = stack.enter_context(encoder_tokens_kept(model)) if tokens else []
         on = unwrap(model).training
         output = model(features)
-    vectors, found = output["sentence_embedding"], output.get(ENCODER_TOKENS, output.get("token_embeddings"))
+    # Not what a wrapper hands on: of DistributedDataParallel these are copies, which the sentence vectors do not come from.
+    vectors, found = output["sentence_embedding"], kept[-1] if kept else output.get("token_embeddings")
     size = len(vectors) // count
     drawn: Sequence[View | None] = views or [None] * count
     return [

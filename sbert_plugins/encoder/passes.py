@@ -42,10 +42,13 @@ def input_embeddings(model: nn.Module, ids: Tensor) -> Tensor:
 
 
 @contextmanager
-def encoder_tokens_kept(model: nn.Module) -> Iterator[None]:
+def encoder_tokens_kept(model: nn.Module) -> Iterator[list[Tensor]]:
     """Add to what each pass gives, as :data:`ENCODER_TOKENS`, the token embeddings as the first module made them.
 
     Those that come out at the end may be weighted for the pooling: a mask template sets all but one to 0.
+
+    Yields:
+        Those of each pass, as it ends; none of a compiled encoder.
 
     Raises:
         ValueError: For a compiled encoder with a mask template, which gives those alone.
@@ -56,12 +59,15 @@ def encoder_tokens_kept(model: nn.Module) -> Iterator[None]:
             "embeddings come out weighted for the pooling, all but one 0. Train without torch_compile."
         )
 
+    kept: list[Tensor] = []
+
     def keep(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
         if "token_embeddings" in output:
             output[ENCODER_TOKENS] = output["token_embeddings"]
+            kept.append(output["token_embeddings"])
 
     hook = unwrap(model)[0].register_forward_hook(keep)
     try:
-        yield
+        yield kept
     finally:
         hook.remove()

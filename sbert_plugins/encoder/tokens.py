@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -71,22 +73,37 @@ class TokenRoles(nn.Module):
             "not: use an encoder pretrained with masks."
         )
 
-    def mask_id(self, masked: str, option: str) -> int:
+    def mask_id(self, masked: str, option: str, *, apart: bool = False) -> int:
         """Return the id of the mask token.
 
         Args:
             masked: What is masked, for the error.
             option: What leaves it out.
+            apart: Whether the vectors of masked sentences are read, which a mask template makes of its mask: of all masks.
 
         Raises:
-            ValueError: If the tokenizer has none.
+            ValueError: If the tokenizer has none, or ``apart`` and it puts one round each sentence.
         """
         if self._tokenizer.mask_token_id is None:
             raise ValueError(
                 f"{masked}, but this model's tokenizer has no mask token (mask_token is None). "
                 f"Use an encoder pretrained with masks, or pass {option}."
             )
+        if apart and self._tokenizer.mask_token_id in chain(*added_around(self._tokenizer)):
+            raise ValueError(
+                f"{masked}, and the vector of this model, which has a mask template, would be the mean of all masks: pool "
+                f"by another way, or pass {option}."
+            )
         return self._tokenizer.mask_token_id
+
+    def require_masks_in_text(self, needed_by: str) -> None:
+        """Raise ``ValueError`` where a mask token in a sentence is read as text, as under a mask template."""
+        mask = self._tokenizer.mask_token
+        if self._tokenizer.mask_token_id not in self._tokenizer(mask, add_special_tokens=False)["input_ids"]:
+            raise ValueError(
+                f"{needed_by} reads sentences in which {mask!r} hides words, got a tokenizer to which that is text like any "
+                "other, as a mask template makes it: use the encoder without one, pooled by another way."
+            )
 
     def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Raise ``ValueError`` unless a model still has the tokenizer of these tables: another would be misread silently."""

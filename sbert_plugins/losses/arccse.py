@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, keep_settings, negatives_of, one_or_two, settings_of
+from sbert_plugins.contract import Terms, begin_forward, begin_init, negatives_of, one_or_two, settings_of
 from sbert_plugins.encoder import (
     Encoder,
     TokenRoles,
@@ -99,6 +99,7 @@ class ArcCSELoss(nn.Module):
     """
 
     citation = CITATIONS["arccse"]
+    has_learned = False  # whether a batch had negatives
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class ArcCSELoss(nn.Module):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
-        keep_settings(self, locals())
+        begin_init(self, locals())
         functional.check_margin_degrees(margin_degrees)
         functional.check_temperature(temperature)
         functional.check_weight("triplet_weight", triplet_weight, "the triplet term")
@@ -125,6 +126,8 @@ class ArcCSELoss(nn.Module):
                 "mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
                 f"got {near_mask_ratio} and {far_mask_ratio}. The paper uses 0.2 and 0.4."
             )
+        if min_words < 1:
+            raise ValueError(f"min_words must be at least 1, got {min_words}. The paper's is 25.")
         self.model = model
         self.margin_degrees = margin_degrees
         self.temperature = temperature
@@ -138,7 +141,7 @@ class ArcCSELoss(nn.Module):
         if triplet_weight:
             require_one_encoder(model, "ArcCSELoss with triplet_weight above 0")
             self.tokens = TokenRoles(model.tokenizer)
-            self.mask_token_id = self.tokens.mask_id("the triplet term masks tokens", "triplet_weight=0")
+            self.mask_token_id = self.tokens.mask_id("the triplet term masks tokens", "triplet_weight=0", apart=True)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not projection_head
         self.to(model.device)  # for loops that do not move the loss themselves

@@ -8,7 +8,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
+from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, TokenRoles, require_one_encoder, sentence_width
 from sbert_plugins.losses.citations import CITATIONS
@@ -50,7 +50,7 @@ class BagOfWordsLoss(nn.Module):
             alike, function words with the rest: it costs points.
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
             of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
-        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
+        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for a new one.
 
     Raises:
         ValueError: On a threshold out of range, an encoder of another vocabulary without ``frequencies``, a model without a
@@ -86,7 +86,7 @@ class BagOfWordsLoss(nn.Module):
         mlm_head: str | None = None,
     ) -> None:
         super().__init__()
-        keep_settings(self, locals())
+        begin_init(self, locals())
         require_one_encoder(model, "BagOfWordsLoss")
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, check_negatives, keep_settings, one_or_two, settings_of
+from sbert_plugins.contract import Terms, begin_forward, begin_init, check_negatives, one_or_two, settings_of
 from sbert_plugins.encoder import (
     VIEW_PARTS,
     Encoder,
@@ -87,6 +87,7 @@ class ConSERTLoss(nn.Module):
     """
 
     citation = CITATIONS["consert"]
+    has_learned = False  # whether a batch had negatives
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class ConSERTLoss(nn.Module):
         projection_head: bool = False,
     ) -> None:
         super().__init__()
-        keep_settings(self, locals())
+        begin_init(self, locals())
         functional.check_temperature(temperature)
         for name, view in (("first_view", first_view), ("second_view", second_view)):
             if isinstance(view, str) or not set(view) <= set(VIEW_PARTS):

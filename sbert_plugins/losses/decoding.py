@@ -35,18 +35,37 @@ def weights_of_tokens(
     if threshold is None:
         return None
     functional.check_threshold(threshold)
+    counted = _counted(model, frequencies, "token_weights", ", or token_weights=None to weigh all alike")
+    return functional.token_weights(torch.from_numpy(counted.probabilities()), threshold=threshold).float()
+
+
+def rare_tokens(model: SentenceTransformer, frequencies: TokenFrequencies | str | None, share: float, by: str) -> Tensor:
+    """Return (V,) bool: the tokens of low frequency, as ``TokenFrequencies.low_frequency_ids`` has them.
+
+    Raises:
+        ValueError: On a share out of range, another ``by``, or counts of another vocabulary.
+    """
+    counted = _counted(model, frequencies, "low_frequency_share", "")
+    rare = torch.zeros(len(counted.counts), dtype=torch.bool)
+    rare[torch.as_tensor(counted.low_frequency_ids(share, by))] = True
+    return rare
+
+
+def _counted(
+    model: SentenceTransformer, frequencies: TokenFrequencies | str | None, argument: str, instead: str
+) -> TokenFrequencies:
     if frequencies is None:
         frequencies = TokenFrequencies.bookcorpus()
         if not frequencies.fits(model.tokenizer):
             raise ValueError(
-                "token_weights needs to know how often each token occurs, and the counts that ship with the package are for "
+                f"{argument} needs to know how often each token occurs, and the counts that ship with the package are for "
                 "the vocabulary of bert-base-uncased, not this encoder's: pass frequencies="
-                "data.TokenFrequencies.from_corpus(sentences, model.tokenizer), or token_weights=None to weigh all alike."
+                f"data.TokenFrequencies.from_corpus(sentences, model.tokenizer){instead}."
             )
     if not isinstance(frequencies, TokenFrequencies):
         frequencies = TokenFrequencies.load(frequencies)
     frequencies.check_tokenizer(model.tokenizer)
-    return functional.token_weights(torch.from_numpy(frequencies.probabilities()), threshold=threshold).float()
+    return frequencies
 
 
 def in_own_dtype(module: nn.Module, x: Tensor) -> Tensor:

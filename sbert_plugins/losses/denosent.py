@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, negatives_of, settings_of
+from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, negatives_of, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import (
     Encoder,
@@ -19,7 +19,6 @@ from sbert_plugins.encoder import (
     TokenRoles,
     added_around,
     bound_gradients,
-    freeze_mask_template,
     input_embeddings,
     require_dropout,
     require_one_encoder,
@@ -84,7 +83,7 @@ class DenoSentLoss(nn.Module):
         denoising_weight: :math:`w_d`. 0 leaves decoder and head out, too.
         reconstruct: Column that is restored, from the other's vector: ``"anchor"``; in the official code ``"paraphrase"``.
         projector: Whether a Linear, in training only, sits on the vector for both terms, as in the official code.
-        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for random weights.
+        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for a new one.
         gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
@@ -114,6 +113,7 @@ class DenoSentLoss(nn.Module):
     """
 
     citation = CITATIONS["denosent"]
+    has_learned = False  # whether a batch had negatives
     model: SentenceTransformer
     weights: Tensor | None
 
@@ -138,11 +138,10 @@ class DenoSentLoss(nn.Module):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
-        keep_settings(self, locals())
+        begin_init(self, locals())
         functional.check_temperature(temperature)
         _check_values(contrastive_weight, denoising_weight, decoder_layers, balance, reconstruct)
         self.model = model
-        freeze_mask_template(model)
         self.temperature = temperature
         self.contrastive_weight = contrastive_weight
         self.denoising_weight = denoising_weight

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, settings_of
+from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, transformer_of
 from sbert_plugins.losses.citations import CITATIONS
@@ -52,7 +52,7 @@ class PaSeRLoss(nn.Module):
         decoder_layers: Layers of the decoder; 0 for :class:`modules.BagOfWordsDecoder`. The paper's are 6.
         token_weights: As in :class:`DenoSentLoss`; None, the paper's, weighs all alike.
         frequencies: As in :class:`DenoSentLoss`.
-        difference_scale: :math:`m`. With ``normalize_memory`` only its being above 0 matters.
+        difference_scale: :math:`m`. With layers and ``normalize_memory`` only its being above 0 matters.
         product_scale: :math:`n`, likewise.
         decoder_heads: Attention heads, a divisor of the encoder's width. The official code's 16.
         decoder_feedforward: Inner width, by default the encoder's: the official code's 768 for a width of 768.
@@ -93,6 +93,7 @@ class PaSeRLoss(nn.Module):
     model: SentenceTransformer
     weights: Tensor | None
     ordinary_ids: Tensor
+    has_learned = False  # whether a batch had a mask
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class PaSeRLoss(nn.Module):
         normalize_memory: bool = True,
     ) -> None:
         super().__init__()
-        keep_settings(self, locals())
+        begin_init(self, locals())
         check_layers(decoder_layers, paper=6)
         functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
         functional.check_share("mlm_probability", mlm_probability, "The paper's 0.15 is BERT's.")
@@ -123,6 +124,7 @@ class PaSeRLoss(nn.Module):
         self.tokens = TokenRoles(model.tokenizer)
         self.ends: dict[str, int] = {}  # of what a decoder with layers writes
         self.mask_id, self.mask_token = self.tokens.id_of("mask", needed_by="PaSeRLoss"), model.tokenizer.mask_token
+        self.tokens.require_masks_in_text("PaSeRLoss")
         self.difference_scale = difference_scale
         self.product_scale = product_scale
         self.mlm_weight = mlm_weight
@@ -138,7 +140,6 @@ class PaSeRLoss(nn.Module):
         self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
-        self._has_seen_mask = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
     def _layered_decoder(self, **keywords: Any) -> PhraseDecoder:
@@ -220,8 +221,8 @@ class PaSeRLoss(nn.Module):
                 "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
             )
         # The first batch only: the answer is a transfer from the device.
-        self._has_seen_mask = self._has_seen_mask or bool((masked["input_ids"] == self.mask_id).any())
-        if not self._has_seen_mask:
+        self.has_learned = self.has_learned or bool((masked["input_ids"] == self.mask_id).any())
+        if not self.has_learned:
             raise ValueError(
                 f"the second column must be the sentence with a phrase hidden by {self.mask_token!r}, "
                 "got a first batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, follow_mode, keep_settings, one_or_two, settings_of
+from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, one_or_two, settings_of
 from sbert_plugins.encoder import Encoder, Pass, require_dropout, rows_of_all_ranks, sentence_width, unwrap
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
@@ -104,7 +104,7 @@ class PTBERTLoss(nn.Module):
         momentum_dropout: bool = True,
     ) -> None:
         super().__init__()
-        keep_settings(self, locals())
+        begin_init(self, locals())
         functional.check_temperature(temperature)
         self.model = model
         self.temperature = temperature

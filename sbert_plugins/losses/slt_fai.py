@@ -10,7 +10,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, keep_settings, prefixed, settings_of
+from sbert_plugins.contract import Terms, begin_forward, begin_init, prefixed, settings_of
+from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import (
     Encoder,
     GradientTap,
@@ -24,6 +25,7 @@ from sbert_plugins.encoder import (
     transformer_of,
 )
 from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.decoding import rare_tokens
 from sbert_plugins.losses.inner import InnerLoss, check_inner, check_uncached, inner_settings
 from sbert_plugins.losses.warm_up import WarmUp
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
@@ -62,8 +64,8 @@ class SLTFAILoss(nn.Module):
     Args:
         model: The encoder that the base loss trains, with a mask token.
         loss: Any that embeds the first column through ``model`` with gradients: :class:`ConSERTLoss`, SimCSE (below).
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary; ``data.TokenFrequencies.bookcorpus()`` for
-            that of ``bert-base-uncased``.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default
+            ``data.TokenFrequencies.bookcorpus()``, which is for that of ``bert-base-uncased``.
         low_frequency_by: What ``low_frequency_share`` is a share of: ``"types"``, the vocabulary, as in the paper (12 % of
             Wikipedia's tokens are then rare, 1.2 % of BookCorpus'), or ``"mass"``, running text.
         low_frequency_share: :math:`\lambda`, in (0, 1).
@@ -88,17 +90,16 @@ class SLTFAILoss(nn.Module):
     Deviations:
         From the official code: the discriminators' form, which tokens are labelled, counted and masked, and in which views
         (:class:`losses.official.SLTFAILoss` has them); the warm-up happens once, not in each epoch. From the paper, by
-        default: the bound. 60 updates, five seeds: 71.24 on the seven tasks, the paper's 71.05, which ends .37 of STS-B dev
-        below its best: the contrast soon solves itself, and then the objectives steer.
+        default: the bound, and a warm-up by the training's length, not the epoch's. 60 updates, five seeds: 71.24 on the
+        seven tasks, the paper's 71.05, which ends .37 of STS-B dev below its best: the contrast soon solves itself.
 
     Example:
         >>> from datasets import Dataset
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-        >>> from sbert_plugins import data, losses
+        >>> from sbert_plugins import losses
         >>> model = SentenceTransformer("bert-base-uncased")
         >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
-        >>> frequencies = data.TokenFrequencies.bookcorpus()
-        >>> loss = losses.SLTFAILoss(model, losses.ConSERTLoss(model), frequencies=frequencies)
+        >>> loss = losses.SLTFAILoss(model, losses.ConSERTLoss(model))
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
@@ -111,7 +112,7 @@ class SLTFAILoss(nn.Module):
         model: SentenceTransformer,
         loss: nn.Module,
         *,
-        frequencies: Any,
+        frequencies: TokenFrequencies | str | None = None,
         low_frequency_by: str = "types",
         low_frequency_share: float = 0.5,
         balance: float | None = 0.1,
@@ -122,12 +123,11 @@ class SLTFAILoss(nn.Module):
         warmup_steps: float = 0.1,
     ) -> None:
         super().__init__()
-        keep_settings(self, locals())
+        begin_init(self, locals())
         check_inner("loss", loss, model)
         check_uncached("loss", loss)
         _check_values(adversarial_weight, filtering_weight, masking_ratio, balance)
         require_one_encoder(model, "SLTFAILoss")
-        frequencies.check_tokenizer(model.tokenizer)
         self.model = model
         self.loss = loss
         self.tokens = TokenRoles(model.tokenizer)
@@ -143,10 +143,9 @@ class SLTFAILoss(nn.Module):
             )
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
-            self.mask_token_id = self.tokens.mask_id("incomplete sentences are masked", "filtering_weight=0")
-        low = torch.zeros(len(frequencies.counts), dtype=torch.uint8)  # not bool: gloo cannot send that to other ranks
-        low[torch.as_tensor(frequencies.low_frequency_ids(low_frequency_share, low_frequency_by))] = 1
-        self.register_buffer("low_frequency", low)
+            self.mask_token_id = self.tokens.mask_id("incomplete sentences are masked", "filtering_weight=0", apart=True)
+        rare = rare_tokens(model, frequencies, low_frequency_share, low_frequency_by)
+        self.register_buffer("low_frequency", rare.to(torch.uint8))  # not bool: gloo cannot send that to other ranks
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._own_diagnostics: dict[str, Tensor] = {}
         self._inner = InnerLoss()

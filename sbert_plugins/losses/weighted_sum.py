@@ -101,6 +101,8 @@ class WeightedSumLoss(nn.Module):
         for name, entry in losses.items():
             if not isinstance(name, str) or not name or "." in name or "/" in name:
                 raise ValueError(f"the name of a loss must be a word without dot or slash, got {name!r}.")
+            if hasattr(self.losses, name):
+                raise ValueError(f"the name of a loss must be none that torch's ModuleDict has for itself, got {name!r}.")
             if not isinstance(entry, Sequence) or len(entry) not in (2, 3):
                 raise ValueError(f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), got {entry!r}.")
             loss, weight, columns = (*entry, None)[:3]

@@ -75,6 +75,13 @@ def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
     return None
 
 
+def unmark_later(output_dir: str | Path, step: int) -> None:
+    """Let no checkpoint of a later step count as complete: it is of another training, whose place this one has taken."""
+    for file in Path(output_dir).glob(f"checkpoint-*/{COMPLETE_FILE}"):
+        if (later := step_of(file.parent)) is not None and later > step:
+            file.unlink()
+
+
 def step_of(folder: Path) -> int | None:
     """Return the step of a folder that the host named; None for others, such as a ``checkpoint-best`` kept by hand."""
     return int(folder.name.removeprefix("checkpoint-")) if re.fullmatch(r"checkpoint-[0-9]+", folder.name) else None

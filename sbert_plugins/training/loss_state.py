@@ -23,7 +23,7 @@ from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .checkpoints import COMPLETE_FILE, mark_complete, step_of
+from .checkpoints import mark_complete, unmark_later
 from .finite import DivergedError, not_finite
 
 logger = logging.getLogger(__name__)
@@ -99,6 +99,8 @@ def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
     for name, member in named_losses(loss).items():
         for key, tensor in own_state(member, model).items():
             tensor.copy_(saved[_stored(name, key)])
+    for module in _asking(loss, "has_learned"):
+        module.has_learned = True  # a first batch that teaches nothing is refused; this one is not the first
 
 
 def _read_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> dict[str, Tensor]:
@@ -249,10 +251,8 @@ class LossStateCallback(TrainerCallback):
             check_settings(self.loss, folder, allow_changed=self.allow_changed_settings)
             load_loss_state(self.loss, kwargs["model"], folder)
         # Checkpoints of an earlier run that this one will write again may not count as whole while it does.
-        for path in self._folder(args, state).parent.glob(f"checkpoint-*/{COMPLETE_FILE}"):
-            step = step_of(path.parent)
-            if args.should_save and step is not None and step > state.global_step:
-                path.unlink()
+        if args.should_save:
+            unmark_later(self._folder(args, state).parent, state.global_step)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Add the loss's files to the checkpoint that was just written, unless it must not be resumed."""

@@ -18,8 +18,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import TrainOutput
 
 from sbert_plugins import host
+from sbert_plugins.contract import talks_to_others
 
-from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, why_incomplete
+from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, unmark_later, why_incomplete
 from .collator import AugmentingCollator, EpochCallback
 from .finite import FiniteCheck
 from .idle import idle_parts
@@ -149,6 +150,15 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 f"{'FSDP' if self.is_fsdp_enabled else 'DeepSpeed'} shards the encoder's parameters and knows nothing of the "
                 "loss's; saving, clipping and averaging them is not tested under it. Use torchrun (DDP)."
             )
+        members = named_losses(self.loss)
+        talking = [name for name, member in members.items() if talks_to_others(member)]
+        # Accelerate deals batches out: in one step each process may have one of another dataset.
+        if get_world_size() > 1 and len(set(members.values())) > 1 and talking:
+            raise ValueError(
+                f"the loss of {talking[0]!r} talks to the other processes in its forward, where another of the losses may be "
+                "computed: both would wait. Give all datasets one loss, set balance=None and gather_across_devices=False "
+                "(PTBERTLoss cannot), or train in one process."
+            )
         if self._sharpness is not None:
             self._sharpness.check()
 
@@ -157,6 +167,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def _checkpoint_to_resume(self, requested: str | bool | None) -> str | None:
         """Resolve and check ``resume_from_checkpoint`` before the host loads anything from it."""
         if not requested:
+            if marked := sorted(Path(self.args.output_dir or ".").glob(f"checkpoint-*/{COMPLETE_FILE}")):
+                logger.warning(
+                    "%s is of an earlier training: until this one has saved a checkpoint, resume_from_checkpoint=True would "
+                    "resume that. Train in another output_dir to keep both.",
+                    marked[-1].parent,
+                )
             return None
         if self.model_init is not None:
             raise ValueError("model_init builds a new loss inside train, which cannot be resumed: pass model and loss.")
@@ -195,6 +211,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self.accelerator.wait_for_everyone()  # each rank has written its random state
         if self.args.should_save:
             mark_complete(folder, self.state.global_step)
+            unmark_later(Path(folder).parent, self.state.global_step)
         self._finite.checkpoint = folder
 
     def files_kept_here(self) -> set[str]:

@@ -1,6 +1,8 @@
 """One process; two ranks are in ``training/test_ranks.py``."""
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from sbert_plugins.encoder import is_compiled, rows_of_all_ranks, rows_of_other_ranks, unwrap, without_ddp
 
@@ -38,3 +40,19 @@ def test_a_compiled_model_is_known():
     assert not is_compiled(outer)
     outer.module = torch.compile(model)
     assert is_compiled(outer)
+
+
+def test_wrappers_in_either_order():
+    """Accelerate compiles what DistributedDataParallel has wrapped; people compile first."""
+
+    class Wrapper(DistributedDataParallel):
+        def __init__(self, module):
+            nn.Module.__init__(self)
+            self.module = module
+
+    model = nn.Linear(2, 2)
+    inside, outside = Wrapper(torch.compile(model)), torch.compile(Wrapper(model))
+    assert is_compiled(inside)
+    assert is_compiled(outside)
+    assert unwrap(inside) is unwrap(outside) is without_ddp(outside) is model
+    assert without_ddp(inside) is inside.module

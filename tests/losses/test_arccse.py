@@ -215,6 +215,7 @@ class TestBadInput:
         ("keywords", "message"),
         [
             ({"temperature": 0}, "temperature must be above 0, got 0"),
+            ({"min_words": 0}, "min_words must be at least 1, got 0"),
             ({"temperature": -1}, "temperature must be above 0, got -1"),
             ({"margin_degrees": 180}, r"margin_degrees must be in \[0, 180\), got 180"),
             ({"margin_degrees": -10}, r"margin_degrees must be in \[0, 180\), got -10"),

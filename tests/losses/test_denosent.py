@@ -339,7 +339,8 @@ class TestHostileInput:
 
 
 class TestInTraining:
-    def test_a_reloaded_template_is_frozen(self, encoder, tmp_path):
+    @pytest.mark.parametrize("build", [build, losses.ConSERTLoss, losses.PTBERTLoss])
+    def test_a_reloaded_template_is_frozen(self, encoder, tmp_path, build):
         encoder.save_pretrained(str(tmp_path))
         model = SentenceTransformer(str(tmp_path), device="cpu")
         build(model)

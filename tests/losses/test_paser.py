@@ -11,6 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from updates import losses_of_updates
 
 from sbert_plugins import data, losses, recipes
+from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.losses import paser
 
 # The paper's objective, small.
@@ -356,6 +357,11 @@ class TestBadInput:
         rows = rows_of()
         with pytest.raises(ValueError, match="hidden by '<mask>', got a first batch without one: data.paser_columns"):
             build(encoder)(batch(encoder, rows | {"masked": rows["anchor"]}))
+
+    def test_a_mask_template(self, encoder):
+        """Under it a mask token in a sentence is text."""
+        with pytest.raises(ValueError, match="PaSeRLoss reads sentences in which '<mask>' hides words, got a tokenizer"):
+            build(apply_mask_template(encoder))
 
     def test_a_prompt_before_the_phrase(self, encoder):
         columns = batch(encoder)

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import WordWeights
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from sbert_plugins import data, functional, losses, recipes
+from sbert_plugins import data, functional, losses, modules, recipes
 from sbert_plugins.encoder import VIEWS, dropout_off
 
 
@@ -382,7 +382,28 @@ class TestWarmUp:
 
 
 class TestBases:
-    @pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("slt-fai")])
+    @pytest.mark.parametrize("name", ["arccse", "simcse"])
+    def test_a_mask_template(self, encoder, name):
+        """Its vector is that of every mask: also of those that an objective puts in."""
+        templated = modules.apply_mask_template(encoder)
+        with pytest.raises(ValueError, match="the mean of all masks: pool by another way, or pass filtering_weight=0"):
+            build(templated, simcse(templated))
+        with pytest.raises(ValueError, match="the triplet term masks tokens, .* or pass triplet_weight=0"):
+            losses.ArcCSELoss(templated)
+        base = simcse(templated) if name == "simcse" else losses.ArcCSELoss(templated, triplet_weight=0)
+        terms = build(templated.train(), base, filtering_weight=0)([templated.preprocess(SENTENCES)])
+        assert torch.isfinite(terms["adversarial"])
+
+    def test_counts_that_ship_or_of_a_file(self, encoder, tmp_path):
+        with pytest.raises(ValueError, match="low_frequency_share needs to know how often each token occurs"):
+            losses.SLTFAILoss(encoder, simcse(encoder))
+        counts(encoder).save(tmp_path / "counts.npz")
+        loss = losses.SLTFAILoss(encoder, simcse(encoder), frequencies=str(tmp_path / "counts.npz"))
+        assert torch.equal(loss.low_frequency, build(encoder, low_frequency_by="types").low_frequency)
+
+    @pytest.mark.parametrize(
+        "method", [name for name in METHODS if not name.startswith("slt-fai") and name != "denosent with paraphrases"]
+    )
     def test_round_every_method(self, encoder, method):
         """Each is embedded once more for the incomplete sentence, and learns with the rest."""
         method_loss, dataset = METHODS[method]
@@ -631,6 +652,75 @@ class TestBalance:
             sum(loss([encoder.preprocess(SENTENCES)]).values()).backward()
             gradients.append(loss.completeness_discriminator.outer.weight.grad.clone())
         assert torch.allclose(*gradients, rtol=1e-4)
+
+    def factors(self, encoder, round_it, seed=3):
+        """The bounds of both objectives, of the loss that ``round_it`` puts into another or round another."""
+        torch.manual_seed(0)
+        loss = build(encoder, losses.ConSERTLoss(encoder), balance=0.1)
+        outer = round_it(loss)
+        encoder.train()
+        torch.manual_seed(seed)
+        terms = outer([encoder.preprocess(SENTENCES)])
+        sum(terms.values()).backward()
+        return {name: loss.diagnostics[f"{name}_balance_factor"].item() for name in ("adversarial", "filtering")}
+
+    def test_in_a_balanced_sum(self, encoder):
+        """The sum's taps, one for each view, and for tokens and vectors, do not hide the base loss's gradient."""
+
+        def in_a_sum(loss):
+            words = losses.BagOfWordsLoss(encoder, frequencies=counts(encoder), mlm_head="fresh")
+            return losses.WeightedSumLoss(encoder, {"slt-fai": (loss, 1.0), "words": (words, 1.0)}, balance=0.5)
+
+        alone = self.factors(encoder, lambda loss: loss)
+        assert alone == pytest.approx(self.factors(encoder, in_a_sum), rel=1e-4)
+        assert min(alone.values()) > 0
+
+    def test_behind_a_wrapper_that_gives_copies(self, encoder):
+        """As DistributedDataParallel and automatic mixed precision do: then tokens are no longer on the way to the vectors."""
+
+        class Copies(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.module = encoder
+
+            def forward(self, features):
+                output = encoder(features)
+                return {key: value.clone() if torch.is_tensor(value) else value for key, value in output.items()}
+
+        def wrapped(loss):
+            loss.model = loss.loss.model = Copies()
+            return loss
+
+        alone = self.factors(encoder, lambda loss: loss)
+        assert alone == pytest.approx(self.factors(encoder, wrapped), rel=1e-4)
+
+    def test_a_base_loss_seen_by_hooks_in_a_balanced_sum(self, encoder):
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = encoder
+
+            def forward(self, columns, labels=None):
+                one, other = (self.model(dict(columns[0]))["sentence_embedding"] for _ in range(2))
+                return 1 - torch.cosine_similarity(one, other).mean()
+
+        torch.manual_seed(0)
+        loss = build(encoder, Own(), balance=0.1)
+        words = losses.BagOfWordsLoss(encoder, frequencies=counts(encoder), mlm_head="fresh")
+        outer = losses.WeightedSumLoss(encoder, {"slt-fai": (loss, 1.0), "words": (words, 1.0)}, balance=0.5)
+        encoder.train()
+        outer([encoder.preprocess(SENTENCES)])
+        assert loss.diagnostics["adversarial_balance_factor"] > 0
+
+    def test_a_compiled_encoder(self, encoder):
+        """Tokens and sentence vectors come out side by side: nothing says what the base loss asks of the tokens."""
+        loss = build(encoder, balance=0.1)
+        encoder.train()
+        loss.model = loss.loss.model = torch.compile(encoder, backend="aot_eager")
+        for part in loss.loss.losses.values():
+            part.model = loss.model
+        with pytest.raises(ValueError, match="got one that has none where the other reads the encoder: use balance=None"):
+            loss([encoder.preprocess(SENTENCES)])
 
     def test_round_a_balanced_sum(self, encoder):
         """Both measure at the same outputs: the inner taps do not hide them from the outer bound."""

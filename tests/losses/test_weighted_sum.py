@@ -283,6 +283,12 @@ class TestBalance:
         with pytest.raises(ValueError, match="train without torch_compile, or with balance=None"):
             loss(features * 2)
 
+    @pytest.mark.parametrize("name", ["values", "type", "train", "forward"])
+    def test_names_that_torch_has(self, tiny_encoder, name):
+        model = tiny_encoder()
+        with pytest.raises(ValueError, match=f"none that torch's ModuleDict has for itself, got '{name}'"):
+            losses.WeightedSumLoss(model, {name: (losses.ConSERTLoss(model), 1)})
+
     @pytest.mark.parametrize("balance", [0.0, -1.0, math.inf, math.nan])
     def test_values(self, tiny_encoder, balance):
         with pytest.raises(ValueError, match="balance must be a number above 0"):

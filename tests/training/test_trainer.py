@@ -11,10 +11,12 @@ import torch
 import transformers
 from datasets import Dataset, DatasetDict
 from encoders import SENTENCES
+from methods import METHODS
 from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss, MultipleNegativesRankingLoss
 from torch import nn
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from sbert_plugins import losses, training
 from sbert_plugins.evaluation import OnePassEvaluator
@@ -83,6 +85,34 @@ def test_resuming_after_the_last_update_makes_no_other(tiny_encoder, tmp_path, u
         assert trainer.state.global_step == updates
         vectors.append(model.encode(SENTENCES))
     assert (vectors[0] == vectors[1]).all()
+
+
+@pytest.mark.parametrize("name", ["arccse", "paser"])
+def test_the_first_batch_of_a_resumed_training_is_no_first_batch(tiny_encoder, tmp_path, name):
+    """A rest of an epoch that teaches nothing is passed over, whether there was a kill before it or not."""
+    method, dataset = METHODS[name]
+    rows = dataset(9).to_dict()
+    if name == "paser":
+        rows["masked"][8] = rows["anchor"][8]
+    for resume in (False, True):
+        model = tiny_encoder()
+        loss = method(model)
+        changes = {"num_train_epochs": 1, "per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 2}
+        trainer = trainer_of(model, loss, tmp_path, Dataset.from_dict(rows), max_steps=-1, **changes)
+        trainer.get_batch_sampler = lambda rows, **_: BatchSampler(SequentialSampler(rows), batch_size=4, drop_last=False)
+        trainer.train(str(tmp_path / "checkpoint-2") if resume else None)
+        assert trainer.state.global_step == 3
+
+
+def test_a_new_training_takes_the_place_of_an_old_one(tiny_encoder, tmp_path, caplog):
+    """Before its first checkpoint it says so; later what the old one has left is never the newest."""
+    rows = Dataset.from_dict({"anchor": (SENTENCES * 3)[:12]})
+    for updates in (4, 2):
+        model = tiny_encoder()
+        changes = {"max_steps": updates, "save_strategy": "steps", "save_steps": updates}
+        trainer_of(model, Probe(model), tmp_path, rows, **changes).train()
+        assert training.newest_complete_checkpoint(tmp_path) == tmp_path / f"checkpoint-{updates}"
+    assert caplog.text.count("checkpoint-4 is of an earlier training") == 1
 
 
 class GradientsBeforeStep(transformers.TrainerCallback):
@@ -502,6 +532,19 @@ class TestOtherSettings:
 
 
 class TestRefusals:
+    @pytest.mark.parametrize("balance", [0.3, None])
+    def test_losses_that_would_wait_for_each_other(self, model, tmp_path, monkeypatch, balance):
+        """Of several processes one may compute this loss while another computes that."""
+        both = {"a": losses.ConSERTLoss(model), "b": losses.DenoSentLoss(model, token_weights=None, balance=balance)}
+        rows = Dataset.from_dict({"anchor": SENTENCES})
+        trainer = trainer_of(model, both, tmp_path, {"a": rows, "b": rows})
+        monkeypatch.setattr(training.trainer, "get_world_size", lambda: 2)
+        if balance is None:
+            trainer._refuse_what_is_untested()
+            return
+        with pytest.raises(ValueError, match="the loss of 'b' talks to the other processes in its forward"):
+            trainer.train()
+
     def test_data_parallel(self, model, tmp_path):
         trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path)
         trainer.args._n_gpu = 2
