@@ -78,7 +78,7 @@ def own_retrieval(directory: str | Path, **keywords: Any) -> RetrievalEvaluator:
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: With file and line, for a row of another form, or an id that is in no file.
+        ValueError: With file and line, for a row of another form, an id that stands twice, or one that is in no file.
     """
     queries_at, corpus_at, relevant_at = (_file_in(Path(directory), name) for name in ("queries", "corpus", "qrels"))
     queries, corpus = read_texts(queries_at), read_texts(corpus_at, has_titles=width_of(corpus_at) == 3)

@@ -220,10 +220,17 @@ def _tests(name: str, split: str) -> tuple[str, ...]:
 
 
 def read_texts(path: Path, *, has_titles: bool = False) -> dict[str, str]:
-    """Read the texts of a file of id and text, or id, title and text, by their ids."""
-    if has_titles:
-        return {name: f"{title} {text}".strip() for _, (name, title, text) in read_table(path, ("id", "title", "text"))}
-    return {name: text for _, (name, text) in read_table(path, ("id", "text"))}
+    """Read the texts of a file of id and text, or id, title and text, by their ids.
+
+    Raises:
+        ValueError: With file and line, for a row of another form, or an id that stands twice.
+    """
+    texts: dict[str, str] = {}
+    for place, (name, *parts) in read_table(path, ("id", "title", "text") if has_titles else ("id", "text")):
+        if name in texts:
+            raise ValueError(f"{place}: an id must stand once, got {name!r} again: give each text an id of its own.")
+        texts[name] = " ".join(parts).strip() if has_titles else parts[0]
+    return texts
 
 
 def read_judgements(path: Path, queries: Collection[str], corpus: Collection[str]) -> dict[str, set[str]]:

@@ -89,3 +89,18 @@ class TestRetrieval:
         write("shop/qrels.tsv", ("q", "7", 1))
         with pytest.raises(ValueError, match=r"qrels.tsv, line 1: no query 'q' or no document '7'"):
             evaluation.own_retrieval(folder)
+
+    @pytest.mark.parametrize(
+        ("queries", "corpus", "place"),
+        [
+            ([("q", "a cat"), ("q", "a dog")], [("1", "one cat")], r"queries.tsv, line 2: .*'q' again"),
+            ([("q", "a cat")], [("1", "one cat"), ("2", "b"), ("1", "a car")], r"corpus.tsv, line 3: .*'1' again"),
+            ([("q", "a cat")], [("1", "one", "cat"), ("1", "a", "car")], r"corpus.tsv, line 2: .*'1' again"),
+        ],
+    )
+    def test_an_id_stands_once(self, write, queries, corpus, place):
+        """The later text would take the place of the earlier one without a word."""
+        write("shop/corpus.tsv", *corpus)
+        write("shop/qrels.tsv", ("q", "1", 1))
+        with pytest.raises(ValueError, match=place + ": give each text an id of its own"):
+            evaluation.own_retrieval(write("shop/queries.tsv", *queries).parent)
