@@ -184,9 +184,13 @@ class Rake:
             if words:
                 yield words, start, end
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         """Return the settings alone, sorted: equal ones then have one fingerprint in the cache of ``datasets``."""
-        return _rake, (tuple(sorted(self.stop_words)), self.max_words)
+        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_scorer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the settings."""
+        vars(self).update(state, stop_words=frozenset(state["stop_words"]), _scorer=host.rake_scorer())
 
 
 class Chunks:
@@ -220,16 +224,12 @@ class Chunks:
         chunks = [[match for match, _ in node.leaves()] for node in tree.subtrees() if node.label() in self.kinds]
         return [(chunk[0].start(), chunk[-1].end(), 1.0) for chunk in chunks]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         """Return the settings alone."""
-        return type(self), (self.kinds,)
+        return {**vars(self), "_tools": None}
 
 
 _NAMED: dict[str, Any] = {"rake": Rake, "chunks": Chunks}
-
-
-def _rake(stop_words: tuple[str, ...], max_words: int) -> Rake:
-    return Rake(stop_words, max_words=max_words)
 
 
 def _chunk_tools() -> tuple[Any, Any]:

@@ -74,13 +74,13 @@ class SynonymReplacer:
         forms = {word, *(self._reader.morphy(word, part) for part in parts_of_speech)}
         return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         """Return the settings alone, sorted: equal ones then have one fingerprint in the cache of ``datasets``."""
-        return _replacer, (self.ratio, tuple(sorted(self.stop_words)))
+        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_reader": None, "_synonyms": {}}
 
-
-def _replacer(ratio: float, stop_words: tuple[str, ...]) -> SynonymReplacer:
-    return SynonymReplacer(ratio, stop_words=stop_words)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the settings."""
+        vars(self).update(state, stop_words=frozenset(state["stop_words"]))
 
 
 def find_words(sentence: str, keep: str = "") -> list[re.Match[str]]:

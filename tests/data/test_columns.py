@@ -18,6 +18,11 @@ def columns(sentences, **keywords):
     return data.paser_columns(sentences, **{"mask_token": MASK, "synonyms": None, **keywords})
 
 
+class FirstWord(data.Rake):
+    def __call__(self, sentence):
+        return [(0, len(sentence.split()[0]), 1.0)]
+
+
 class TestRows:
     def test_one_row_for_each_sentence_and_phrase(self):
         rows = columns(["The old man met two young dogs near the sea.", "It is so.", "Prices fell."], top_k=2)
@@ -131,6 +136,13 @@ class TestReproducible:
         Dataset.from_dict({"anchor": sentences}).to_parquet(str(path))
         from_file = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path))
         assert columns(from_file, deletion=0.2).to_dict() == columns(sentences, deletion=0.2).to_dict()
+
+    @pytest.mark.parametrize("num_proc", [None, 2])
+    def test_a_subclass_of_rake_is_not_taken_for_it(self, num_proc):
+        sentences = project_text()[:20]
+        columns(sentences, extractor=data.Rake(), num_proc=num_proc)
+        rows = columns(sentences, extractor=FirstWord(), num_proc=num_proc)
+        assert rows["phrase"] == [sentence.split()[0] for sentence in sentences]
 
     def test_made_once(self, cache):
         calls = tuple(columns(project_text()[:20], seed=seed) for seed in (0, 0, 1))

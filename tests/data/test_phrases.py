@@ -1,4 +1,7 @@
+import os
 import pickle
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -238,6 +241,16 @@ def test_a_sentence_is_a_string(sentence):
         data.rank_phrases(sentence)
 
 
+class FirstWord(data.Rake):
+    def __call__(self, sentence):
+        return [(0, len(sentence.split()[0]), 1.0)]
+
+
+class OtherChunks(data.Chunks):
+    def __init__(self):
+        super().__init__(["NP"])
+
+
 class TestExtractors:
     def test_a_callable(self):
         def capitals(sentence):
@@ -262,6 +275,31 @@ class TestExtractors:
     def test_equal_settings_have_one_fingerprint(self, extractor, request):
         copy = pickle.loads(pickle.dumps(extractor))
         assert Hasher.hash(copy) == Hasher.hash(extractor)
+
+    def test_one_fingerprint_in_all_processes(self):
+        code = "from datasets.fingerprint import Hasher; from sbert_plugins import data; print(Hasher.hash(data.Rake()))"
+        found = {
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            for seed in ("1", "2")
+        }
+        assert len(found) == 1
+
+    @pytest.mark.parametrize(("kind", "base"), [(FirstWord, data.Rake), (OtherChunks, data.Chunks)])
+    def test_a_subclass_stays_one(self, kind, base):
+        """Workers get a copy, and the cache of datasets knows an extractor by what is pickled."""
+        extractor = kind()
+        extractor.shortest = 5
+        copy = pickle.loads(pickle.dumps(extractor))
+        assert type(copy) is kind
+        assert copy.shortest == 5
+        assert Hasher.hash(copy) == Hasher.hash(extractor) != Hasher.hash(kind())
+        assert Hasher.hash(kind()) != Hasher.hash(base())
 
 
 class TestChunks:

@@ -115,6 +115,21 @@ def test_equal_settings_have_one_fingerprint(replacer):
     assert Hasher.hash(data.SynonymReplacer(0.3)) != fingerprint
 
 
+class Shouting(data.SynonymReplacer):
+    def _look_up(self, word):
+        return (word.upper(),)
+
+
+def test_a_subclass_stays_one(wordnet):
+    replacer = Shouting()
+    replacer.note = "mine"
+    copy = pickle.loads(pickle.dumps(replacer))
+    assert copy.synonyms("the") == ("THE",)
+    assert copy.note == "mine"
+    assert isinstance(copy.stop_words, frozenset)
+    assert Hasher.hash(copy) == Hasher.hash(replacer) != Hasher.hash(data.SynonymReplacer())
+
+
 @pytest.mark.parametrize("ratio", [0, -0.1, 1.5])
 def test_bad_ratio(ratio):
     with pytest.raises(ValueError, match=rf"ratio must be in \(0, 1\], got {ratio}"):
