@@ -16,7 +16,7 @@ from .mask_template import apply_mask_template, freeze_mask_template, has_mask_t
 from .passes import input_embeddings, sentence_width
 from .routes import require_one_encoder
 from .seen import FirstPass
-from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
+from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset, require_tokenizer
 from .views import VIEW_PARTS, VIEWS, View, require_views, viewed
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "refuse_bypass",
     "require_dropout",
     "require_one_encoder",
+    "require_tokenizer",
     "require_views",
     "rows_of_all_ranks",
     "rows_of_other_ranks",

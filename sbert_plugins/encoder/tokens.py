@@ -33,11 +33,7 @@ class TokenRoles(nn.Module):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__()
-        if not isinstance(tokenizer, PreTrainedTokenizerBase):
-            raise ValueError(
-                f"the model's tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
-                "use a model that begins with a Transformer module."
-            )
+        require_tokenizer(tokenizer)
         self._tokenizer, self._length = tokenizer, len(tokenizer)
         # A vocabulary may leave ids out. No text has them, and a masked language model may not draw them: they are special.
         size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
@@ -254,3 +250,12 @@ def random_subset(candidates: Tensor, ratio: float, *, at_least: int = 0) -> Ten
 def _random_below(limits: Tensor) -> Tensor:
     """Draw one integer in [0, limit) for each entry."""
     return (torch.rand(limits.shape, device=limits.device) * limits).long().minimum(limits - 1)
+
+
+def require_tokenizer(tokenizer: object) -> None:
+    """Raise ``ValueError`` for what is no tokenizer of transformers: that of static embeddings, for instance."""
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(
+            f"the model's tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
+            "use a model that begins with a Transformer module."
+        )

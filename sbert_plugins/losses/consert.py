@@ -111,10 +111,10 @@ class ConSERTLoss(nn.Module):
         if "dropout" in (*first_view, *second_view):
             require_dropout(model, "ConSERTLoss with a view of dropout")
         require_one_encoder(model, "ConSERTLoss")
+        self.tokens = TokenRoles(model.tokenizer)
         if {*first_view, *second_view} - {"dropout"}:
             require_views(model, "ConSERTLoss")
         self.model = model
-        self.tokens = TokenRoles(model.tokenizer)
         self.views = (tuple(first_view), tuple(second_view))
         self.rates = {"feature_cutoff_rate": feature_cutoff_rate, "token_cutoff_rate": token_cutoff_rate}
         self.temperature = temperature

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record
 from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
-from sbert_plugins.recipes.encoders import build_encoder, pooling_of
+from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
 from sbert_plugins.recipes.output import (
@@ -172,7 +172,7 @@ def compare(
         keep_models=keep_models,
     )
     _check_methods(grid, asked)
-    encoder = grid.start()
+    check_encoder(encoder := grid.start())
     _say_notes(grid, asked)
     cells = grid.cells(asked, numbers, output, encoder)
     _refuse_others(cells, force=force)

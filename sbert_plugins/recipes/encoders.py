@@ -83,6 +83,17 @@ def pooling_of(model: SentenceTransformer) -> str:
     return "+".join(mode if isinstance(mode, str) else "+".join(mode) for mode in modes) or "none"
 
 
+def check_encoder(model: SentenceTransformer) -> None:
+    """Refuse an encoder that no recipe trains: static embeddings have no limit on the tokens of a sentence to set.
+
+    Raises:
+        ValueError: For a tokenizer that is none of transformers.
+    """
+    from sbert_plugins.encoder import require_tokenizer
+
+    require_tokenizer(model.tokenizer)
+
+
 @contextmanager
 def truncated_to(model: SentenceTransformer, max_seq_length: int | None) -> Iterator[int | None]:
     """Give a model another limit on the tokens of a sentence, never one above its own, which it gets back afterwards.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sbert_plugins import __version__
 from sbert_plugins.recipes.building import build_loss, settings_of
 from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_origin
-from sbert_plugins.recipes.encoders import pooling_of, truncated_to
+from sbert_plugins.recipes.encoders import check_encoder, pooling_of, truncated_to
 from sbert_plugins.recipes.keywords import default_keywords
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.output import (
@@ -108,9 +108,9 @@ def train(
         saved, seconds of the training, None where it was resumed. A number that is not finite is None.
 
     Raises:
-        ValueError: For an unknown method, protocol, tracker or keyword of its loss, columns that it does not read, fewer than
-            two sentences, one that is None, ``patience`` without ``dev``, another training than the one that is resumed, and a
-            training that has diverged (no model is saved then).
+        ValueError: For an unknown method, protocol, tracker or keyword of its loss, static embeddings, columns that it does
+            not read, fewer than two sentences, one that is None, ``patience`` without ``dev``, another training than the one
+            that is resumed, and a training that has diverged (no model is saved then).
         FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
         FileNotFoundError: With ``resume``, if there is no checkpoint.
         ModuleNotFoundError: For a tracker whose package is not installed.
@@ -182,6 +182,7 @@ def checked_run(
 ) -> Run:
     """Refuse what cannot be trained; the arguments are those of :func:`train`."""
     recipe = recipe_of(method)
+    check_encoder(model)
     plan = None if protocol is None else protocol_of(method, protocol)
     keywords = (plan.loss_keywords if plan else {}) | (loss_keywords or {})
     if settings is None:

@@ -5,7 +5,9 @@ import pytest
 import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import column_merging_disabled
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from updates import losses_of_updates
 
 from sbert_plugins import losses
@@ -150,6 +152,11 @@ class TestBadInput:
     def test_values(self, encoder, keywords, message):
         with pytest.raises(ValueError, match=message):
             losses.ConSERTLoss(encoder, **keywords)
+
+    def test_static_embeddings(self, tokenizers):
+        static = SentenceTransformer(modules=[StaticEmbedding(tokenizers["bpe"].backend_tokenizer, embedding_dim=8)])
+        with pytest.raises(ValueError, match="must be a transformers tokenizer, got Tokenizer"):
+            losses.ConSERTLoss(static)
 
     def test_a_model_without_dropout(self, tiny_encoder):
         model = tiny_encoder("modernbert", embedding_dropout=0.0, attention_dropout=0.0, mlp_dropout=0.0)

@@ -11,6 +11,7 @@ from datasets import Dataset
 from recipe_inputs import anchors, interrupted, quick, texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 
 from sbert_plugins import evaluation, recipes, training
@@ -261,6 +262,17 @@ class TestBadInput:
     def test_nothing_is_written(self, tiny_encoder, tmp_path, changes, count, message):
         with pytest.raises(ValueError, match=message):
             recipes.train("arccse", anchors(count), tiny_encoder(), output=tmp_path / "run", settings=quick(**changes))
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize("method", ["recommended", "simcse", "slt-fai"])
+    def test_static_embeddings(self, tokenizers, tmp_path, method):
+        static = SentenceTransformer(modules=[StaticEmbedding(tokenizers["bpe"].backend_tokenizer, embedding_dim=8)])
+        scores = [evaluation.PairsEvaluator(recipes.graded_pairs())]
+        message = "the model's tokenizer must be a transformers tokenizer, got Tokenizer: use a model that begins with"
+        with pytest.raises(ValueError, match=message):
+            recipes.train(method, anchors(4), static, output=tmp_path / "run")
+        with pytest.raises(ValueError, match=message):
+            recipes.compare([method], anchors(4), model=lambda: static, evaluators=scores, output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
     def test_unknown_method(self, tiny_encoder, tmp_path):
