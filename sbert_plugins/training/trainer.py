@@ -71,9 +71,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         **kwargs: As in sentence-transformers.
 
     Raises:
-        ValueError: From ``train``, before anything is loaded or written: a checkpoint that is incomplete or holds the state
-            of another loss (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP,
-            DeepSpeed, and what cannot be right with ``sam_rho``.
+        ValueError: For a ``model_init``, which would hand one loss from trial to trial. From ``train``, before anything is
+            loaded or written: a checkpoint that is incomplete or holds the state of another loss (with file and mismatch),
+            several GPUs in one process (start it with torchrun), FSDP, DeepSpeed, and what cannot be right with ``sam_rho``.
         ImportError: With a version of transformers below 5.3, under which the loss's weights would not be clipped.
         DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
             loss is not finite, and the last good checkpoint.
@@ -91,6 +91,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def __init__(self, *args: Any, sam_rho: float | None = None, **kwargs: Any) -> None:
         host.require_trainer()
         super().__init__(*args, **kwargs)
+        self._refuse_model_init()
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
         self._finite = FiniteCheck(self)
@@ -138,6 +139,14 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             logger.warning(note)
         return output
 
+    def _refuse_model_init(self) -> None:
+        if self.model_init is not None:
+            raise ValueError(
+                f"model_init must be None, got {self.model_init!r}: the host puts each new model into the loss of the first, "
+                "whose heads and queues would pass from one trial to the next. Build model, loss and trainer anew in a loop "
+                "over the trials and pass model."
+            )
+
     def _refuse_what_is_untested(self) -> None:
         if self.args.n_gpu > 1:
             raise ValueError(
@@ -174,10 +183,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                     marked[-1].parent,
                 )
             return None
-        if self.model_init is not None:
-            raise ValueError("model_init builds a new loss inside train, which cannot be resumed: pass model and loss.")
-        if requested is True:  # type: ignore[unreachable]  # the host assigns a model_init first, None after
-            checkpoint = newest_complete_checkpoint(self.args.output_dir)
+        if requested is True:
+            checkpoint = newest_complete_checkpoint(str(self.args.output_dir))
             if checkpoint is None:
                 raise ValueError(
                     f"resume_from_checkpoint=True needs a complete checkpoint (one with {COMPLETE_FILE}) in "
