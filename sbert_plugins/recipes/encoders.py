@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sbert_plugins import host
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
@@ -100,11 +102,12 @@ def truncated_to(model: SentenceTransformer, max_seq_length: int | None) -> Iter
 
     Args:
         model: The encoder.
-        max_seq_length: The limit, to which a template's tokens are added; None keeps the encoder's own.
+        max_seq_length: The limit, to which the tokens of a template and of the default prompt are added; None keeps the
+            encoder's own.
     """
     own = model.max_seq_length
     if max_seq_length is not None:
-        longer = max_seq_length + _template_tokens(model)
+        longer = max_seq_length + _template_tokens(model) + _prompt_tokens(model)
         model.max_seq_length = longer if own is None else min(longer, own)
     try:
         yield model.max_seq_length
@@ -120,6 +123,14 @@ def _template_tokens(model: SentenceTransformer) -> int:
     tokenizer = model.tokenizer
     ends = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
     return sum(id not in ends for id in tokenizer("")["input_ids"])
+
+
+def _prompt_tokens(model: SentenceTransformer) -> int:
+    if not (prompt := host.resolve_prompt(model, None, None)):
+        return 0
+    # With a word behind it: a tokenizer may join the prompt's last space with that.
+    alone, behind = model.tokenizer(["a", f"{prompt}a"])["input_ids"]
+    return len(behind) - len(alone)
 
 
 def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, device: str | None = None) -> SentenceTransformer:

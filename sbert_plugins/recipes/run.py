@@ -80,7 +80,8 @@ def train(
         sentences: A dataset with the column ``anchor``, for a recipe of ``pairs`` with a positive of each as the second, or
             with the method's own columns; at least two rows. The order of the columns counts, not their names.
         model: The encoder to train. With the settings' pooling ``mask`` it is given the mask template, unless it has it.
-            It is truncated to the settings' ``max_seq_length`` while it trains; its own limit is what it is scored, saved
+            It is truncated to the settings' ``max_seq_length`` while it trains, and reads its own default prompt before each
+            sentence, as ``encode`` does; its own limit is what it is scored, saved
             and returned with.
         output: A new or empty directory.
         settings: By default the protocol's, or else the method's, with fewer epochs where these would be more than its paper
@@ -333,8 +334,9 @@ def _trained(
             report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
             chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
             updates = settings.updates(len(rows), processes=processes())
+            prompt = f", the prompt {prompt!r} before each sentence" if (prompt := run["encoder_settings"]["prompt"]) else ""
             report(
-                f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling, up to {lengths['training']} tokens a "
+                f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling{prompt}, up to {lengths['training']} tokens a "
                 f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
                 f"{updates:,} updates{'; loss with ' if chosen else ''}{chosen}."
             )
@@ -463,6 +465,7 @@ def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -
         warmup_steps=warmup,
         weight_decay=settings.weight_decay,
         learning_rate_mapping=_own_rate(training),
+        prompts=_prompts(training),
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
         use_cpu=training.model.device.type == "cpu",
         bf16=training.run.json["bf16"],
@@ -482,6 +485,12 @@ def _arguments(training: _Training, *, selects: bool, trackers: Sequence[str]) -
         run_name=training.run.output.name,
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
+
+
+def _prompts(training: _Training) -> dict[str, str]:
+    """Return the encoder's default prompt for each column of sentences, all but a phrase: the host reads them without one."""
+    prompt, written = training.run.json["encoder_settings"]["prompt"], {"phrase"} & {*training.run.recipe.columns}
+    return {name: prompt for name in training.rows.column_names if name not in written} if prompt else {}
 
 
 def _own_rate(training: _Training) -> dict[str, float]:
@@ -528,6 +537,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
         **({"columns": ", ".join(f"{key} {value}" for key, value in made.items())} if made else {}),
         "pooling": results["pooling"],
+        **({"prompt": repr(prompt)} if (prompt := results["encoder_settings"]["prompt"]) else {}),
         "max_seq_length": f"{length['training']} in training, {length['model']} in this model",
         "updates": updates_text(results),
     }

@@ -58,6 +58,18 @@ class TestEncoders:
             ids = model.preprocess(["many words " * 20])["input_ids"][0].tolist()
             assert model.tokenizer.mask_token_id in ids
 
+    @pytest.mark.parametrize("architecture", ["bert", "roberta"])
+    @pytest.mark.parametrize("in_template", [False, True])
+    def test_a_default_prompt_comes_on_top(self, tiny_encoder, architecture, in_template):
+        """The sentence keeps as many words as without one."""
+        model = apply_mask_template(tiny_encoder(architecture)) if in_template else tiny_encoder(architecture)
+        with encoders.truncated_to(model, 9):
+            alone = model.preprocess(["many words " * 20])["input_ids"].shape[1]
+        model.prompts, model.default_prompt_name = {"q": "search for this: "}, "q"
+        with encoders.truncated_to(model, 9):
+            features = model.preprocess(["many words " * 20], prompt="search for this: ")
+        assert features["input_ids"].shape[1] == alone + len(model.tokenizer.tokenize("search for this:"))
+
     def test_layers_of_the_offline_encoder(self):
         for layers in (0, 7):
             with pytest.raises(ValueError, match=f"num_layers must be 1 to 6, the layers of MiniLM, got {layers}"):

@@ -11,6 +11,7 @@ from datasets import Dataset
 from recipe_inputs import anchors, interrupted, quick, texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 
@@ -130,6 +131,42 @@ def test_a_second_column_holds_the_positives(method, tiny_encoder, tmp_path, mon
     assert results["columns"] == made
     texts_read = {tuple(ids[ids != model.tokenizer.pad_token_id].tolist()) for batch in read for ids in batch}
     assert tuple(word[0].tolist()) in texts_read
+
+
+class TestPrompt:
+    """Training reads a sentence as the scores and the saved model do."""
+
+    @pytest.mark.parametrize("method", recipes.RECIPES)
+    def test_every_method_reads_the_default_prompt(self, method, tiny_encoder, tmp_path, monkeypatch):
+        model, read = tiny_encoder(), []
+        model.prompts, model.default_prompt_name = {"q": "search for this: "}, "q"
+        collate = SentenceTransformerDataCollator.__call__
+        monkeypatch.setattr(
+            SentenceTransformerDataCollator, "__call__", lambda self, rows: read.append(collate(self, rows)) or read[-1]
+        )
+        said, settings = [], quick(max_steps=1)
+        results = recipes.train(
+            method, texts(method, 20), model, output=tmp_path / "run", settings=settings, report=said.append
+        )
+        columns = {key.removesuffix("_input_ids") for batch in read for key in batch if key.endswith("_input_ids")}
+        prompt = model.tokenizer("search for this:", add_special_tokens=False)["input_ids"]
+        for name in columns:
+            has_prompt = all(row[1 : len(prompt) + 1] == prompt for row in read[0][f"{name}_input_ids"].tolist())
+            assert has_prompt == (f"{name}_prompt_length" in read[0]) == (name != "phrase"), name
+        assert "the prompt 'search for this: ' before each sentence" in " ".join(said)
+        assert results["max_seq_length"]["training"] == settings.max_seq_length + len(prompt)
+        assert "'search for this: '" in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+
+    def test_none_is_read_where_none_is_the_default(self, tiny_encoder, tmp_path):
+        vectors = []
+        for run, prompts in enumerate(({}, {"q": "search for this: "})):
+            model = tiny_encoder()
+            model.prompts = prompts
+            said = []
+            recipes.train("arccse", anchors(20), model, output=tmp_path / str(run), settings=quick(), report=said.append)
+            vectors.append(model.encode("A dog runs."))
+            assert "prompt" not in " ".join(said)
+        assert (vectors[0] == vectors[1]).all()
 
 
 @pytest.mark.slow
