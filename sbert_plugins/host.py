@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -138,6 +140,34 @@ def parameters_of(module: nn.Module) -> list[nn.Parameter]:
     """Return what ``module.parameters()`` gives, in its order; see :func:`modules_of`. torch 2.6."""
     held = [parameter for one in modules_of(module) for parameter in one._parameters.values() if parameter is not None]
     return list({id(parameter): parameter for parameter in held}.values())
+
+
+def checkpointed_layers(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return those that gradient checkpointing runs again in backward, in the mode that they have. transformers 5.3."""
+    from transformers import modeling_layers
+
+    kind = _reach(modeling_layers, "GradientCheckpointingLayer", "transformers>=5.3")
+    return [one for one in modules if one.training and isinstance(one, kind) and one.gradient_checkpointing]
+
+
+@contextmanager
+def checkpointing_by(layers: Sequence[nn.Module], around: Callable[..., Any]) -> Iterator[None]:
+    """Have a pass inside the block call ``around(layer, run, *inputs)`` for ``run(*inputs)`` of each checkpointed layer.
+
+    It does so again in backward, wherever that is: ``around`` is what gives both runs the same mode. transformers 5.3.
+    """
+    before = [(layer, _reach(layer, "_gradient_checkpointing_func", "transformers>=5.3")) for layer in layers]
+
+    def checkpointing(layer: nn.Module, checkpoint: Callable[..., Any]) -> Any:
+        return lambda run, *inputs: checkpoint(partial(around, layer, run), *inputs)
+
+    try:
+        for layer, checkpoint in before:
+            layer._gradient_checkpointing_func = checkpointing(layer, checkpoint)
+        yield
+    finally:
+        for layer, checkpoint in before:
+            layer._gradient_checkpointing_func = checkpoint
 
 
 def count_changes(tensor: Tensor) -> int:

@@ -13,6 +13,7 @@ from datasets import Dataset
 from nltk.corpus.reader.wordnet import WordNetCorpusReader
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Transformer
+from transformers import modeling_layers
 
 import sbert_plugins
 from sbert_plugins import host, training
@@ -46,6 +47,8 @@ class Bare:
         (Bare, None, lambda: host.forget_prompt_lengths(Bare()), "sentence-transformers>=6.2"),
         (Bare, None, lambda: host.count_changes(Bare()), "torch>=2.6"),
         (Bare, None, lambda: host.fingerprint(Bare()), "datasets>=4.0"),
+        (modeling_layers, "GradientCheckpointingLayer", lambda: host.checkpointed_layers([]), "transformers>=5.3"),
+        (Bare, None, lambda: host.checkpointing_by([Bare()], print).__enter__(), "transformers>=5.3"),
     ],
 )
 def test_what_is_gone_is_named(owner, name, reach, needs, monkeypatch):

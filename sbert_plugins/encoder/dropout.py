@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 
@@ -55,12 +56,28 @@ def dropout_off(model: nn.Module) -> Iterator[None]:
 
     The flag is flipped on all submodules, since attention layers call the functional dropout with their own ``training``;
     ``model.eval()`` and ``model.train()`` would also lose the state of modules that a user has frozen in eval mode.
+    Gradient checkpointing goes on: what is run again in backward, behind the block, is without dropout, too.
     """
-    before = [(module, module.training) for module in host.modules_of(model)]
-    for module, _ in before:
+    modules = host.modules_of(model)
+    checkpointed = host.checkpointed_layers(modules)
+    with _flag_off(modules), host.checkpointing_by(checkpointed, _without_dropout):
+        for layer in checkpointed:
+            layer.training = True  # or transformers would keep all that the layer computes
+        yield
+
+
+@contextmanager
+def _flag_off(modules: Sequence[nn.Module]) -> Iterator[None]:
+    before = [module.training for module in modules]
+    for module in modules:
         module.training = False
     try:
         yield
     finally:
-        for module, training in before:
+        for module, training in zip(modules, before, strict=True):
             module.training = training
+
+
+def _without_dropout(layer: nn.Module, run: Callable[..., Any], *inputs: Any) -> Any:
+    with _flag_off(host.modules_of(layer)):
+        return run(*inputs)

@@ -53,6 +53,64 @@ def test_dropout_off_restores_every_module(tiny_encoder):
     assert False in before
 
 
+class TestGradientCheckpointing:
+    """Layers are run again in backward, where the block is over: as they were run in it, or the gradient is another's."""
+
+    @staticmethod
+    def gradients(tiny_encoder, architecture, checkpointing):
+        """Return the gradients of passes without dropout, backward behind the block, and the runs of a Linear of a layer."""
+        model = tiny_encoder(architecture, "mean").double().train()
+        if checkpointing is not None:
+            model.transformers_model.activation_checkpointing_enable(checkpointing)
+        inner = [module for module in model.modules() if isinstance(module, nn.Linear)][-3]
+        runs = []
+        inner.register_forward_hook(lambda *_: runs.append(True))
+        features = model.preprocess(SENTENCES)
+        modes = [module.training for module in model.modules()]
+        with dropout_off(model):
+            assert not model.training
+            first, second = (model(dict(features))["sentence_embedding"] for _ in range(2))
+        assert [module.training for module in model.modules()] == modes
+        assert torch.equal(first, second)
+        (first * second.detach().roll(1, 0)).sum().backward()
+        assert [module.training for module in model.modules()] == modes
+        return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}, len(runs)
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    @pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"mpnet"}))  # which transformers cannot checkpoint
+    def test_the_gradients_are_the_same(self, tiny_encoder, architecture, reentrant):
+        expected, runs = self.gradients(tiny_encoder, architecture, None)
+        found, runs_again = self.gradients(tiny_encoder, architecture, {"use_reentrant": reentrant})
+        assert (runs, runs_again) == (2, 3)  # the second pass has no gradient
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+    def test_beside_a_pass_with_dropout(self, tiny_encoder):
+        """One backward through both: each is run again as it was."""
+        gradients = []
+        for checkpointing in (False, True):
+            model = tiny_encoder().double().train()
+            if checkpointing:
+                model.transformers_model.activation_checkpointing_enable()
+            features = model.preprocess(SENTENCES)
+            torch.manual_seed(0)
+            with dropout_off(model):
+                plain = model(dict(features))["sentence_embedding"]
+            dropped = model(dict(features))["sentence_embedding"]
+            (plain * dropped).sum().backward()
+            gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+        assert all(map(torch.equal, *gradients))
+
+    def test_a_layer_frozen_in_eval_mode_is_not_checkpointed(self, tiny_encoder):
+        model = tiny_encoder().train()
+        model.transformers_model.activation_checkpointing_enable()
+        layer = model.transformers_model.encoder.layer[0].eval()
+        checkpoint = layer._gradient_checkpointing_func
+        with dropout_off(model):
+            assert not layer.training
+            assert layer._gradient_checkpointing_func is checkpoint
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_max_dropout_of_an_encoder(tiny_encoder, architecture):
     assert max_dropout(tiny_encoder(architecture)) == pytest.approx(0.1)

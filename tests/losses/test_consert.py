@@ -129,6 +129,24 @@ def test_every_architecture_learns(tiny_encoder, architecture):
     assert sum(values[-3:]) < sum(values[:3])
 
 
+@pytest.mark.parametrize("views", [{}, {"second_view": ("token_shuffling", "dropout")}])
+def test_gradient_checkpointing_saves_memory_and_changes_nothing(tiny_encoder, views):
+    def run(checkpointing):
+        model, runs = tiny_encoder("bert", "mean").double().train(), []
+        if checkpointing:
+            model.transformers_model.activation_checkpointing_enable()
+        loss = losses.ConSERTLoss(model, **views)
+        model.transformers_model.encoder.layer[0].attention.self.query.register_forward_hook(lambda *_: runs.append(True))
+        torch.manual_seed(0)
+        loss([model.preprocess(SENTENCES)])["nt_xent"].backward()
+        return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}, len(runs)
+
+    (expected, once), (found, twice) = map(run, (False, True))
+    assert twice == 2 * once
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 class TestBadInput:
     @pytest.mark.parametrize("count", [0, 3])
     def test_columns(self, encoder, count):
