@@ -23,6 +23,13 @@ def encoder_name(model: SentenceTransformer) -> str:
     return Path(name).name if name and Path(name).exists() else name or type(model[0]).__name__
 
 
+def name_model(model: SentenceTransformer, title: str) -> None:
+    """Give the card its heading before a checkpoint is saved, when the host would; a name that is not the host's is kept."""
+    card = model.model_card_data
+    if card.model_name in (None, "", card.get_default_model_name()):  # the host's, of a model that was saved before
+        card.model_name = title
+
+
 def name_origin(model: SentenceTransformer, text: str | None) -> None:
     """Name base model, its licence and the text in the card, from what is here.
 
@@ -87,7 +94,6 @@ def examples_kept_private(model: SentenceTransformer, *, share: bool) -> Iterato
 
 def describe_training(
     model: SentenceTransformer,
-    title: str,
     settings: dict[str, Any],
     scores: dict[str, tuple[ScoredPairs, float, float]],
 ) -> None:
@@ -95,7 +101,6 @@ def describe_training(
 
     Args:
         model: The trained encoder.
-        title: The card's heading.
         settings: What the host's list of arguments lacks.
         scores: By name: the pairs, the score before and the score after. What was scored during the training, of other
             weights than those that are saved, goes.
@@ -103,7 +108,6 @@ def describe_training(
     from sbert_plugins.evaluation import PairsEvaluator
 
     card = model.model_card_data
-    card.model_name = card.model_name or title
     for shown in (card.non_default_hyperparameters, card.all_hyperparameters):
         shown.pop("learning_rate_mapping", None)  # by the names of all weights of the loss; loss_learning_rate says the same
         shown |= settings

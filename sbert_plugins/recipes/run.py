@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins import __version__
 from sbert_plugins.recipes.building import build_loss, settings_of
-from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_origin
+from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_model, name_origin
 from sbert_plugins.recipes.encoders import check_encoder, pooling_of, truncated_to
 from sbert_plugins.recipes.keywords import default_keywords
 from sbert_plugins.recipes.methods import recipe_of
@@ -295,6 +295,7 @@ def _prepared(
     if recipe.prepare is not None and not _are_columns(recipe, sentences):
         rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **run.json["prepared"])
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
+    name_model(model, f"{run.json['encoder']['name']} trained with {recipe.name}")
     name_origin(model, text)
     with truncated_to(model, run.settings.max_seq_length) as length:
         set_seed(run.json["seed"])
@@ -542,7 +543,7 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
         "updates": updates_text(results),
     }
     model.model_card_data.citations |= recipe.citations
-    describe_training(model, f"{results['encoder']['name']} trained with {recipe.name}", settings, scores)
+    describe_training(model, settings, scores)
     model.save_pretrained(str(output / "model"))
     (output / "loss").mkdir(exist_ok=True)
     save_loss_state(training.loss, model, output / "loss")

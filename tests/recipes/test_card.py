@@ -1,8 +1,11 @@
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from datasets import Dataset
+from recipe_inputs import anchors, quick
 
+from sbert_plugins import evaluation, recipes
 from sbert_plugins.recipes import card
 
 
@@ -70,11 +73,21 @@ def test_scores_of_other_weights_go(tiny_encoder):
     data = model.model_card_data
     data.eval_results_dict = {"an evaluator during the training": {"spearman": 1.0}}
     pairs = SimpleNamespace(sentences1=["a"], sentences2=["b"], scores=[1.0])
-    card.describe_training(
-        model, "title", {"pooling": "cls"}, {"a": (pairs, 59.5678, 58.2249), "b": (pairs, 1.0, float("nan"))}
-    )
+    card.describe_training(model, {"pooling": "cls"}, {"a": (pairs, 59.5678, 58.2249), "b": (pairs, 1.0, float("nan"))})
     ((evaluator, metrics),) = data.eval_results_dict.items()
     assert evaluator.name == "a"
     assert metrics == {"a_spearman": 58.22, "a_before_training": 59.57}
     assert data.non_default_hyperparameters["pooling"] == "cls"
-    assert data.model_name == "title"
+
+
+@pytest.mark.parametrize("given", [None, "SentenceTransformer", "Mine"])
+def test_the_heading_of_a_trained_model(tiny_encoder, tmp_path, given):
+    """The host names a model when it is first saved: at the first checkpoint."""
+    model = tiny_encoder()
+    model.model_card_data.model_name = given
+    pairs = evaluation.ScoredPairs(*(values[::40] for values in recipes.graded_pairs()))
+    results = recipes.train("simcse", anchors(24), model, output=tmp_path / "run", settings=quick(), probes={"own": pairs})
+    title = "Mine" if given == "Mine" else f"{results['encoder']['name']} trained with SimCSE"
+    readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"\n# {title}\n" in readme
+    assert yaml.safe_load(readme.split("---\n")[1])["model-index"][0]["name"] == title
