@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import glob
 import gzip
@@ -20,8 +21,11 @@ logger = logging.getLogger(__name__)
 _END: Any = object()
 _TABULAR = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json"}
 # A cell that holds NA or null is text; an empty one is none. Tabs separate, and a quotation mark in a .tsv is one.
-_CELLS = {"keep_default_na": False, "na_values": [""]}
+# A blank line is a row without text, and is counted as such.
+_CELLS = {"keep_default_na": False, "na_values": [""], "skip_blank_lines": False}
 _READING: dict[str, dict[str, Any]] = {".csv": _CELLS, ".tsv": {**_CELLS, "sep": "\t", "quoting": csv.QUOTE_NONE}}
+_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_STOPS = (".", "!", "?", "…", "。", "！", "？")
 _SPECIAL_TOKEN = re.compile(r"\[(PAD|CLS|SEP|MASK|UNK|unused\d+)\]|</?s>|<(pad|unk|mask|cls|sep)>")
 
 
@@ -211,7 +215,8 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
 
     Raises:
         FileNotFoundError: If ``source`` is neither a file nor a Hub dataset within reach.
-        ValueError: If a line has fewer than three fields (with file and line), a column is missing, or nothing is left.
+        ValueError: If a line or row lacks one of the three texts (with file and number), a column is missing, or nothing is
+            left.
     """
     _check_limit(limit)
     path = Path(source)
@@ -230,13 +235,23 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
         if not rows:
             raise ValueError(f"{path} must hold at least one triplet, got an empty file.")
         return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-    table = _load_table(path) if path.is_file() else _load_from_hub(str(source), "triplet")
+    return _triplets_of(_load_table(path) if path.is_file() else _load_from_hub(str(source), "triplet"), source, names, limit)
+
+
+def _triplets_of(table: Dataset, source: str | Path, names: list[str], limit: int | None) -> Dataset:
+    """Return the columns of a table as triplets, each of them a text in every row."""
     if missing := set(names) - set(table.column_names):
         raise ValueError(
             f"{source} must have the columns {', '.join(names)}, lacks {', '.join(sorted(missing))}. "
             f"It has: {', '.join(table.column_names)}."
         )
-    return table.select_columns(names).select(range(min(len(table), limit or len(table))))
+    rows = []
+    for number, row in enumerate(zip(*(table[name][:limit] for name in names), strict=True), start=1):
+        fields = [field.strip() if isinstance(field, str) else None for field in row]
+        if not all(fields):
+            raise ValueError(f"{source}, row {number}: expected a text as anchor, positive and negative, got {list(row)}.")
+        rows.append(fields)
+    return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 def _lines_of(path: Path) -> Iterator[str]:
@@ -246,6 +261,11 @@ def _lines_of(path: Path) -> Iterator[str]:
             for number, line in enumerate(lines, start=1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
+            if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise ValueError(
+                    f"{path}: text must be UTF-8, got UTF-16 by its first two bytes. Convert it first, for example: "
+                    "iconv -f utf-16 -t utf-8."
+                ) from None
             raise ValueError(
                 f"{path}, line {number}: text must be UTF-8, got byte 0x{error.object[error.start]:02x} at position "
                 f"{error.start}. Convert it first, for example: iconv -f latin1 -t utf-8."
@@ -258,14 +278,42 @@ def _load_table(path: Path) -> Dataset:
     kind = _TABULAR[_suffix(path)]
     if path.stat().st_size == 0:
         raise ValueError(f"{path} must hold at least one sentence, got an empty file.")
+    reading = _READING.get(_suffix(path), {})
+    if reading:
+        reading = reading | {"header": _header(path, reading.get("sep", ","))}
     try:
         # To datasets a path is a pattern: s[ab].csv would read sa.csv and sb.csv.
-        return load_dataset(kind, data_files=glob.escape(str(path)), split="train", **_READING.get(_suffix(path), {}))
+        return load_dataset(kind, data_files=glob.escape(str(path)), split="train", **reading)
     except Exception as error:
         cause = error.__cause__ or error
         raise ValueError(
             f"{path} must be a {kind} table in UTF-8, and could not be read as one ({type(cause).__name__}: {cause})."
         ) from error
+
+
+def _header(path: Path, delimiter: str) -> int:
+    """Return the number of blank lines before the header; refuse one that is parted by another delimiter."""
+    number, header = next(((n, line.strip()) for n, line in enumerate(_lines_of(path)) if line.strip()), (0, ""))
+    for other, name in _DELIMITERS.items():
+        names = header.split(other)
+        if delimiter not in header and len(names) > 1 and all(1 <= len(part.split()) <= 2 for part in names):
+            read = f"pandas.read_csv({path.name!r}, sep={other!r})"
+            advice = {",": "name it .csv", "\t": "name it .tsv"}.get(other, f"convert it: {read}.to_parquet('text.parquet')")
+            raise ValueError(
+                f"{path} must have columns parted by {_DELIMITERS[delimiter]}, got the header {header!r}, parted by {name}: "
+                f"{advice}."
+            )
+    return number
+
+
+def _refuse_a_sentence(header: str, source: str) -> None:
+    """Refuse a header that will be the first sentence of a table without one: it would be lost."""
+    if len(header.split()) > 2 or header.rstrip().endswith(_STOPS):
+        raise ValueError(
+            f"{source} must begin with a header, got {header!r}, which looks like a sentence: put a line before it that names "
+            "the columns, text for that of the sentences; or, of sentences alone, name the file .txt. If it is a header, give "
+            "it as column (--column)."
+        )
 
 
 def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "text") -> list[str | None]:
@@ -276,6 +324,8 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
         named = [name for name in (prefer, "text") if name in strings]
         column = named[0] if named else strings[0] if len(strings) == 1 else prefer
         if column in strings and not named:
+            if _suffix(Path(source)) in _READING:
+                _refuse_a_sentence(column, source)
             logger.info("%s: reading its only column of strings, %r.", source, column)
     if column not in strings:
         raise ValueError(

@@ -101,11 +101,29 @@ def test_cells_that_say_none_are_text(tmp_path, suffix, caplog):
 
 
 def test_the_only_column_is_named(tmp_path, caplog):
-    """Where a table has no header its first sentence is gone, and should be seen."""
-    (tmp_path / "t.tsv").write_text("A dog runs.\nA cat sleeps.\n", encoding="utf-8")
+    (tmp_path / "t.tsv").write_text("comment\nA dog runs.\nA cat sleeps.\n", encoding="utf-8")
     with caplog.at_level("INFO", logger="sbert_plugins"):
-        assert texts(read_sentences(tmp_path / "t.tsv")) == ["A cat sleeps."]
-    assert "reading its only column of strings, 'A dog runs.'" in caplog.text
+        assert texts(read_sentences(tmp_path / "t.tsv")) == ["A dog runs.", "A cat sleeps."]
+    assert "reading its only column of strings, 'comment'" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+@pytest.mark.parametrize("first", ["A dog runs over there", "Rain.", "第三句。"])
+def test_a_sentence_is_no_header(tmp_path, suffix, first):
+    """The first sentence of a table without a header would be lost."""
+    path = tmp_path / f"t.{suffix}"
+    path.write_text(f"{first}\nA cat sleeps.\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"must begin with a header, got '{first}', which looks like a sentence: put a line"):
+        read_sentences(path)
+    assert texts(read_sentences(path, column=first)) == ["A cat sleeps."]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv.gz"])
+def test_blank_lines_of_a_table_are_counted(tmp_path, suffix, caplog):
+    content = f"\n\ntext\nA dog runs.\n\n  \n{'' if suffix != 'csv' else chr(34) * 2}\nA cat sleeps.\n".encode()
+    (tmp_path / f"t.{suffix}").write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    assert texts(read_sentences(tmp_path / f"t.{suffix}")) == ["A dog runs.", "A cat sleeps."]
+    assert "skipped 3 blank lines" in caplog.text
 
 
 def test_lines_without_a_letter_are_counted(tmp_path, caplog):
@@ -148,6 +166,27 @@ class TestBadInput:
         (tmp_path / "t.txt").write_bytes("A dog runs.\nA cat sleeps.\n".encode(encoding))
         with pytest.raises(ValueError, match="t.txt, row 1: text must not hold NUL characters, .* iconv -f utf-16le"):
             read_sentences(tmp_path / "t.txt")
+
+    @pytest.mark.parametrize("name", ["t.txt", "t.csv"])
+    @pytest.mark.parametrize("mark", ["\xff\xfe", "\xfe\xff"])
+    def test_utf16_with_a_mark(self, tmp_path, name, mark):
+        encoding = "utf-16-le" if mark == "\xff\xfe" else "utf-16-be"
+        (tmp_path / name).write_bytes(mark.encode("latin1") + "text\nA dog runs.\n".encode(encoding))
+        with pytest.raises(ValueError, match=f"{name}: text must be UTF-8, got UTF-16 .* iconv -f utf-16 -t utf-8"):
+            read_sentences(tmp_path / name)
+
+    @pytest.mark.parametrize(
+        ("name", "header", "advice"),
+        [
+            ("t.csv", "id;text", "parted by semicolons: convert it: pandas.read_csv"),
+            ("t.csv", "id\ttext", "parted by tabs: name it .tsv"),
+            ("t.tsv", "id,text", "parted by commas: name it .csv"),
+        ],
+    )
+    def test_another_delimiter(self, tmp_path, name, header, advice):
+        (tmp_path / name).write_text(f"{header}\n1;A dog runs, and a cat.\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=f"{name} must have columns parted by .*, {advice}"):
+            read_sentences(tmp_path / name)
 
     def test_nul_in_a_table(self, tmp_path):
         Dataset.from_dict({"text": ["A dog.", "a\0b"]}).to_parquet(tmp_path / "t.parquet")
@@ -259,6 +298,26 @@ class TestTriplets:
         path.write_text(content)
         with pytest.raises(ValueError, match=message):
             read_triplets(path)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("t.csv", "anchor,positive,negative\na,b,c\na,,c\n"),
+            (
+                "t.jsonl",
+                '{"anchor": "a", "positive": "b", "negative": "c"}\n{"anchor": "a", "positive": " ", "negative": "c"}',
+            ),
+            (
+                "t.jsonl",
+                '{"anchor": "a", "positive": "b", "negative": "c"}\n{"anchor": "a", "positive": null, "negative": "c"}',
+            ),
+        ],
+    )
+    def test_blank_cells(self, tmp_path, name, content):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=f"{name}, row 2: expected a text as anchor, positive and negative, got "):
+            read_triplets(tmp_path / name)
+        assert read_triplets(tmp_path / name, limit=1)[0] == {"anchor": "a", "positive": "b", "negative": "c"}
 
     def test_missing_columns(self, tmp_path):
         path = tmp_path / "triplets.csv"
