@@ -19,10 +19,10 @@ def shared(after):
     "after, lower",
     [
         (
-            {"graded pairs": 62.0, "STS-B dev": 65.0, "another": 1.0, "kept": 69.99},
-            f"Lower than before: STS-B dev (66.84 to 65.00), kept (70.00 to 69.99). {ADVICE}",
+            {"graded pairs": 62.0, "STS-B dev": 65.0, "another": 1.0, "kept": 69.5},
+            f"Lower than before: STS-B dev (66.84 to 65.00), kept (70.00 to 69.50). {ADVICE}",
         ),
-        ({"graded pairs": 61.0, "STS-B dev": None, "another": 1.0, "kept": 69.999}, None),  # as printed, the same
+        ({"graded pairs": 61.0, "STS-B dev": None, "another": 1.0, "kept": 69.51}, None),  # another seed may do as much
     ],
 )
 def test_what_the_training_took(after, lower, capsys):

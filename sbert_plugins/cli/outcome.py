@@ -45,12 +45,15 @@ def print_seeds(results: dict[str, Any], options: argparse.Namespace, plan: reci
     print(f"All scores: {Path(options.output) / 'results.json'}. Models: {Path(options.output) / 'seed_N' / 'model'}")
 
 
+_NOISE = 0.5  # points: seeds of one training differ by as much
+
+
 def _print_lower(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> None:
-    """Say where the encoder stood higher before it was trained."""
+    """Say where the encoder stood higher before it was trained, by more than a seed may do."""
     lower = [
         f"{name} ({score_text(was)} to {score_text(now)})"
         for name, was in before.items()
-        if was is not None and (now := after[name]) is not None and round(now, 2) < round(was, 2)
+        if was is not None and (now := after[name]) is not None and round(was - now, 2) >= _NOISE
     ]
     if lower:
         advice = "Keep the encoder as it was, or try a lower rate, fewer updates or another method."
