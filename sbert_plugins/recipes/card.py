@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,10 +63,22 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
 def _metadata(card: Path | str) -> dict[str, Any]:
     from huggingface_hub import ModelCard
 
+    # It warns of a card without YAML, which many a local encoder has.
+    with _silent("huggingface_hub.repocard"):
+        try:
+            return ModelCard.load(card).data.to_dict()
+        except Exception:  # no card, no network, no YAML in it: it has nothing to say
+            return {}
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    named = logging.getLogger(name)
+    was, named.disabled = named.disabled, True
     try:
-        return ModelCard.load(card).data.to_dict()
-    except Exception:  # no card, no network, no YAML in it: it has nothing to say
-        return {}
+        yield
+    finally:
+        named.disabled = was
 
 
 @contextmanager

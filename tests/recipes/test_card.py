@@ -1,3 +1,4 @@
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +40,15 @@ class TestOrigin:
         assert data.base_model is None
         assert data.local_files_only
         assert data.train_datasets == [{"name": "text.txt"}]
+
+    def test_a_card_without_metadata(self, tmp_path, monkeypatch):
+        said = []
+        logger = logging.getLogger("huggingface_hub.repocard")
+        monkeypatch.setattr(logger, "handle", said.append)
+        (tmp_path / "README.md").write_text("# A model\n")
+        assert card._metadata(tmp_path / "README.md") == {}
+        assert said == []
+        assert not logger.disabled
 
     def test_a_card_that_cannot_be_read(self, tmp_path):
         (tmp_path / "README.md").write_text("---\n: [\n---\n")
