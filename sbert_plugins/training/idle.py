@@ -15,13 +15,23 @@ _HINTS = {
 }
 
 
-def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str]) -> list[str]:
+def has_decoder_layers(losses: Iterable[Any]) -> bool:
+    """Return whether one of the losses, or of those inside them, has a decoder with layers."""
+    keywords = [getattr(module, "settings", None) for loss in losses for module in loss.modules()]
+    return any(isinstance(values, Mapping) and values.get("decoder_layers") for values in keywords)
+
+
+def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str], *, has_layers: bool = False) -> list[str]:
     """Return a sentence for each part of a loss that taught the encoder nothing.
 
     Args:
         history: The trainer's ``state.log_history``.
         terms: Names of the loss's terms among its keys.
+        has_layers: Whether a decoder has layers, which learn to read late: :func:`has_decoder_layers`.
     """
+    likely = "Longer trainings may read; decoder_layers=0 reads from the start."
+    if not has_layers:
+        likely = "Likely the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
     notes = []
     for term in terms:
         values = [entry[term] for entry in history if term in entry]
@@ -33,9 +43,9 @@ def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str]) -> li
         values = [entry[key] for entry in history if key in entry]
         late = values[-max(len(values) // 3, 1) :]
         if sum(late) / len(late) < _LEAST_INFORMATION:
+            end = round(late[-1], 3) + 0.0  # no -0.000
             notes.append(
-                f"The decoder did not read the sentence vectors: {key} ended at {late[-1]:.3f} nats a token (another "
-                "sentence's vector did as well). What it taught is noise. Longer trainings may read; of the losses with "
-                "decoder_layers, 0 reads from the start."
+                f"The decoder did not read the sentence vectors: {key} ended at {end:.3f} nats a token (another "
+                f"sentence's vector did as well). What it taught is noise. {likely}"
             )
     return notes

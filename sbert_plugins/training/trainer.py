@@ -23,7 +23,7 @@ from sbert_plugins.contract import talks_to_others
 from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, unmark_later, why_incomplete
 from .collator import AugmentingCollator, EpochCallback
 from .finite import FiniteCheck
-from .idle import idle_parts
+from .idle import has_decoder_layers, idle_parts
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -135,7 +135,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             except ValueError as error:  # the host does not lose a finished training over this either
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         self._finite.check_weights()
-        for note in idle_parts(self.state.log_history, self._term_names):
+        has_layers = has_decoder_layers(named_losses(self.loss).values())
+        for note in idle_parts(self.state.log_history, self._term_names, has_layers=has_layers):
             logger.warning(note)
         return output
 

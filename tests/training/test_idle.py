@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 
 from sbert_plugins import losses
 from sbert_plugins.training import SentenceTransformerTrainer
-from sbert_plugins.training.idle import idle_parts
+from sbert_plugins.training.idle import has_decoder_layers, idle_parts
 
 
 def history(**series):
@@ -37,6 +37,27 @@ def test_a_decoder_that_read_nothing_in_the_end(key):
     assert idle_parts(history(**{key: [0.0, 0.0, 0.2]}), []) == []
     (note,) = idle_parts(history(**{key: [0.3, 0.1, 0.01]}), [])
     assert f"{key} ended at 0.010 nats a token" in note
+
+
+def test_what_is_likely_depends_on_the_decoder():
+    log = history(information=[-0.0002])
+    (with_layers,), (without,) = idle_parts(log, [], has_layers=True), idle_parts(log, [])
+    assert "information ended at 0.000 nats" in without
+    assert with_layers.endswith("decoder_layers=0 reads from the start.")
+    assert without.endswith(
+        "the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
+    )
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_decoders_with_layers_are_found(tiny_encoder, layers):
+    """Also inside a sum; the bag of words has no such keyword."""
+    model = tiny_encoder()
+    weights = {"token_weights": None, "mlm_head": "fresh"}
+    words = losses.BagOfWordsLoss(model, **weights)
+    deno = losses.DenoSentLoss(model, decoder_layers=layers, decoder_heads=2, **weights)
+    assert has_decoder_layers([losses.WeightedSumLoss(model, {"a": (words, 1.0), "b": (deno, 1.0)})]) is bool(layers)
+    assert not has_decoder_layers([words])
 
 
 def test_the_trainer_says_it(tiny_encoder, tmp_path, caplog):
