@@ -230,6 +230,15 @@ def test_offline_first_command(tmp_path, capsys):
     assert cli.build_parser().parse_args(command.split()).text == "sentences.txt"
 
 
+def test_text_may_stand_behind_flags(text, encoder, capsys):
+    assert cli.main(["train", "recommended", "--model", encoder, str(text), "--dry-run"]) == 0
+    assert str(text) in capsys.readouterr().out
+    for rest in ([str(text), "another.txt"], ["--no-such-flag"]):
+        with pytest.raises(SystemExit):
+            cli.main(["train", "recommended", "--model", encoder, *rest, "--dry-run"])
+        assert f"unrecognized arguments: {' '.join(rest)}" in capsys.readouterr().err
+
+
 def test_data_dir_adds_sts_b_dev(text, encoder, data_dir_with_dev, tmp_path, capsys):
     arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
     assert cli.main([*arguments, "--eval-steps", "1", "--data-dir", str(data_dir_with_dev)]) == 0

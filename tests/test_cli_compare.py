@@ -49,6 +49,15 @@ def labels(write):
     }
 
 
+def test_a_text_among_the_methods(write, tmp_path, capsys, monkeypatch):
+    """No text is read, and none taken for it, before the methods are known."""
+    monkeypatch.setattr("sbert_plugins.recipes.read_text", lambda *_, **__: pytest.fail("a text was read"))
+    text = write("s.txt", [["A dog runs."]])
+    for method, said in ((text, f"got the file {text}: put TEXT before --methods"), ("simcsee", "simcsee")):
+        assert cli.main(["compare", "--methods", "recommended", method, "--output", str(tmp_path / "out")]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_from_text_to_page(command, labels, tmp_path, capsys):
     given = [part for pair in labels.items() for part in pair]
     assert cli.main([*command, "--methods", "recommended", "simcse:temperature=0.1", *given]) == 0

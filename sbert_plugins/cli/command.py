@@ -18,7 +18,7 @@ from sbert_plugins.cli.train import add_train
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line about what is wrong."""
-    options = build_parser().parse_args(arguments)
+    options = _parsed(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sbert_plugins").setLevel(logging.INFO)
     if os.getcwd() not in sys.path:
@@ -34,6 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sbert-plugins: interrupted.", file=sys.stderr)
         return 130
     return 0
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command; TEXT may stand behind flags, where argparse has already settled that there is none."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
+        options.text = rest.pop()
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_settings, add_start, add_sts, changed, encoder_to_train, text_or_default
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
+from sbert_plugins.recipes.cells import read_methods
 from sbert_plugins.recipes.held_out import hold_out
 
 _NOTHING_TO_SCORE_BY = (
@@ -56,6 +58,7 @@ def add_compare(commands: argparse._SubParsersAction) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
+    _check_methods(options.methods)
     set_up_host(options)
     from sbert_plugins import evaluation
 
@@ -95,6 +98,14 @@ def _compare(options: argparse.Namespace) -> None:
     print(f"Models: {Path(options.output) / 'METHOD_seedN' / 'model'} (SentenceTransformer loads them)")
     if result.failed:
         raise ValueError(f"{len(result.failed)} of the trainings failed; the same command tries again.")
+
+
+def _check_methods(names: Sequence[str]) -> None:
+    """Refuse, before a text is read, what is no method; a file among them was meant as TEXT."""
+    for name in names:
+        if name not in recipes.RECIPES and Path(name).is_file():
+            raise ValueError(f"--methods takes all names up to the next flag, got the file {name}: put TEXT before --methods.")
+    read_methods(names)
 
 
 def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
