@@ -112,6 +112,11 @@ def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[...,
     _reach(SentenceTransformer, method, "sentence-transformers>=6.2")(stand_in, sentences)
 
 
+def forget_training_time(model: SentenceTransformer) -> None:
+    """Have the model card name no duration; gone, it costs no finished training. sentence-transformers 6.2."""
+    model.model_card_data._training_start_time = None
+
+
 def has_masked_language_model(config: Any) -> bool:
     """Whether transformers knows a masked-language-model head for a configuration. transformers 5.3."""
     from transformers import AutoModelForMaskedLM

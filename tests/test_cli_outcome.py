@@ -27,8 +27,10 @@ def shared(after):
 )
 def test_what_the_training_took(after, lower, capsys):
     """A reader of one line knows that the encoder was better before."""
-    print_results(shared(after) | {"seconds": 1.0, "steps": 4, "saved_update": 4}, OPTIONS, None)
+    known = {"seconds": 75.8, "evaluation_seconds": 66.4, "steps": 4, "saved_update": 4}
+    print_results(shared(after) | known, OPTIONS, None)
     of_one = capsys.readouterr().out
+    assert "Updates: 4 in 76 s, 66 of them evaluating. Model: " in of_one
     spread = {name: {"mean": score, "deviation": None, "values": [score]} for name, score in after.items()}
     print_seeds(shared(spread) | {"seeds": [1], "updates": ["4"]}, OPTIONS, None)
     for printed in (of_one, capsys.readouterr().out):

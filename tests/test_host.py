@@ -72,6 +72,9 @@ def test_what_is_there_is_reached(tiny_encoder):
     encoder[0]._prompt_length_mapping["q: "] = 3
     host.forget_prompt_lengths(encoder[0])
     assert encoder[0]._prompt_length_mapping == {}
+    encoder.model_card_data._training_start_time = 1.0
+    host.forget_training_time(encoder)
+    assert encoder.model_card_data.get_training_duration_data()["training_time"] is None
     asked = []
     host.asked_of_encode(
         "encode_query", encoder, lambda inputs, prompt_name=None, **_: asked.append((inputs, prompt_name)), ["a"]

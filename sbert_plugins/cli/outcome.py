@@ -10,7 +10,7 @@ from typing import Any
 from sbert_plugins import recipes
 from sbert_plugins.cli.printing import print_table, score_text
 from sbert_plugins.cli.reading import from_hub
-from sbert_plugins.recipes.output import updates_text
+from sbert_plugins.recipes.output import time_text, updates_text
 
 
 def print_results(results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
@@ -22,7 +22,7 @@ def print_results(results: dict[str, Any], options: argparse.Namespace, plan: re
     _print_lower(results["before"], results["after"])
     _print_printed(options, plan)
     path = Path(options.output) / "model"
-    time = "" if results["seconds"] is None else f" in {results['seconds']:.0f} s"
+    time = f" in {known}" if (known := time_text(results)) else ""
     print(f'\nUpdates: {updates_text(results)}{time}. Model: {path} (SentenceTransformer("{path}") loads it)')
     if options.offline and options.text is None:
         text = "sentences.txt --model bert-base-uncased --output runs/mine"

@@ -21,6 +21,7 @@ from sbert_plugins.recipes.output import (
     has_checkpoint,
     read_results,
     text_mark,
+    time_text,
     write_json,
 )
 from sbert_plugins.recipes.provenance import provenance
@@ -295,7 +296,7 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
     scores = ", ".join(
         f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in start["main"]
     )
-    grid.report(f"  {scores}; training took {shown(record['seconds'], digits=0)} s")
+    grid.report(f"  {scores}" + (f"; training took {known}" if (known := time_text(record)) else ""))
 
 
 def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
@@ -329,6 +330,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
     return {
         "scores": grid.score(model),
         "seconds": results["seconds"],
+        "evaluation_seconds": results.get("evaluation_seconds"),
         "steps": results["steps"],
         "saved_update": results.get("saved_update", results["steps"]),
         "rows": results["rows"],

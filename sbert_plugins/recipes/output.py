@@ -103,6 +103,14 @@ def updates_text(results: Mapping[str, Any]) -> str:
     return f"{updates:,}" if saved == updates else f"{updates:,} (saved: {saved:,})"
 
 
+def time_text(results: Mapping[str, Any]) -> str:
+    """Return the seconds of a training, and those of its evaluations: ``76 s, 66 of them evaluating``; empty if unknown."""
+    if results["seconds"] is None:
+        return ""
+    evaluating = results.get("evaluation_seconds") or 0  # records of earlier versions do not say
+    return f"{results['seconds']:.0f} s" + (f", {evaluating:.0f} of them evaluating" if round(evaluating) else "")
+
+
 def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     """Rebuild the loss of a finished training around its model: ``load_loss(output, SentenceTransformer(output / "model"))``.
 

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins import __version__
+from sbert_plugins.host import forget_training_time
 from sbert_plugins.recipes.building import build_loss, settings_of
 from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_model, name_origin
 from sbert_plugins.recipes.encoders import check_encoder, pooling_of, truncated_to
@@ -106,7 +107,8 @@ def train(
 
     Returns:
         What ``results.json`` holds: scores before and after (Spearman x 100), settings, seed, versions, the update that is
-        saved, seconds of the training, None where it was resumed. A number that is not finite is None.
+        saved, seconds of the training and, among them, of its evaluations, both None where it was resumed. A number that is
+        not finite is None.
 
     Raises:
         ValueError: For an unknown method, protocol, tracker or keyword of its loss, static embeddings, columns that it does
@@ -360,6 +362,11 @@ _LONG = 100  # updates: by 150 ConSERT had lost two points on Wikipedia
 _SINKS = 1.0  # points of STS-B dev, several standard errors of a seed
 
 
+def _evaluating(trainer: SentenceTransformerTrainer) -> float:
+    """Return the seconds that the evaluations of a training took."""
+    return sum(entry["eval_runtime"] or 0.0 for entry in trainer.state.log_history if "eval_runtime" in entry)
+
+
 def _saved_update(trainer: SentenceTransformerTrainer) -> int:
     """Return the update whose weights the model has at the end: that of the best checkpoint, if there is one to load."""
     from sbert_plugins.training.checkpoints import step_of
@@ -402,6 +409,7 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
         "steps": trainer.state.global_step,
         "saved_update": _saved_update(trainer),
         "seconds": None if seconds is None else round(seconds, 1),
+        "evaluation_seconds": None if seconds is None else round(_evaluating(trainer), 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(model.device),
         "python": platform.python_version(),
@@ -543,6 +551,8 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
         "updates": updates_text(results),
     }
     model.model_card_data.citations |= recipe.citations
+    if results["seconds"] is None:
+        forget_training_time(model)
     describe_training(model, settings, scores)
     model.save_pretrained(str(output / "model"))
     (output / "loss").mkdir(exist_ok=True)

@@ -1,5 +1,6 @@
 import json
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.recipes import run as module
-from sbert_plugins.recipes.output import changes, encoder_settings, updates_text
+from sbert_plugins.recipes.output import changes, encoder_settings, time_text, updates_text
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,24 @@ class TestPrompt:
         assert (vectors[0] == vectors[1]).all()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "evaluating", "text"),
+    [(75.8, 66.4, "76 s, 66 of them evaluating"), (3.0, 0.2, "3 s"), (3.0, None, "3 s"), (None, None, "")],
+)
+def test_the_time_of_a_training_is_said_with_that_of_its_evaluations(seconds, evaluating, text):
+    assert time_text({"seconds": seconds, "evaluation_seconds": evaluating}) == text
+    if not evaluating:  # records of earlier versions
+        assert time_text({"seconds": seconds}) == text
+
+
+def test_the_seconds_of_evaluations_are_counted(tiny_encoder, tmp_path, dev, monkeypatch):
+    evaluator = module._dev_evaluator(dev, None).__class__.__mro__[1]
+    evaluate = evaluator.__call__
+    monkeypatch.setattr(evaluator, "__call__", lambda *args, **keywords: time.sleep(0.2) or evaluate(*args, **keywords))
+    results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=dev)
+    assert results["seconds"] >= results["evaluation_seconds"] >= 0.4  # two of them
+
+
 @pytest.mark.slow
 class TestResume:
     def test_an_interrupted_training_ends_as_if_it_had_not_been(self, tiny_encoder, tmp_path, dev):
@@ -186,8 +205,10 @@ class TestResume:
         results = run(resumed, tmp_path / "run", resume=True)
         assert results["steps"] == 4
         assert results["after"] == expected["after"]
-        assert expected["seconds"] > 0
-        assert results["seconds"] is None  # those before the interruption are not known
+        assert expected["seconds"] >= expected["evaluation_seconds"] >= 0
+        assert results["seconds"] is results["evaluation_seconds"] is None  # those before the interruption are not known
+        cards = [(tmp_path / run / "model" / "README.md").read_text(encoding="utf-8") for run in ("whole", "run")]
+        assert ["**Training**: " in card for card in cards] == [True, False]
         assert (resumed.encode("A dog runs.") == whole.encode("A dog runs.")).all()
 
     def test_what_another_version_builds_is_another_training(self, tiny_encoder, tmp_path, dev):
