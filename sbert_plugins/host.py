@@ -7,6 +7,7 @@ is left out without a word. Libraries are imported when a function is called, so
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -112,9 +113,15 @@ def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[...,
     _reach(SentenceTransformer, method, "sentence-transformers>=6.2")(stand_in, sentences)
 
 
-def forget_training_time(model: SentenceTransformer) -> None:
-    """Have the model card name no duration; gone, it costs no finished training. sentence-transformers 6.2."""
-    model.model_card_data._training_start_time = None
+def name_training_time(model: SentenceTransformer, seconds: float | None, evaluating: float | None) -> None:
+    """Have a model card that is written next name these seconds, of which some evaluated; None for no duration.
+
+    The host counts from the beginning of the training to the moment when the card is written, whatever is done between.
+    Where it no longer does, that costs no finished training. sentence-transformers 6.2.
+    """
+    card = model.model_card_data
+    card._training_start_time = None if seconds is None else time.time() - seconds
+    card.evaluation_duration = evaluating or 0.0
 
 
 def has_masked_language_model(config: Any) -> bool:

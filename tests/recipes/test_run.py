@@ -186,6 +186,11 @@ def test_the_seconds_of_evaluations_are_counted(tiny_encoder, tmp_path, dev, mon
     monkeypatch.setattr(evaluator, "__call__", lambda *args, **keywords: time.sleep(0.2) or evaluate(*args, **keywords))
     results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=dev)
     assert results["seconds"] >= results["evaluation_seconds"] >= 0.4  # two of them
+    readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    shown = {name: float(value) for name, value in re.findall(r"- \*\*(\w+)\*\*: ([0-9.]+) seconds", readme)}
+    own = results["evaluation_seconds"]
+    expected = {"Training": results["seconds"] - own, "Evaluation": own, "Total": results["seconds"]}
+    assert shown == pytest.approx(expected, abs=0.11)
 
 
 @pytest.mark.slow
