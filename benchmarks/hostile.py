@@ -748,7 +748,7 @@ for name, reading, expected in [
 
 for name, reading, *says in [
     ("UTF-16 without a mark", read("It rains.\nWhy?\n".encode("utf-16-le")), "text.txt", "Convert it first"),
-    ("UTF-16 with a mark", read("It rains.\n".encode("utf-16")), "text.txt: text must be UTF-8, got UTF-16", "iconv -f utf-16"),
+    ("UTF-16 with a mark", read("It rains.\n".encode("utf-16")), "text must be UTF-8, got UTF-16", "iconv -f utf-16"),
     ("Latin-1", read("Caf\u00e9.\n".encode("latin-1")), "text.txt, line 1", "must be UTF-8", "iconv"),
     ("only NUL", read("\0\0\n\0\n"), "must not hold NUL characters", "Convert it"),
     ("only [PAD]", read("[PAD] [PAD]\n[PAD]\n"), "must hold sentences", "[PAD]"),
