@@ -62,9 +62,7 @@ def without_ddp(model: nn.Module) -> nn.Module:
     A wrapper's forward may talk to the other ranks and would wait for those that skip the pass. Gradients are averaged all
     the same, as long as every rank also runs one pass through the wrapper in the same step.
     """
-    inside = host.inside_compiled(model)  # accelerate compiles what DistributedDataParallel has wrapped
-    wrapped = model if inside is None else inside
-    return wrapped.module if isinstance(wrapped, DistributedDataParallel) else model
+    return next((each.module for each in _wrapped(model) if isinstance(each, DistributedDataParallel)), model)
 
 
 def refuse_bypass(loss: Any, *members: nn.Module) -> None:
@@ -103,7 +101,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def _wrapped(model: Any) -> Iterator[Any]:
-    """Yield a model and what is inside it, one wrapper after the other, which come in either order."""
+    """Yield a model and what is inside it, one wrapper after the other: accelerate compiles last, people first."""
     inside = model
     while inside is not None:
         yield inside

@@ -97,7 +97,7 @@ class DenoSentLoss(nn.Module):
 
     Deviations:
         From the paper, by default: decoder, temperature, weights, bound. On the seven tasks it is above SimCSE at 0.1 by .17
-        in 60 updates (five seeds) and .23 in 400 (three), with a bound of 1 .19 below. The paper's noise leaves 67 of 384
+        in 60 updates (five seeds) and .21 in 400 (five), with a bound of 1 .19 below. The paper's noise leaves 67 of 384
         numbers, enough to name the word: in 120 updates two layers restored 94 % of a frozen encoder's tokens, and another
         sentence's vector cost them .18 nats. From :class:`losses.official.DenoSentLoss`: the anchor is restored, template and
         special tokens are neither read nor scored. Eq. 5 is printed without the positive in the denominator; here it is there.

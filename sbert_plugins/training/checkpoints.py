@@ -77,9 +77,15 @@ def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
 def unmark_later(output_dir: str | Path, step: int) -> None:
     """Let no checkpoint of a later step count as complete: it is of another training, whose place this one has taken."""
-    for file in Path(output_dir).glob(f"checkpoint-*/{COMPLETE_FILE}"):
-        if (later := step_of(file.parent)) is not None and later > step:
-            file.unlink()
+    for later, folder in marked_checkpoints(output_dir).items():
+        if later > step:
+            (folder / COMPLETE_FILE).unlink()
+
+
+def marked_checkpoints(output_dir: str | Path) -> dict[int, Path]:
+    """Return by step the checkpoints that were once complete; whether they still are, their checksums say."""
+    folders = [file.parent for file in Path(output_dir).glob(f"checkpoint-*/{COMPLETE_FILE}")]
+    return {step: folder for folder in folders if (step := step_of(folder)) is not None}
 
 
 def step_of(folder: Path) -> int | None:

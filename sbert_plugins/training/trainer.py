@@ -20,7 +20,14 @@ from transformers.trainer_utils import TrainOutput
 from sbert_plugins import host
 from sbert_plugins.contract import talks_to_others
 
-from .checkpoints import COMPLETE_FILE, mark_complete, newest_complete_checkpoint, unmark_later, why_incomplete
+from .checkpoints import (
+    COMPLETE_FILE,
+    mark_complete,
+    marked_checkpoints,
+    newest_complete_checkpoint,
+    unmark_later,
+    why_incomplete,
+)
 from .collator import AugmentingCollator, EpochCallback
 from .finite import FiniteCheck
 from .idle import has_decoder_layers, idle_parts
@@ -177,11 +184,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def _checkpoint_to_resume(self, requested: str | bool | None) -> str | None:
         """Resolve and check ``resume_from_checkpoint`` before the host loads anything from it."""
         if not requested:
-            if marked := sorted(Path(self.args.output_dir or ".").glob(f"checkpoint-*/{COMPLETE_FILE}")):
+            if marked := marked_checkpoints(str(self.args.output_dir)):
                 logger.warning(
                     "%s is of an earlier training: until this one has saved a checkpoint, resume_from_checkpoint=True would "
                     "resume that. Train in another output_dir to keep both.",
-                    marked[-1].parent,
+                    marked[max(marked)],
                 )
             return None
         if requested is True:
