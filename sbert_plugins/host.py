@@ -7,7 +7,6 @@ is left out without a word. Libraries are imported when a function is called, so
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -113,15 +112,25 @@ def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[...,
     _reach(SentenceTransformer, method, "sentence-transformers>=6.2")(stand_in, sentences)
 
 
-def name_training_time(model: SentenceTransformer, seconds: float | None, evaluating: float | None) -> None:
-    """Have a model card that is written next name these seconds, of which some evaluated; None for no duration.
+@contextmanager
+def training_time_named(model: SentenceTransformer, seconds: float | None, evaluating: float | None) -> Iterator[None]:
+    """Have a model card that is written inside the block name these seconds, of which some evaluated; None for no duration.
 
-    The host counts from the beginning of the training to the moment when the card is written, whatever is done between.
-    Where it no longer does, that costs no finished training. sentence-transformers 6.2.
+    The host counts from the beginning of the training to the moment when the card is written. sentence-transformers 6.2.
     """
+    from sentence_transformers.base.model_card import format_duration
+
     card = model.model_card_data
-    card._training_start_time = None if seconds is None else time.time() - seconds
-    card.evaluation_duration = evaluating or 0.0
+    parts: dict[str, str | None] = {"training_time": None, "evaluation_time": None, "total_time": None}
+    if seconds is not None:
+        if evaluating:
+            parts |= {"evaluation_time": format_duration(evaluating), "total_time": format_duration(seconds)}
+        parts["training_time"] = format_duration(seconds - (evaluating or 0))
+    vars(card)["get_training_duration_data"] = lambda: parts
+    try:
+        yield
+    finally:
+        del vars(card)["get_training_duration_data"]
 
 
 def has_masked_language_model(config: Any) -> bool:

@@ -75,8 +75,8 @@ def test_what_is_there_is_reached(tiny_encoder):
     encoder.model_card_data._training_start_time = 1.0
     shown = {"training_time": "9.0 seconds", "evaluation_time": "3.0 seconds", "total_time": "12.0 seconds"}
     for seconds, evaluating, expected in ((12.0, 3.0, shown), (None, None, dict.fromkeys(shown))):
-        host.name_training_time(encoder, seconds, evaluating)
-        assert encoder.model_card_data.get_training_duration_data() == expected
+        with host.training_time_named(encoder, seconds, evaluating):
+            assert encoder.model_card_data.get_training_duration_data() == expected
     asked = []
     host.asked_of_encode(
         "encode_query", encoder, lambda inputs, prompt_name=None, **_: asked.append((inputs, prompt_name)), ["a"]

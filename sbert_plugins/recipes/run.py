@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins import __version__
-from sbert_plugins.host import name_training_time
+from sbert_plugins.host import training_time_named
 from sbert_plugins.recipes.building import build_loss, settings_of
 from sbert_plugins.recipes.card import describe_training, examples_kept_private, name_model, name_origin
 from sbert_plugins.recipes.encoders import check_encoder, pooling_of, truncated_to
@@ -552,8 +552,8 @@ def _save(training: _Training, results: dict[str, Any]) -> None:
     }
     model.model_card_data.citations |= recipe.citations
     describe_training(model, settings, scores)
-    name_training_time(model, results["seconds"], results["evaluation_seconds"])
-    model.save_pretrained(str(output / "model"))
+    with training_time_named(model, results["seconds"], results["evaluation_seconds"]):
+        model.save_pretrained(str(output / "model"))
     (output / "loss").mkdir(exist_ok=True)
     save_loss_state(training.loss, model, output / "loss")
     write_json(output / "results.json", results)

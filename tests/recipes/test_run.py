@@ -190,7 +190,7 @@ def test_the_seconds_of_evaluations_are_counted(tiny_encoder, tmp_path, dev, mon
     shown = {name: float(value) for name, value in re.findall(r"- \*\*(\w+)\*\*: ([0-9.]+) seconds", readme)}
     own = results["evaluation_seconds"]
     expected = {"Training": results["seconds"] - own, "Evaluation": own, "Total": results["seconds"]}
-    assert shown == pytest.approx(expected, abs=0.11)
+    assert shown == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.slow
