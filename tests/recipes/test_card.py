@@ -18,6 +18,13 @@ def test_a_directory_is_named_by_its_last_part(tiny_encoder, tmp_path):
     assert card.encoder_name(model) == "someone/bert"
 
 
+@pytest.mark.parametrize("layers, name", [(4, "all-MiniLM-L6-v2 (its first 4 layers)"), (6, "all-MiniLM-L6-v2")])
+def test_a_cut_encoder_is_not_called_by_the_whole_ones_name(layers, name):
+    model = recipes.offline_encoder(num_layers=layers)
+    assert card.encoder_name(model) == f"sentence-transformers/{name}"
+    assert model.model_card_data.base_model == "sentence-transformers/all-MiniLM-L6-v2"  # what the Hub links to
+
+
 class TestOrigin:
     @pytest.fixture
     def model(self, tiny_encoder):
