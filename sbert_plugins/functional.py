@@ -243,7 +243,7 @@ def token_weights(probabilities: Tensor, *, threshold: float) -> Tensor:
     Raises:
         ValueError: If ``threshold`` is out of range.
     """
-    check_threshold(threshold)
+    check_threshold("threshold", threshold)
     probabilities = _full_precision(probabilities)
     return (threshold / probabilities.clamp(min=threshold)).sqrt()
 
@@ -380,7 +380,7 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
     Raises:
         ValueError: If ``strength`` is not a finite number of at least 0.
     """
-    check_reversal_strength(strength)
+    check_reversal_strength("strength", strength)
     return _GradientReversal.apply(x, strength)
 
 
@@ -527,13 +527,11 @@ def check_margin_degrees(margin_degrees: float) -> None:
         )
 
 
-def check_threshold(threshold: float) -> None:
-    """Refuse a threshold of token weights that is no share of running text."""
+def check_threshold(name: str, threshold: float, hint: str = "") -> None:
+    """Refuse a threshold of token weights that is no share of running text; ``hint`` says what else is taken."""
     if not 0 < threshold <= 1:
-        raise ValueError(
-            f"token_weights must be a share of running text in (0, 1], got {threshold}. 1e-6 to 1e-4 are usual; None weighs "
-            "all tokens alike."
-        )
+        usual = "1e-6 to 1e-4 are usual"
+        raise ValueError(f"{name} must be a share of running text in (0, 1], got {threshold}. {usual}{hint}.")
 
 
 def check_balance(balance: float | None) -> None:
@@ -585,7 +583,7 @@ def _shift_angle(cosine: Tensor, radians: float) -> Tensor:
     return cosine * math.cos(radians) - sine * math.sin(radians)
 
 
-def check_reversal_strength(strength: float) -> None:
+def check_reversal_strength(name: str, strength: float) -> None:
     """Refuse a factor of a reversed gradient that is not a finite number of at least 0."""
     if not 0 <= strength < math.inf:
-        raise ValueError(f"reversal_strength must be at least 0, got {strength}. The paper reverses with strength 1.")
+        raise ValueError(f"{name} must be at least 0, got {strength}. The paper reverses with strength 1.")

@@ -591,5 +591,5 @@ def _info_nce(a, p):
 
     @pytest.mark.parametrize("strength", [-1.0, math.nan, math.inf])
     def test_reversal_strength(self, strength):
-        with pytest.raises(ValueError, match="reversal_strength must be at least 0, got"):
+        with pytest.raises(ValueError, match="^strength must be at least 0, got"):
             functional.gradient_reversal(rows(2), strength=strength)

@@ -10,7 +10,7 @@ from .distributed import (
     unwrap,
     without_ddp,
 )
-from .dropout import dropout_off, dropout_rates, max_dropout, require_dropout, set_dropout
+from .dropout import dropout_off, dropout_rates, require_dropout, set_dropout
 from .encode import Encoder, MemberEncoder, Pass, SharedPasses
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .passes import input_embeddings, sentence_width
@@ -39,7 +39,6 @@ __all__ = [
     "has_mask_template",
     "input_embeddings",
     "is_compiled",
-    "max_dropout",
     "mlm_mask",
     "nested_span_masks",
     "random_subset",

@@ -13,14 +13,6 @@ from sbert_plugins import host
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
-def max_dropout(model: nn.Module) -> float:
-    """Return the largest dropout probability that ``model`` applies in training; 0.0 if it has none.
-
-    Some attention layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
-    """
-    return max(dropout_rates(model), default=0.0)
-
-
 def set_dropout(model: nn.Module, dropout: float) -> None:
     """Give every dropout of ``model`` this probability, in place; its configuration, which is saved, stays as it is."""
     for module in model.modules():
@@ -42,7 +34,10 @@ def require_dropout(model: nn.Module, needed_by: str) -> None:
 
 
 def dropout_rates(model: nn.Module) -> Iterator[float]:
-    """Yield the probability of each dropout of ``model``, in the order of its modules."""
+    """Yield the probability of each dropout of ``model``, in the order of its modules.
+
+    Some attention layers hold it as a number (``attention_dropout``) instead of an ``nn.Dropout``.
+    """
     for module in model.modules():
         if isinstance(module, _DROPOUTS):
             yield module.p

@@ -16,7 +16,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from .embeddings import EmbeddingEvaluator, Embeddings, check_finite
-from .tables import data_path, read_table
+from .tables import data_path, read_table, whole_number
 
 _BLOCK = 512  # texts whose cosines to all others are in memory at a time
 
@@ -186,10 +186,8 @@ def biomedical_clustering(data_dir: str | Path | None = None, **keywords: Any) -
 def _collection(file: str, data_dir: str | Path | None, keywords: dict[str, Any]) -> ClusteringEvaluator:
     sentences, labels = [], []
     for place, (topic, text) in read_table(data_path(data_dir, "clustering", file), ("topic", "text")):
-        if not topic.isdecimal():
-            raise ValueError(f"{place}: topic must be a whole number from 0, got {topic!r}.")
         sentences.append(text)
-        labels.append(int(topic))
+        labels.append(whole_number(topic, "topic", place))
     return ClusteringEvaluator(sentences, labels, **keywords)
 
 

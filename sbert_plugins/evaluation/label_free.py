@@ -74,7 +74,6 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
-        self.greater_is_better = True
         self.primary_metric = "label_free"
         self.texts = texts
         copies = [copy for substitution in texts.substitutions for copy in substitution]

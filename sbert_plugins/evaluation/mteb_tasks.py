@@ -20,7 +20,7 @@ from mteb.models import SentenceTransformerEncoderWrapper
 from .embeddings import check_finite
 from .retrieval import cranfield_retrieval, quora_retrieval
 from .sts import concatenated, read_scored_pairs
-from .tables import DATA_VARIABLE, read_table
+from .tables import DATA_VARIABLE, read_table, whole_number
 
 _SICK = [f"sts/sick_{split}.tsv" for split in ("train", "trial", "test")]
 
@@ -106,9 +106,7 @@ class LocalClassification(_LocalTask, AbsTaskClassification):
         for name, path in zip(("train", "test"), self.paths, strict=True):
             labels, texts = [], []
             for place, (label, text) in read_table(path, ("label", "sentence")):
-                if not label.isdecimal():
-                    raise ValueError(f"{place}: label must be a whole number from 0, got {label!r}.")
-                labels.append(int(label))
+                labels.append(whole_number(label, "label", place))
                 texts.append(text)
             splits[name] = Dataset.from_dict({"label": labels, "text": texts})
         return DatasetDict(splits)

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from .embeddings import EmbeddingEvaluator, Embeddings
-from .tables import data_path, read_table
+from .tables import data_path, read_table, whole_number
 
 TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
 FOLDS = 10
@@ -147,9 +147,7 @@ def _read(task: str, files: Sequence[str], data_dir: str | Path | None) -> Label
     rows = []
     for file in files:
         for place, (label, *sentences) in read_table(data_path(data_dir, "transfer", file), columns):
-            if not label.isdecimal():
-                raise ValueError(f"{place}: label must be a whole number from 0, got {label!r}.")
-            rows.append((int(label), *sentences))
+            rows.append((whole_number(label, "label", place), *sentences))
     if not rows:
         raise ValueError(f"{', '.join(files)} must have at least one row, got an empty file.")
     labels, *texts = (list(column) for column in zip(*rows, strict=True))

@@ -14,7 +14,7 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor
 
 from .embeddings import check_finite
-from .tables import data_path, read_table
+from .tables import data_path, read_table, whole_number
 
 
 class RetrievalEvaluator(InformationRetrievalEvaluator):
@@ -239,9 +239,7 @@ def read_judgements(path: Path, queries: Collection[str], corpus: Collection[str
     for place, (query, document, gain) in read_table(path, ("query id", "document id", "gain")):
         if query not in queries or document not in corpus:
             raise ValueError(f"{place}: no query {query!r} or no document {document!r} in the files beside it.")
-        if not gain.isdecimal():
-            raise ValueError(f"{place}: gain must be a whole number from 0, got {gain!r}.")
-        if int(gain) > 0:
+        if whole_number(gain, "gain", place) > 0:
             relevant.setdefault(query, set()).add(document)
     return relevant
 

@@ -65,6 +65,17 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, 
             yield place, fields
 
 
+def whole_number(text: str, column: str, place: str) -> int:
+    """Read a label, a topic or a gain.
+
+    Raises:
+        ValueError: If it is not a whole number from 0.
+    """
+    if not text.isdecimal():
+        raise ValueError(f"{place}: {column} must be a whole number from 0, got {text!r}.")
+    return int(text)
+
+
 def _opened(path: Path) -> TextIO:
     # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
     if path.suffix == ".gz":

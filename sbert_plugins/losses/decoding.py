@@ -34,7 +34,7 @@ def weights_of_tokens(
     """
     if threshold is None:
         return None
-    functional.check_threshold(threshold)
+    functional.check_threshold("token_weights", threshold, "; None weighs all tokens alike")
     counted = _counted(model, frequencies, "token_weights", ", or token_weights=None to weigh all alike")
     return functional.token_weights(torch.from_numpy(counted.probabilities()), threshold=threshold).float()
 

@@ -3,7 +3,7 @@ import torch
 from encoders import ARCHITECTURES, SENTENCES
 from torch import nn
 
-from sbert_plugins.encoder import dropout_off, max_dropout, require_dropout, set_dropout
+from sbert_plugins.encoder import dropout_off, dropout_rates, require_dropout, set_dropout
 
 NO_DROPOUT = {
     "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
@@ -34,10 +34,10 @@ def test_another_rate_for_all(tiny_encoder, architecture):
     model = tiny_encoder(architecture).train()
     features = model.preprocess(SENTENCES)
     set_dropout(model, 0.0)
-    assert max_dropout(model) == 0
+    assert set(dropout_rates(model)) == {0}
     assert torch.equal(*(model(dict(features))["sentence_embedding"] for _ in range(2)))
     set_dropout(model, 0.4)
-    assert max_dropout(model) == 0.4
+    assert set(dropout_rates(model)) == {0.4}
     assert not torch.equal(*(model(dict(features))["sentence_embedding"] for _ in range(2)))
 
 
@@ -112,14 +112,14 @@ class TestGradientCheckpointing:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_max_dropout_of_an_encoder(tiny_encoder, architecture):
-    assert max_dropout(tiny_encoder(architecture)) == pytest.approx(0.1)
+def test_dropout_rates_of_an_encoder(tiny_encoder, architecture):
+    assert max(dropout_rates(tiny_encoder(architecture))) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("architecture", NO_DROPOUT)
 def test_an_encoder_without_dropout_is_refused(tiny_encoder, architecture):
     model = tiny_encoder(architecture, **NO_DROPOUT[architecture])
-    assert max_dropout(model) == 0.0
+    assert set(dropout_rates(model)) == {0.0}
     with pytest.raises(ValueError, match="every dropout probability of this model is 0.0"):
         require_dropout(model, "SomeLoss")
 
@@ -128,4 +128,4 @@ def test_dropout_given_as_a_number():
     class Attention(nn.Module):
         attention_dropout = 0.25
 
-    assert max_dropout(nn.Sequential(nn.Dropout(0.1), Attention())) == 0.25
+    assert list(dropout_rates(nn.Sequential(nn.Dropout(0.1), Attention()))) == [0.1, 0.25]
