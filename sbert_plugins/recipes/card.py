@@ -27,11 +27,13 @@ def encoder_name(model: SentenceTransformer) -> str:
     return Path(name).name if name and Path(name).exists() else name or type(model[0]).__name__
 
 
-def name_model(model: SentenceTransformer, title: str) -> None:
-    """Give the card its heading before a checkpoint is saved, when the host would; a name that is not the host's is kept."""
-    card = model.model_card_data
+def name_model(model: SentenceTransformer, encoder: str, method: str) -> None:
+    """Give the card its heading before a checkpoint is saved, when the host would; a user's is kept, one of ours goes on."""
+    card, trained = model.model_card_data, f"{encoder} trained with "
     if card.model_name in (None, "", card.get_default_model_name()):  # the host's, of a model that was saved before
-        card.model_name = title
+        card.model_name = f"{trained}{method}"
+    elif card.model_name.startswith(trained):  # in this process, a training ago
+        card.model_name += f", then with {method}"
 
 
 def name_origin(model: SentenceTransformer, text: str | None) -> None:

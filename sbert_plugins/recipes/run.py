@@ -297,7 +297,7 @@ def _prepared(
     if recipe.prepare is not None and not _are_columns(recipe, sentences):
         rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **run.json["prepared"])
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
-    name_model(model, f"{run.json['encoder']['name']} trained with {recipe.name}")
+    name_model(model, run.json["encoder"]["name"], recipe.name)
     name_origin(model, text)
     with truncated_to(model, run.settings.max_seq_length) as length:
         set_seed(run.json["seed"])

@@ -108,3 +108,10 @@ def test_the_heading_of_a_trained_model(tiny_encoder, tmp_path, given):
     readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert f"\n# {title}\n" in readme
     assert yaml.safe_load(readme.split("---\n")[1])["model-index"][0]["name"] == title
+
+
+def test_the_heading_of_a_model_that_is_trained_twice(tiny_encoder):
+    model = tiny_encoder()
+    card.name_model(model, "bert", "PaSeR")
+    card.name_model(model, "bert", "ArcCSE")
+    assert model.model_card_data.model_name == "bert trained with PaSeR, then with ArcCSE"
