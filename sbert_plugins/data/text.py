@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
-import csv
 import glob
-import gzip
 import logging
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -16,15 +12,12 @@ from typing import Any
 
 from datasets import Dataset, load_dataset
 
+from sbert_plugins.data.delimited import DELIMITERS, holds_numbers, lines_of, read_delimited
+
 logger = logging.getLogger(__name__)
 
 _END: Any = object()
 _TABULAR = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json"}
-# A cell that holds NA or null is text; an empty one is none. Tabs separate, and a quotation mark in a .tsv is one.
-# A blank line is a row without text, and is counted as such.
-_CELLS = {"keep_default_na": False, "na_values": [""], "skip_blank_lines": False}
-_READING: dict[str, dict[str, Any]] = {".csv": _CELLS, ".tsv": {**_CELLS, "sep": "\t", "quoting": csv.QUOTE_NONE}}
-_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _STOPS = (".", "!", "?", "…", "。", "！", "？")
 _SPECIAL_TOKEN = re.compile(r"\[(PAD|CLS|SEP|MASK|UNK|unused\d+)\]|</?s>|<(pad|unk|mask|cls|sep)>")
 
@@ -68,11 +61,16 @@ def read_pairs(source: str | Path, paraphrases: str | Path, *, column: str | Non
 
     Raises:
         FileNotFoundError: If either is neither a file nor a Hub dataset within reach.
-        ValueError: As in :func:`read_sentences`, and if the two have different numbers of rows.
+        ValueError: As in :func:`read_sentences`, and if the two have different numbers of rows or are all the same.
     """
     _check_limit(limit)
     columns = [_texts_of(source, column, prefer="anchor"), _texts_of(paraphrases, None, prefer="paraphrase")]
     rows = _rows([source, paraphrases], *columns, limit=limit)
+    if all(anchor == paraphrase for anchor, paraphrase in rows):
+        raise ValueError(
+            f"{paraphrases} must hold paraphrases of {source}, got each sentence again: the column of a table that holds them "
+            "is named paraphrase."
+        )
     return Dataset.from_dict({"anchor": [a for a, _ in rows], "paraphrase": [b for _, b in rows]})
 
 
@@ -102,7 +100,7 @@ def _paragraphs_of(path: Path) -> Iterator[str]:
     """Yield what stands between blank lines."""
     lines: list[str] = []
     blank = False
-    for line in map(str.strip, _lines_of(path)):
+    for line in map(str.strip, lines_of(path)):
         if line:
             lines.append(line)
             continue
@@ -139,7 +137,7 @@ def _texts_of(
         return _column_of(_load_table(path), column, str(path), prefer)
     if column is not None:
         raise ValueError(f"column must be left out where the text has no columns, got {column!r} with {path}.")
-    return (of_file or _lines_of)(path)
+    return (of_file or lines_of)(path)
 
 
 def is_path(name: str | Path) -> bool:
@@ -208,9 +206,9 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     """Read triplets into a dataset with the columns ``anchor``, ``positive`` and ``negative`` (a hard negative).
 
     Args:
-        source: A tab-separated text file without header (``.tsv``, ``.tsv.gz``) whose last three fields are the triplet; a
-            parquet, csv or jsonl file with the three columns; or the name of a dataset on the Hugging Face Hub that has
-            them, in a configuration ``triplet`` if it has several.
+        source: A tab-separated text file (``.tsv``, ``.tsv.gz``) whose last three fields are the triplet, without header or
+            with these names as one; a parquet, csv or jsonl file with the three columns; or the name of a dataset on the
+            Hugging Face Hub that has them, in a configuration ``triplet`` if it has several.
         limit: Keep the first ``limit`` triplets.
 
     Raises:
@@ -222,9 +220,14 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     path = Path(source)
     names = ["anchor", "positive", "negative"]
     if path.is_file() and (_suffix(path) == ".tsv" or _suffix(path) not in _TABULAR):
-        rows = []
-        for number, line in enumerate(_lines_of(path), start=1):
+        rows, blank = [], 0
+        for number, line in enumerate(lines_of(path), start=1):
             fields = [field.strip() for field in line.rstrip("\r\n").split("\t")][-3:]
+            if number == 1 and [field.lower() for field in fields] == names:
+                continue  # a header, as a table has
+            if not line.strip():
+                blank += 1
+                continue
             if len(fields) < 3 or not all(fields):
                 raise ValueError(
                     f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
@@ -233,7 +236,9 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
             if len(rows) == limit:
                 break
         if not rows:
-            raise ValueError(f"{path} must hold at least one triplet, got an empty file.")
+            raise ValueError(f"{path} must hold at least one triplet, got none.")
+        if blank:
+            logger.warning("%s: skipped %d blank %s.", path, blank, "line" if blank == 1 else "lines")
         return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
     return _triplets_of(_load_table(path) if path.is_file() else _load_from_hub(str(source), "triplet"), source, names, limit)
 
@@ -254,56 +259,20 @@ def _triplets_of(table: Dataset, source: str | Path, names: list[str], limit: in
     return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
-def _lines_of(path: Path) -> Iterator[str]:
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rb") as lines:
-        try:
-            for number, line in enumerate(lines, start=1):
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise ValueError(
-                    f"{path}: text must be UTF-8, got UTF-16 by its first two bytes. Convert it first, for example: "
-                    "iconv -f utf-16 -t utf-8."
-                ) from None
-            raise ValueError(
-                f"{path}, line {number}: text must be UTF-8, got byte 0x{error.object[error.start]:02x} at position "
-                f"{error.start}. Convert it first, for example: iconv -f latin1 -t utf-8."
-            ) from None
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} ends in .gz but is not a whole gzip file ({error}).") from None
-
-
 def _load_table(path: Path) -> Dataset:
     kind = _TABULAR[_suffix(path)]
     if path.stat().st_size == 0:
         raise ValueError(f"{path} must hold at least one sentence, got an empty file.")
-    reading = _READING.get(_suffix(path), {})
-    if reading:
-        reading = reading | {"header": _header(path, reading.get("sep", ","))}
+    if _suffix(path) in DELIMITERS:
+        return read_delimited(path, DELIMITERS[_suffix(path)])
     try:
         # To datasets a path is a pattern: s[ab].csv would read sa.csv and sb.csv.
-        return load_dataset(kind, data_files=glob.escape(str(path)), split="train", **reading)
+        return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
     except Exception as error:
         cause = error.__cause__ or error
         raise ValueError(
             f"{path} must be a {kind} table in UTF-8, and could not be read as one ({type(cause).__name__}: {cause})."
         ) from error
-
-
-def _header(path: Path, delimiter: str) -> int:
-    """Return the number of blank lines before the header; refuse one that is parted by another delimiter."""
-    number, header = next(((n, line.strip()) for n, line in enumerate(_lines_of(path)) if line.strip()), (0, ""))
-    for other, name in _DELIMITERS.items():
-        names = header.split(other)
-        if delimiter not in header and len(names) > 1 and all(1 <= len(part.split()) <= 2 for part in names):
-            read = f"pandas.read_csv({path.name!r}, sep={other!r})"
-            advice = {",": "name it .csv", "\t": "name it .tsv"}.get(other, f"convert it: {read}.to_parquet('text.parquet')")
-            raise ValueError(
-                f"{path} must have columns parted by {_DELIMITERS[delimiter]}, got the header {header!r}, parted by {name}: "
-                f"{advice}."
-            )
-    return number
 
 
 def _refuse_a_sentence(header: str, source: str) -> None:
@@ -320,11 +289,13 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
     strings = [
         name for name, feature in table.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")
     ]
+    if _suffix(Path(source)) in DELIMITERS:  # whose cells are all read as text
+        strings = [name for name in strings if not holds_numbers(table[name][:])]
     if column is None:
         named = [name for name in (prefer, "text") if name in strings]
         column = named[0] if named else strings[0] if len(strings) == 1 else prefer
         if column in strings and not named:
-            if _suffix(Path(source)) in _READING:
+            if _suffix(Path(source)) in DELIMITERS:
                 _refuse_a_sentence(column, source)
             logger.info("%s: reading its only column of strings, %r.", source, column)
     if column not in strings:

@@ -1,3 +1,4 @@
+import csv
 import gzip
 import json
 
@@ -126,6 +127,65 @@ def test_blank_lines_of_a_table_are_counted(tmp_path, suffix, caplog):
     assert "skipped 3 blank lines" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "line", "cells"),
+    [
+        ("t.csv", "text,stars\nGreat phone, I love it,5\nBad, returned,1\n", 2, 3),
+        ("t.csv", "text,stars\nGreat phone,5\nBad, returned,1\n", 3, 3),
+        ("t.csv", "\n\ntext\nYes, I know.\nA dog runs.\n", 4, 2),
+        ("t.csv", 'text\n"A dog,\nwhich runs."\nA cat, too.\n', 4, 2),
+        ("t.tsv", "text\tstars\nGreat\tphone\t5\n", 2, 3),
+    ],
+)
+def test_a_row_with_more_cells_than_the_header_is_refused(tmp_path, name, content, line, cells):
+    """pandas takes the first cell for an index where the first row has one too many: ``text`` is then the second half."""
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=rf"{name}, line {line}: expected . cells parted by \w+, as in the header, got {cells}"
+    ):
+        read_sentences(tmp_path / name)
+
+
+@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
+def test_a_delimiter_at_the_end_of_each_row_parts_nothing(tmp_path, suffix, separator):
+    rows = [["text", "label"], ["A dog runs.", "good", ""], ["A cat sleeps.", "bad", ""], ["Rain."]]
+    (tmp_path / f"t.{suffix}").write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
+    assert texts(read_sentences(tmp_path / f"t.{suffix}")) == ["A dog runs.", "A cat sleeps.", "Rain."]
+
+
+def test_a_cell_is_read_as_it_is_wherever_it_stands(tmp_path):
+    """A reader that guesses types chunk by chunk makes 7 of 007, and refuses a file whose labels change their type."""
+    rows = "".join(f"A plain sentence.,{i}\n" for i in range(10_000))
+    (tmp_path / "t.csv").write_text(f"text,label\n{rows}007,1\n1.50,2\nTrue,x\n", encoding="utf-8")
+    assert texts(read_sentences(tmp_path / "t.csv", column="text"))[-3:] == ["007", "1.50", "True"]
+
+
+def test_the_only_column_that_is_not_of_numbers(tmp_path):
+    (tmp_path / "t.csv").write_text(",stars,ok,comment\n0,4.5,True,Rain.\n1,,false,7\n \n", encoding="utf-8")
+    assert texts(read_sentences(tmp_path / "t.csv")) == ["Rain.", "7"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,text\na,b\n", "must name its columns differently, got 'text' more than once"),
+        ('text\nA dog runs.\n"A cat sleeps.\nIt rains.\n', "line 4: cells must be parted by commas and could not be read so"),
+        ('text\n"Go," he said.\n', "line 2: cells must be parted by commas and could not be read so"),
+    ],
+)
+def test_a_csv_that_would_lose_text(tmp_path, content, message):
+    (tmp_path / "t.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_sentences(tmp_path / "t.csv")
+
+
+def test_a_long_cell(tmp_path):
+    limit = csv.field_size_limit()
+    (tmp_path / "t.csv").write_text(f'text\n"{"word " * 40_000}"\n', encoding="utf-8")
+    assert len(texts(read_sentences(tmp_path / "t.csv"))[0]) == 199_999
+    assert csv.field_size_limit() == limit
+
+
 def test_lines_without_a_letter_are_counted(tmp_path, caplog):
     (tmp_path / "t.txt").write_text("A dog [MASK] runs.\n[PAD]\n--\n</s>\n7\n", encoding="utf-8")
     assert len(read_sentences(tmp_path / "t.txt")) == 5
@@ -235,14 +295,14 @@ class TestBadInput:
             ("table.csv", b"", "must hold at least one sentence, got an empty file"),
             ("table.jsonl", b"", "must hold at least one sentence, got an empty file"),
             ("table.parquet", b"", "must hold at least one sentence, got an empty file"),
-            ("table.csv", "text\nGröße\n".encode("latin1"), "must be a csv table in UTF-8"),
+            ("table.csv", "text\nGröße\n".encode("latin1"), ", line 2: text must be UTF-8, got byte 0xf6"),
             ("table.jsonl", b'{"text": "x"}\n{"text": \n', "must be a json table in UTF-8"),
             ("table.parquet", b"PAR1 is not all", "must be a parquet table"),
         ],
     )
     def test_broken_tables(self, tmp_path, name, content, message):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=f"{name} {message}"):
+        with pytest.raises(ValueError, match=f"{name} ?{message}"):
             read_sentences(tmp_path / name)
 
     @pytest.mark.parametrize("column", ["missing", "id", None])
@@ -276,6 +336,12 @@ class TestTriplets:
         assert [list(row.values()) for row in triplets] == self.ROWS
         assert len(read_triplets(path, limit=1)) == 1
 
+    def test_a_header_is_no_triplet_and_a_blank_line_none(self, tmp_path, caplog):
+        path = tmp_path / "triplets.tsv"
+        path.write_text("id\tAnchor\tpositive\tnegative\n1\ta\tb\tc\n\n2\td\te\tf\n", encoding="utf-8")
+        assert [list(row.values()) for row in read_triplets(path)] == [["a", "b", "c"], ["d", "e", "f"]]
+        assert "skipped 1 blank line" in caplog.text
+
     def test_real_file(self, data_dir):
         triplets = read_triplets(data_dir / "nli" / "nli_triplets.tsv.gz")
         assert len(triplets) == 14_460
@@ -291,6 +357,7 @@ class TestTriplets:
             ("a\tb\n", "line 1: expected tab-separated anchor, positive and negative, got 'a\\\\tb'"),
             ("a\tb\tc\na\t\tc\n", "line 2: expected"),
             ("", "must hold at least one triplet"),
+            ("anchor\tpositive\tnegative\n", "must hold at least one triplet"),
         ],
     )
     def test_bad_lines(self, tmp_path, content, message):
@@ -344,6 +411,11 @@ class TestPairs:
         assert read_pairs(tmp_path / "pairs.parquet", tmp_path / "pairs.parquet").to_dict() == expected
         assert read_pairs(tmp_path / "pairs.parquet", tmp_path / "text.txt", column="id")["anchor"][:] == ["1", "2", "3"]
         assert len(read_pairs(tmp_path / "text.txt", tmp_path / "pairs.parquet", limit=2)) == 2
+
+    def test_a_sentence_is_not_its_own_paraphrase(self, tmp_path):
+        (tmp_path / "pairs.csv").write_text("text,rewrite\nA dog runs.,The dog is running.\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"pairs.csv must hold paraphrases of .*, got each sentence again: the column"):
+            read_pairs(tmp_path / "pairs.csv", tmp_path / "pairs.csv")
 
     def test_a_blank_text_leaves_its_row_out(self, tmp_path, caplog):
         (tmp_path / "a.txt").write_text("1\n\n3\n4\n", encoding="utf-8")
