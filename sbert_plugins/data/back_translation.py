@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, concatenate_datasets, config
+from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 
 from sbert_plugins import __version__
+
+from .cache import cache_folder, code_of
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ def back_translate(
                 batch_size=batch_size,
                 fn_kwargs={"there": there, "back": back},
                 new_fingerprint=name,
-                cache_file_name=str(_folder() / f"back-translation-{name}.arrow"),
+                cache_file_name=str(cache_folder() / f"back-translation-{name}.arrow"),
                 desc=f"Back-translation, {start:,} to {start + len(shard):,} of {len(anchors):,}",
             )
         )
@@ -154,15 +156,9 @@ def _anchors(sentences: Dataset | Sequence[str]) -> list[str]:
 
 
 def _identity(translate: str | Translator) -> Any:
-    """Return what tells one translator from another: a callable's code, a name, a path with the time of its files."""
+    """Return what tells one translator from another: a callable's code and file, a name, a path with the time of its files."""
     if callable(translate):
-        return translate
+        return translate, code_of(translate)
     folder = Path(translate)
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return str(translate), [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-
-
-def _folder() -> Path:
-    folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

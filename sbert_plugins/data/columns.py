@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, config
+from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 from sbert_plugins import __version__, host
 
+from .cache import cache_folder, code_of
 from .noise import delete_words, swap_words
 from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
 from .synonyms import SynonymReplacer, open_wordnet
@@ -68,6 +69,8 @@ def paser_columns(
         'The [MASK] [MASK] [MASK] [MASK] the boats.'
     """
     _check_values(mask_token, top_k, deletion=deletion, swap=swap)
+    if isinstance(sentences, str):
+        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
     if not isinstance(sentences, Dataset):
         sentences = Dataset.from_dict({"anchor": list(sentences)})
     sentences = _with_anchor(sentences)
@@ -120,7 +123,13 @@ def _replacer(synonyms: Callable[..., str] | float | str | None) -> Callable[...
         if synonyms != "if installed":
             raise ValueError(f"synonyms must be a share of words, a callable, None or 'if installed', got {synonyms!r}.")
         synonyms = synonyms_if_installed()
-    return SynonymReplacer(synonyms) if isinstance(synonyms, (int, float)) else synonyms
+    if synonyms is None or callable(synonyms):
+        return synonyms
+    if isinstance(synonyms, bool) or not 0 < synonyms <= 1:
+        raise ValueError(
+            f"synonyms must be a share of words in (0, 1], got {synonyms}. None leaves them out; the paper's is 0.5."
+        )
+    return SynonymReplacer(synonyms)
 
 
 def synonyms_if_installed(*, warn: bool = True) -> float | None:
@@ -201,7 +210,6 @@ def _augment(
 
 def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> Path:
     """Name the file of the rows: those of a dataset in memory ``datasets`` alone would keep in memory."""
-    name = Hasher.hash([host.fingerprint(sentences), sorted(arguments.items())])
-    folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"paser-{name}.arrow"
+    codes = [code_of(arguments[name]) for name in ("extractor", "synonyms")]
+    name = Hasher.hash([host.fingerprint(sentences), sorted(arguments.items()), codes])
+    return cache_folder() / f"paser-{name}.arrow"

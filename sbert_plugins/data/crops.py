@@ -12,7 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-from datasets import Dataset, config
+from datasets import Dataset
+
+from .cache import cache_folder
 
 logger = logging.getLogger(__name__)
 
@@ -182,8 +184,7 @@ def _texts(documents: Dataset | Iterable[str]) -> Iterator[str]:
 
 def _written(rows: Iterator[tuple[str, str]]) -> Dataset:
     """Write rows to a file in the cache of ``datasets`` that is named after what it holds, and open it."""
-    folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = cache_folder()
     digest = hashlib.sha256()
     with TemporaryDirectory(dir=folder) as unfinished:
         path = Path(unfinished) / "crops.arrow"

@@ -24,7 +24,7 @@ class SynonymReplacer:
         stop_words: Words that are never replaced.
 
     Raises:
-        ValueError: If ``ratio`` is not in (0, 1].
+        ValueError: If ``ratio`` is not in (0, 1], or ``stop_words`` is a string.
         FileNotFoundError: If NLTK finds no WordNet.
 
     Example:
@@ -36,11 +36,13 @@ class SynonymReplacer:
     def __init__(self, ratio: float = 0.5, *, stop_words: Iterable[str] = ENGLISH_STOP_WORDS) -> None:
         if not 0 < ratio <= 1:
             raise ValueError(f"ratio must be in (0, 1], got {ratio}. It is the share of words to replace; the default is 0.5.")
+        if isinstance(stop_words, str):
+            raise ValueError(f"stop_words must be a list of words, got the string {stop_words!r}: put it in a list.")
         self.ratio = ratio
-        self.stop_words = frozenset(stop_words)
+        self.stop_words = frozenset(word.lower() for word in stop_words)
+        self.wordnet = str(_find_wordnet())  # another one makes other rows
         self._reader: Any = None
         self._synonyms: dict[str, tuple[str, ...]] = {}
-        _find_wordnet()
 
     def __call__(self, sentence: str, rng: random.Random, *, keep: str = "") -> str:
         """Return a copy of ``sentence`` with words replaced; ``keep`` is a token (the mask) that is not a word."""

@@ -1,3 +1,6 @@
+import importlib
+import sys
+
 import datasets
 import pytest
 from datasets import Dataset
@@ -149,6 +152,17 @@ class TestReproducible:
         assert len(list(cache.glob("*.arrow"))) == 2
         assert calls[0].cache_files == calls[1].cache_files != calls[2].cache_files
 
+    def test_a_changed_module_makes_other_rows(self, cache, tmp_path, monkeypatch):
+        """To ``datasets`` a function of a module is the same as long as its name is."""
+        monkeypatch.syspath_prepend(str(tmp_path))
+        for ending in ("one", "two"):
+            (tmp_path / "my_synonyms.py").write_text(f"def replaced(text, rng, keep=''):\n    return text + ' {ending}'\n")
+            importlib.invalidate_caches()
+            sys.modules.pop("my_synonyms", None)
+            monkeypatch.setattr(sys, "dont_write_bytecode", True)
+            rows = columns(["A dog runs to the sea."], synonyms=importlib.import_module("my_synonyms").replaced)
+            assert rows["anchor"][0].endswith(ending)
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
@@ -158,7 +172,9 @@ class TestBadInput:
             ({"mask_token": None}, "mask_token must be the tokenizer's mask token, got None"),
             ({"deletion": 1.0}, r"deletion must be in \[0, 1\), got 1.0"),
             ({"swap": -0.1}, r"swap must be in \[0, 1\), got -0.1"),
-            ({"synonyms": 2.0}, r"ratio must be in \(0, 1\], got 2.0"),
+            ({"synonyms": 2.0}, r"synonyms must be a share of words in \(0, 1\], got 2.0"),
+            ({"synonyms": True}, r"synonyms must be a share of words in \(0, 1\], got True"),
+            ({"synonyms": 0}, r"synonyms must be a share of words in \(0, 1\], got 0. None leaves them out"),
             ({"extractor": "yake"}, "extractor must be one of"),
             ({"synonyms": "wordnet"}, "synonyms must be a share of words, .*, got 'wordnet'"),
         ],
@@ -166,6 +182,10 @@ class TestBadInput:
     def test_values(self, keywords, message):
         with pytest.raises(ValueError, match=message):
             columns(["A dog runs to the sea."], **keywords)
+
+    def test_one_string(self):
+        with pytest.raises(ValueError, match="sentences must be a list of sentences, got one string"):
+            columns("A dog runs to the sea.")
 
     @pytest.mark.parametrize("names", [["title"], ["anchor", "masked"], ["anchor", "phrase"]])
     def test_columns(self, names):

@@ -46,6 +46,13 @@ class TestReplacement:
         assert replaced(replacer, 0) == replaced(replacer, 0)
         assert len({replaced(replacer, seed) for seed in range(10)}) > 5
 
+    def test_stop_words_of_ones_own(self, replacer):
+        """In any case, as Rake's; the letters of one string would be the words."""
+        for stop_words in (["Dog"], ["dog"]):
+            assert data.SynonymReplacer(1.0, stop_words=stop_words).synonyms("DOG") == ()
+        with pytest.raises(ValueError, match="stop_words must be a list of words, got the string 'dog'"):
+            data.SynonymReplacer(1.0, stop_words="dog")
+
     def test_stop_words_punctuation_and_unknown_names_stay(self, replacer):
         for seed in range(20):
             result = replaced(replacer, seed, "The xqzzy is near the dog, and not the cat!")
