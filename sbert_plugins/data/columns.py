@@ -69,10 +69,6 @@ def paser_columns(
         'The [MASK] [MASK] [MASK] [MASK] the boats.'
     """
     _check_values(mask_token, top_k, deletion=deletion, swap=swap)
-    if isinstance(sentences, str):
-        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
-    if not isinstance(sentences, Dataset):
-        sentences = Dataset.from_dict({"anchor": list(sentences)})
     sentences = _with_anchor(sentences)
     columns = sentences.column_names
     arguments = {
@@ -146,7 +142,11 @@ def synonyms_if_installed(*, warn: bool = True) -> float | None:
     return share
 
 
-def _with_anchor(sentences: Dataset) -> Dataset:
+def _with_anchor(sentences: Dataset | Sequence[str]) -> Dataset:
+    if isinstance(sentences, str):
+        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
+    if not isinstance(sentences, Dataset):
+        return Dataset.from_dict({"anchor": list(sentences)})
     columns = sentences.column_names
     others = [name for name in ("text", "sentence") if name in columns]
     if "anchor" not in columns and others:
