@@ -145,19 +145,17 @@ def synonyms_if_installed(*, warn: bool = True) -> float | None:
 def _with_anchor(sentences: Dataset | Sequence[str]) -> Dataset:
     if isinstance(sentences, str):
         raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
-    if not isinstance(sentences, Dataset):
-        return Dataset.from_dict({"anchor": list(sentences)})
-    columns = sentences.column_names
-    others = [name for name in ("text", "sentence") if name in columns]
-    if "anchor" not in columns and others:
-        sentences = sentences.rename_column(others[0], "anchor")
-        columns = sentences.column_names
+    table = sentences if isinstance(sentences, Dataset) else Dataset.from_dict({"anchor": list(sentences)})
+    others = [name for name in ("text", "sentence") if name in table.column_names]
+    if "anchor" not in table.column_names and others:
+        table = table.rename_column(others[0], "anchor")
+    columns = table.column_names
     if "anchor" not in columns or {"masked", "phrase"} & set(columns):
         raise ValueError(
             f"sentences must have a column anchor, and none named masked or phrase; got {', '.join(columns)}: "
             f'dataset.rename_column("{columns[0]}", "anchor").'
         )
-    return sentences
+    return table
 
 
 def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], *, version: str, **arguments: Any) -> dict[str, list[Any]]:
