@@ -18,8 +18,8 @@ def set_dropout(model: nn.Module, dropout: float) -> None:
     for module in model.modules():
         if isinstance(module, _DROPOUTS):
             module.p = dropout
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = dropout  # type: ignore[assignment]  # a module may hold anything
+        for name in _numbers(module):
+            setattr(module, name, dropout)
 
 
 def require_dropout(model: nn.Module, needed_by: str) -> None:
@@ -36,13 +36,17 @@ def require_dropout(model: nn.Module, needed_by: str) -> None:
 def dropout_rates(model: nn.Module) -> Iterator[float]:
     """Yield the probability of each dropout of ``model``, in the order of its modules.
 
-    Some attention layers hold it as a number (``attention_dropout``) instead of an ``nn.Dropout``.
+    Some layers hold it as a number (``attention_dropout``, XLM's and BART's ``dropout``) instead of an ``nn.Dropout``.
     """
     for module in model.modules():
         if isinstance(module, _DROPOUTS):
             yield module.p
-        if isinstance(rate := getattr(module, "attention_dropout", None), float):
-            yield rate
+        yield from (vars(module)[name] for name in _numbers(module))
+
+
+def _numbers(module: nn.Module) -> list[str]:
+    """Return the names under which a module holds probabilities of its own; LayerDrop leaves whole layers out."""
+    return [name for name, value in vars(module).items() if "dropout" in name and isinstance(value, float)]
 
 
 @contextmanager

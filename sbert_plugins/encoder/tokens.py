@@ -48,6 +48,7 @@ class TokenRoles(nn.Module):
         wordy = torch.tensor([any(character.isalnum() for character in surface) for surface in surfaces])
         joins = torch.tensor([wordpiece and surface in _WORDPIECE_JOINERS for surface in surfaces])
         left, right = added_around(tokenizer)
+        self.behind = len(right)
         # What a mask template adds are ordinary words: known by their place, not by their ids.
         self.template = (len(left), len(right)) if not special[left + right].all() else (0, 0)
         self.register_buffer("special", special, persistent=False)
@@ -131,7 +132,7 @@ class TokenRoles(nn.Module):
             # An int, or a tensor of shape (1,) or (B,) that a data loader made of it; counted from the first attended token.
             prompt_length = torch.as_tensor(prompt_length, device=content.device).reshape(-1, 1)
             # The host counts what follows the prompt, but for one token: with a template that is more than one.
-            content &= attended.cumsum(dim=1) > prompt_length - max(self.template[1] - 1, 0)
+            content &= attended.cumsum(dim=1) > prompt_length - max(self.behind - 1, 0)
         if any(self.template):
             before, after = self.template
             place = attended.cumsum(dim=1)

@@ -38,11 +38,12 @@ class MLMHead(nn.Module):
         is_needed: Whether a fresh head is trained. Without, its own weights are frozen, since nothing reads them:
             :class:`BagOfWordsDecoder` then scores words by their embeddings.
 
-    Where the checkpoint holds no head (a saved sentence-transformers model, for instance) the head is fresh and a warning
-    says so.
+    Tokens that were added to the encoder get rows in its own head, too. Where the checkpoint holds no head (a saved
+    sentence-transformers model, for instance) the head is fresh and a warning says so.
 
     Raises:
-        ValueError: If the architecture has no masked-language-model class, or the encoder is not a transformer.
+        ValueError: If the architecture has no masked-language-model class, the encoder is not a transformer, or the head of
+            ``checkpoint`` is of another vocabulary or width.
         OSError: If ``checkpoint`` is given and cannot be loaded.
     """
 
@@ -175,8 +176,13 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed
             prefix = re.compile(rf"^{full.base_model_prefix}\.")
             missing = sorted(key for key in info["missing_keys"] if not prefix.match(key))
             tied = set(full.all_tied_weights_keys) if hasattr(full, "all_tied_weights_keys") else set()
-            if not set(missing) - tied and _fits(full, encoder):
-                return full, True
+            if not set(missing) - tied:
+                if _fits(full, encoder, grown=not checkpoint):
+                    return full, True
+                shapes = [tuple(_word_embeddings(each).shape) for each in (full, encoder)]
+                reason = f"that of {name} is of word embeddings {shapes[0]}, and the encoder's are {shapes[1]}"
+                if checkpoint:
+                    raise ValueError(f"mlm_head must be a checkpoint with the encoder's word embeddings, but {reason}.")
     if not host.has_masked_language_model(encoder.config):
         raise ValueError(
             f"transformers has no masked-language-model head for {type(encoder).__name__}: "
@@ -204,5 +210,11 @@ def _quiet() -> Iterator[None]:
         transformers.logging.set_verbosity(level)
 
 
-def _fits(full: PreTrainedModel, encoder: PreTrainedModel) -> bool:
-    return _word_embeddings(full).shape == _word_embeddings(encoder).shape
+def _fits(full: PreTrainedModel, encoder: PreTrainedModel, *, grown: bool) -> bool:
+    """Return whether a head reads the encoder's vectors, after it got rows for tokens that were added, where it may."""
+    words, width = _word_embeddings(encoder).shape
+    its_words, its_width = _word_embeddings(full).shape
+    if grown and its_words < words and its_width == width:
+        full.resize_token_embeddings(words, mean_resizing=False)
+        return True
+    return (its_words, its_width) == (words, width)

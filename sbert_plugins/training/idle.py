@@ -34,18 +34,23 @@ def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str], *, ha
         likely = "Likely the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
     notes = []
     for term in terms:
-        values = [entry[term] for entry in history if term in entry]
+        values = _logged(history, term)
         # The host logs four digits: a smaller term reads 0, the share of rows that have it does not.
         if values and not any(values) and not any(entry.get(f"{term}_active") for entry in history):
             hint = _HINTS.get(term.rpartition("/")[2])
             notes.append(f"The term {term} was 0 in all of the training" + (f": {hint}." if hint else "."))
     for key in dict.fromkeys(key for entry in history for key in entry if key.rpartition("/")[2] == "information"):
-        values = [entry[key] for entry in history if key in entry]
+        values = _logged(history, key)
         late = values[-max(len(values) // 3, 1) :]
-        if sum(late) / len(late) < _LEAST_INFORMATION:
+        if late and sum(late) / len(late) < _LEAST_INFORMATION:
             end = round(late[-1], 3) + 0.0  # no -0.000
             notes.append(
                 f"The decoder did not read the sentence vectors: {key} ended at {end:.3f} nats a token (another "
                 f"sentence's vector did as well). What it taught is noise. {likely}"
             )
     return notes
+
+
+def _logged(history: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """Return what was logged under a name; None stands for what was no number."""
+    return [entry[key] for entry in history if entry.get(key) is not None]

@@ -2,6 +2,7 @@ import pytest
 import torch
 from encoders import ARCHITECTURES, SENTENCES
 from torch import nn
+from transformers import AutoModel, BartConfig, XLMConfig
 
 from sbert_plugins.encoder import dropout_off, dropout_rates, require_dropout, set_dropout
 
@@ -124,8 +125,28 @@ def test_an_encoder_without_dropout_is_refused(tiny_encoder, architecture):
         require_dropout(model, "SomeLoss")
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        XLMConfig(vocab_size=30, emb_dim=8, n_heads=2, n_layers=1),
+        BartConfig(vocab_size=30, d_model=16, encoder_layers=1, decoder_layers=1),
+    ],
+    ids=["xlm", "bart"],
+)
+def test_dropout_that_is_a_function(config):
+    """Where layers hold numbers instead of modules."""
+    model = AutoModel.from_config(config).train()
+    ids = torch.tensor([[3, 4, 5, 6]])
+    assert any(dropout_rates(model))
+    set_dropout(model, 0.0)
+    first, second = (model(input_ids=ids).last_hidden_state for _ in range(2))
+    assert torch.equal(first, second)
+
+
 def test_dropout_given_as_a_number():
     class Attention(nn.Module):
-        attention_dropout = 0.25
+        def __init__(self):
+            super().__init__()
+            self.attention_dropout = 0.25
 
     assert list(dropout_rates(nn.Sequential(nn.Dropout(0.1), Attention()))) == [0.1, 0.25]

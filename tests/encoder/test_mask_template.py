@@ -88,6 +88,14 @@ class TestVectors:
         assert rows.tolist() == list(range(len(vectors)))
         assert torch.equal(vectors, hidden[rows, places])
 
+    def test_a_prompt_before_a_template_of_special_tokens_alone(self, tiny_encoder):
+        encoder = apply_mask_template(tiny_encoder(), template="[X] [MASK]")
+        features = encoder.preprocess(["A dog runs."], prompt="Today: ")
+        content = TokenRoles(encoder.tokenizer).content(features)
+        plain = encoder.preprocess(["A dog runs."])
+        own = TokenRoles(encoder.tokenizer).content(plain)
+        assert features["input_ids"][content].tolist() == plain["input_ids"][own].tolist()
+
     def test_encode_query_and_document_and_a_prompt(self, encoder):
         apply_mask_template(encoder)
         vectors = encoder.encode(SENTENCES)

@@ -104,6 +104,25 @@ class TestFreshHead:
         model.transformers_model.resize_token_embeddings(1700, mean_resizing=False)
         assert not MLMHead(model).is_pretrained
 
+    def test_added_tokens_keep_the_head(self, with_head, caplog):
+        full, model = with_head("bert")
+        before = full(input_ids=(ids := torch.tensor([[5, 6, 7]]))).logits
+        words = len(model.transformers_model.get_input_embeddings().weight)
+        model.transformers_model.resize_token_embeddings(words + 3, mean_resizing=False)
+        head = MLMHead(model, is_needed=False)
+        assert head.is_pretrained
+        assert head.table is model.transformers_model.get_input_embeddings().weight
+        logits = head(model.transformers_model(input_ids=ids).last_hidden_state[0])
+        assert logits.shape[1] == words + 3
+        assert torch.allclose(logits[:, :words], before[0], atol=1e-5)
+        assert caplog.text == ""
+
+    def test_a_named_head_that_does_not_fit_is_an_error(self, with_head, tmp_path):
+        _, model = with_head("bert")
+        model.transformers_model.resize_token_embeddings(1700, mean_resizing=False)
+        with pytest.raises(ValueError, match="a checkpoint with the encoder's word embeddings, but that of .*1700"):
+            MLMHead(model, checkpoint=str(tmp_path))
+
 
 class TestOtherModels:
     def test_a_family_without_masks(self, tiny_encoder):

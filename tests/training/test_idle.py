@@ -20,6 +20,13 @@ def test_a_term_that_was_always_zero():
     assert note.startswith("The term triplet was 0 in all of the training: no sentence was long enough (long_share;")
 
 
+def test_what_was_no_number_is_not_counted():
+    """The trainer logs None in its place."""
+    assert idle_parts(history(loss=[1.0, 1.0], triplet=[None, None], information=[None, None]), ["triplet"]) == []
+    (note,) = idle_parts(history(information=[None, 0.01]), [])
+    assert "information ended at 0.010 nats" in note
+
+
 def test_a_term_that_ended_at_zero_did_something():
     assert idle_parts(history(triplet=[0.1, 0.0]), ["triplet"]) == []
 
