@@ -52,7 +52,7 @@ def info_nce(anchors: Tensor, positives: Tensor, negatives: Tensor | None = None
         The mean over anchors, a scalar. With B = 1 and no negatives it is 0 and has no gradient to give.
 
     Raises:
-        ValueError: On shapes other than these, or a temperature that is not above 0.
+        ValueError: On shapes other than these, no row, or a temperature that is not above 0.
     """
     return arccon_loss(anchors, positives, negatives, margin_degrees=0.0, temperature=temperature)
 
@@ -85,9 +85,9 @@ def arccon_loss(
         The mean over anchors, a scalar with finite gradients at every angle, 0 and 180 degrees included.
 
     Raises:
-        ValueError: On shapes other than these, a margin or a temperature out of range.
+        ValueError: On shapes other than these, no row, a margin or a temperature out of range.
     """
-    _check_rows(anchors=anchors, positives=positives)
+    _check_rows(1, anchors=anchors, positives=positives)
     if negatives is not None and (negatives.ndim != 2 or negatives.shape[1] != anchors.shape[1]):
         raise ValueError(f"negatives must be (N, {anchors.shape[1]}) like anchors, got {tuple(negatives.shape)}.")
     check_temperature(temperature)
@@ -336,9 +336,9 @@ def queue_info_nce(queries: Tensor, positives: Tensor, queue: Tensor, is_negativ
         The mean over queries, a scalar; 0 without gradient where no row is a negative.
 
     Raises:
-        ValueError: On shapes other than these, or a temperature that is not above 0.
+        ValueError: On shapes other than these, no row, or a temperature that is not above 0.
     """
-    _check_rows(queries=queries, positives=positives)
+    _check_rows(1, queries=queries, positives=positives)
     if queue.ndim != 2 or queue.shape[1] != queries.shape[1] or is_negative.shape != (len(queries), len(queue)):
         raise ValueError(
             f"queue and is_negative must be (Q, {queries.shape[1]}) and ({len(queries)}, Q), "
@@ -433,9 +433,10 @@ def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tenso
         shapes = tuple(original.shape), tuple(incomplete.shape), tuple(usable.shape)
         raise ValueError("original, incomplete and usable must be (B, 2), (B, 2) and (B,), got {}, {} and {}.".format(*shapes))
     with torch.autocast(original.device.type, enabled=False):
-        whole = F.log_softmax(_full_precision(original), dim=1)[:, 0]
-        lacking = F.log_softmax(_full_precision(incomplete), dim=1)[:, 1]
-        return -(whole + lacking).where(usable, 0.0).sum() / usable.sum().clamp(min=1)
+        # Before the softmax: behind it a logit that is no number would still reach the gradient.
+        whole, lacking = (_full_precision(logits).where(usable[:, None], 0.0) for logits in (original, incomplete))
+        log_likelihood = F.log_softmax(whole, dim=1)[:, 0] + F.log_softmax(lacking, dim=1)[:, 1]
+        return -log_likelihood.where(usable, 0.0).sum() / usable.sum().clamp(min=1)
 
 
 def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
@@ -455,9 +456,9 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
         The mean over the 2B views, a scalar. With B = 1 it is 0 and has no gradient to give.
 
     Raises:
-        ValueError: If the shapes are not one (B, D), or the temperature is not above 0.
+        ValueError: If the shapes are not one (B, D) with B of at least 1, or the temperature is not above 0.
     """
-    _check_rows(first=first, second=second)
+    _check_rows(1, first=first, second=second)
     check_temperature(temperature)
     with torch.autocast(first.device.type, enabled=False):
         views = torch.cat([_unit(first), _unit(second)])  # (2B, D)
@@ -483,9 +484,7 @@ def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
     Raises:
         ValueError: If the shapes are not one (B, D) with B of at least 1.
     """
-    _check_rows(x=x, y=y)
-    if len(x) == 0:
-        raise ValueError("alignment needs at least 1 pair, got 0.")
+    _check_rows(1, x=x, y=y)
     with torch.autocast(x.device.type, enabled=False):
         return (_unit(x) - _unit(y)).norm(dim=1).pow(alpha).mean()
 
@@ -559,11 +558,13 @@ def check_finite(**values: float) -> None:
             raise ValueError(f"{name} must be a finite number, got {value}.")
 
 
-def _check_rows(**tensors: Tensor) -> None:
+def _check_rows(least: int = 0, **tensors: Tensor) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1 or len(next(iter(shapes.values()))) != 2:
         got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ValueError(f"{' and '.join(shapes)} must be of one shape (B, D), got {got}.")
+    if any(shape[0] < least for shape in shapes.values()):
+        raise ValueError(f"{' and '.join(shapes)} must have at least {least} row, of which a mean is made, got none.")
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import pytest
 import reference
@@ -341,6 +342,14 @@ class TestFinite:
         assert torch.isfinite(value)
         assert torch.isfinite(logits.grad).all()
 
+    def test_a_pair_that_is_not_usable_may_be_anything(self):
+        usable, numbers = torch.tensor([False, True]), torch.tensor([[math.inf, math.nan], [1.0, 2.0]])
+        original, incomplete = numbers.clone().requires_grad_(), numbers.clone().requires_grad_()
+        value = functional.incomplete_sentence_loss(original, incomplete, usable)
+        value.backward()
+        assert torch.isfinite(torch.cat([value.view(1), original.grad.view(-1), incomplete.grad.view(-1)])).all()
+        assert not original.grad[0].any()
+
     def test_what_is_not_counted_may_be_anything(self):
         """Neither value nor gradient of padding, not even where it is not a number."""
         logits = torch.zeros(1, 2, 2)
@@ -572,8 +581,20 @@ class TestErrors:
     def test_too_few_rows(self):
         with pytest.raises(ValueError, match="at least 2 rows to form a pair, got 1"):
             functional.uniformity(rows(1))
-        with pytest.raises(ValueError, match="at least 1 pair, got 0"):
-            functional.alignment(rows(0), rows(0))
+
+    @pytest.mark.parametrize(
+        "mean_of",
+        [
+            functional.alignment,
+            partial(functional.info_nce, temperature=0.05),
+            functional.arccon_loss,
+            partial(functional.nt_xent, temperature=0.1),
+            lambda a, b: functional.queue_info_nce(a, b, rows(4), torch.ones(0, 4, dtype=torch.bool), temperature=0.05),
+        ],
+    )
+    def test_no_rows(self, mean_of):
+        with pytest.raises(ValueError, match="must have at least 1 row, of which a mean is made, got none"):
+            mean_of(rows(0), rows(0))
 
 
 def _info_nce(a, p):

@@ -83,6 +83,8 @@ class LengthGroupedBatchSampler(DefaultBatchSampler):
 
     def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, *args: Any, **kwargs: Any) -> None:
         super().__init__(dataset, batch_size, drop_last, *args, **kwargs)
+        if len(dataset) == 0:
+            raise ValueError("dataset must have at least one row, got none.")
         columns = [
             name for name, feature in dataset.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")
         ]

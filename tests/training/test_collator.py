@@ -145,3 +145,7 @@ class TestLengthGroupedBatchSampler:
     def test_nothing_to_measure(self):
         with pytest.raises(ValueError, match="dataset must have a column of strings to measure, got id"):
             training.LengthGroupedBatchSampler(Dataset.from_dict({"id": [1, 2]}), 2, False)
+
+    def test_no_rows(self):
+        with pytest.raises(ValueError, match="dataset must have at least one row, got none"):
+            training.LengthGroupedBatchSampler(Dataset.from_dict({"anchor": []}), 2, False)
