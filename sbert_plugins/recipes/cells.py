@@ -65,7 +65,11 @@ def _read_method(text: str) -> Method:
             pairs[-1] += f",{part}"
     names = {field.name for field in fields(Settings)}
     own = [pair for pair in pairs if pair.partition("=")[0] in names]
-    changed = dict(pair.split("=", 1) for pair in own if "=" in pair)
+    if bare := [pair for pair in own if "=" not in pair]:
+        raise ValueError(f"method {text}: {bare[0]} is a setting and needs a value, {bare[0]}=VALUE.")
+    changed = dict(pair.split("=", 1) for pair in own)
+    if len(changed) < len(own):
+        raise ValueError(f"method {text}: a setting is given once, got {', '.join(own)}.")
     if shared := [key for key in changed if key in _SHARED]:
         raise ValueError(f"{', '.join(shared)} must be the same for all methods, got it with {name}: give it as a flag.")
     try:
@@ -130,6 +134,11 @@ class Cell(NamedTuple):
         self.record_path.unlink(missing_ok=True)
         if (self.folder / RUN_FILE).exists():
             shutil.rmtree(self.folder)
+
+    def leave_out_neighbours(self) -> None:
+        """Take sentences of the text out of the record, if it is there."""
+        if (record := self.record()) and record.get("neighbours"):
+            write_json(self.record_path, record | {"neighbours": []})
 
     def write(self, record: dict[str, Any]) -> None:
         """Write the record, whole or not at all."""

@@ -143,8 +143,10 @@ def compare(
         data_dir: Of the STS tasks, for ``sts-sentences``.
         name: What page and records call a dataset.
         bf16: As in :func:`train`.
-        force: Make cells anew that were made with other settings, text, encoder or labels, instead of refusing.
-        neighbours: Sentences of the text whose neighbours records and page show; 0 for a record that may be published.
+        force: Make cells anew that were made with other settings, text or encoder, and score those anew that were scored by
+            other labels, instead of refusing.
+        neighbours: Sentences of the text whose neighbours records and page show; 0 for records that may be published, also
+            of cells that are finished.
         keep_models: Whether the models stay. A grid of a hundred cells is some kilobytes of records without.
         report: Called with each message for the person who waits.
 
@@ -253,7 +255,9 @@ def _refuse_others(cells: Sequence[Cell], *, force: bool) -> None:
                     f"{cell.folder} was made with {differs}: ask for the same, make it anew with --force (force=True), or "
                     "name another output."
                 )
-            cell.clear()
+            cell.record_path.unlink(missing_ok=True)
+            if cell.what_differs():  # the training, not what it was scored on
+                cell.clear()
 
 
 def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str, Any]:
@@ -269,13 +273,13 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     }
     path = output / _START
     if path.exists() and not changes(record := read_record(path), made):
-        if grid.neighbours <= len(record["neighbours"]):
+        if 0 < grid.neighbours <= len(record["neighbours"]):
             return record
     else:
         grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
         scores = grid.score(encoder)
-        shows = {"scores": scores, "main": grid.score.main(scores), "notes": grid.score.notes}
-        record = made | shows | provenance()
+        shows = {"scores": scores, "main": grid.score.main(scores), "lower": grid.score.lower(scores)}
+        record = made | shows | {"notes": grid.score.notes} | provenance()
     write_json(path, record | {"neighbours": neighbours_of(encoder, grid.sentences, shown=grid.neighbours)})
     return read_record(path)
 
@@ -355,6 +359,8 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
     """Return the numbers of all cells, and write the page."""
     records: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
+        if not grid.neighbours:
+            cell.leave_out_neighbours()
         records.setdefault(cell.method.text, []).append(read_record(cell.record_path))
     rows = summarise(records, list(start["scores"]))
     page = write_page(output, start, records, rows, test_sets=grid.score.test_sets)

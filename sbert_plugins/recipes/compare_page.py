@@ -37,11 +37,10 @@ def write_page(
         failed=_failed(rows),
         tests=f"<p>{html.escape(warning_of_tests(test_sets))}</p>",
         table=_table(start, rows),
-        differences=_differences(rows),
+        differences=_differences(start, rows),
         plots=_plots(start, records, rows),
         cells=_cells(start, records),
         curves=_curves(done),
-        seed=str(done[0]["seed"]) if done else "none",
         neighbours=_neighbours(start, records),
         settings=_settings(start, records),
     )
@@ -65,7 +64,7 @@ def _what(start: Mapping[str, Any], records: Records) -> str:
     seeds = list(dict.fromkeys(cell["seed"] for cells in records.values() for cell in cells))
     text = start["text"]["name"] or "a dataset"
     chosen = f"the checkpoint that is best on {cell['selected_by']}" if cell["selected_by"] else "its last update"
-    layers = f" ({start['layers']} layers)" if start.get("layers") else ""
+    layers = f" ({start['layers']} layers)" if start.get("layers") and " layers)" not in start["encoder"]["name"] else ""
     return (
         f"{start['encoder']['name']}{layers}, {start['pooling']} pooling, on {cell['sentences']:,} sentences of {text}: "
         f"{len(records)} method{'s' * (len(records) > 1)}, {len(seeds)} seed{'s' * (len(seeds) > 1)} each, all from the same "
@@ -90,9 +89,9 @@ def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     for title, value in start["scores"].items():
         numbers = [row.scores[title] for row in rows]
         means = [value, *(None if number is None else number.mean for number in numbers)]
-        best = max(mean for mean in means if mean is not None)
+        best = (min if title in start.get("lower", ()) else max)(mean for mean in means if mean is not None)
         marks.append(["best" if mean == best else "" for mean in means])
-        lines.append([title, shown(value), *map(shown, numbers)])
+        lines.append([_titled(title, start), shown(value), *map(shown, numbers)])
     for title, cells in (
         ("seeds", [str(len(row.seeds)) for row in rows]),
         ("seconds of training", [shown(row.seconds, digits=1) for row in rows]),
@@ -102,16 +101,23 @@ def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     return table_rows(lines, marks=marks)
 
 
-def _differences(rows: Sequence[Row]) -> str:
+def _titled(title: str, start: Mapping[str, Any]) -> str:
+    return f"{title} (lower is better)" if title in start.get("lower", ()) else title
+
+
+def _differences(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     from sbert_plugins.evaluation.pages import table_rows
 
     if len(rows) < 2:
         return ""
     lines = [["", *(row.method for row in rows[1:])]]
-    lines += [[title, *(shown(row.differences[title], sign=True) for row in rows[1:])] for title in rows[0].scores]
+    lines += [
+        [_titled(title, start), *(shown(row.differences[title], sign=True) for row in rows[1:])] for title in rows[0].scores
+    ]
     first = html.escape(rows[0].method)
     note = (
-        f"Score minus that of {first} with the same seed: mean and standard deviation of these differences. Above 0 is better."
+        f"Score minus that of {first} with the same seed: mean and standard deviation of these differences. Above 0 is "
+        "better, but where a row says otherwise."
     )
     return _section("differences", f"Difference to {first}", table_rows(lines), note)
 
@@ -154,14 +160,17 @@ def _curves(done: Sequence[Mapping[str, Any]]) -> str:
 
 def _neighbours(start: Mapping[str, Any], records: Records) -> str:
     found = {"start": start["neighbours"]}
-    for method, (cell, *_) in records.items():  # as many as of the start: a comparison may go on with another number
-        if len(near := cell.get("neighbours", [])) == len(start["neighbours"]):
-            found[method] = near
-    lines = ["<tr><th>sentence</th>" + "".join(f"<th>{html.escape(name)}</th>" for name in found) + "</tr>"]
+    for method, cells in records.items():  # as many as of the start: a comparison may go on with another number
+        for cell in cells:
+            if "scores" in cell and len(near := cell.get("neighbours", [])) == len(start["neighbours"]):
+                found[f"{method}, seed {cell['seed']}"] = near
+                break
+    headings = "".join(f"<th>{html.escape(name)}</th>" for name in found)
+    lines = [f"<tr><th>sentence</th>{headings}</tr>"]
     for place, row in enumerate(start["neighbours"]):
         before = {near["text"] for near in row["nearest"]}
-        cells = "".join(f"<td><ol>{_nearest(rows[place]['nearest'], before)}</ol></td>" for rows in found.values())
-        lines.append(f"<tr><th>{html.escape(row['sentence'])}</th>{cells}</tr>")
+        lists = "".join(f"<td><ol>{_nearest(rows[place]['nearest'], before)}</ol></td>" for rows in found.values())
+        lines.append(f"<tr><th>{html.escape(row['sentence'])}</th>{lists}</tr>")
     return "\n".join(lines)
 
 
@@ -221,9 +230,10 @@ def _plots(start: Mapping[str, Any], records: Records, rows: Sequence[Row]) -> s
         caption = "Means over the seeds. The dashed line is the start, the numbers are the distance to it."
         figures.append(("bars", "Start and methods", caption, draw.sts_bars(bars, measure="score")))
     for place, (method, cells) in enumerate(records.items()):
-        curves = draw.learning_curves(cells[0].get("log", []))
+        shows = next((cell for cell in cells if "scores" in cell), cells[0])
+        curves = draw.learning_curves(shows.get("log", []))
         if curves is not None:
-            caption = f"What the training with seed {cells[0]['seed']} logged by update, evaluations in orange."
+            caption = f"What the training with seed {shows['seed']} logged by update, evaluations in orange."
             figures.append((f"learning_{place}", f"Learning curves of {method}", caption, curves))
     return "\n".join(figure_section(*figure, png(figure[-1])) for figure in figures)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from enum import Enum
@@ -36,8 +37,9 @@ class Scorer:
                 "evaluators must be at least one, got none: graded pairs (evaluation.own_pairs), topics (own_topics), queries "
                 "and the texts that answer them (own_retrieval), or the STS tasks (STSSuiteEvaluator)."
             )
-        self.evaluators = [_copied(evaluator) for evaluator in evaluators]
-        self.mark = _mark(self.evaluators)
+        given = [_copied(evaluator) for evaluator in evaluators]
+        self.mark = _mark(given)
+        self.evaluators = [each for evaluator in given for each in _unwrapped(evaluator)]
         self._all = OnePassEvaluator(self.evaluators)
 
     def __call__(self, model: SentenceTransformer) -> dict[str, float]:
@@ -52,8 +54,8 @@ class Scorer:
         for evaluator in self.evaluators:
             for place, (key, title, factor) in enumerate(_shown(evaluator)):
                 (others if place else scores)[title] = factor * float(metrics.pop(key))
-            if prefix := _unshown(evaluator):
-                metrics = {key: value for key, value in metrics.items() if not key.startswith(prefix)}
+            if unshown := _unshown(evaluator):
+                metrics = {key: value for key, value in metrics.items() if not unshown.fullmatch(key)}
         scores |= others | {key: float(value) for key, value in metrics.items()}
         if bad := [title for title, score in scores.items() if not math.isfinite(score)]:
             raise ValueError(f"scores must be finite, got NaN or infinity for {', '.join(bad)}.")
@@ -68,6 +70,14 @@ class Scorer:
             else:  # the host's may not know it before they are called
                 found += [title for title in scores if title == evaluator.primary_metric]
         return found
+
+    def lower(self, scores: Mapping[str, float]) -> list[str]:
+        """Return the titles of the scores that are better the lower, as far as evaluators say so."""
+        found = []
+        for evaluator in self.evaluators:
+            if not evaluator.greater_is_better:
+                found += [title for _, title, _ in _shown(evaluator)] or [str(evaluator.primary_metric)]
+        return [title for title in scores if title in found]
 
     @property
     def test_sets(self) -> list[str]:
@@ -86,6 +96,12 @@ def _copied(evaluator: BaseEvaluator) -> BaseEvaluator:
     if isinstance(getattr(copied, "evaluators", None), list):
         copied.evaluators = [_copied(inner) for inner in copied.evaluators]
     return copied
+
+
+def _unwrapped(evaluator: BaseEvaluator) -> list[BaseEvaluator]:
+    """Return the evaluators of a sequence of them: its own score is one of theirs."""
+    inner = getattr(evaluator, "evaluators", None)
+    return [each for one in inner for each in _unwrapped(one)] if isinstance(inner, list) else [evaluator]
 
 
 def _mark(evaluators: Sequence[BaseEvaluator]) -> dict[str, str]:
@@ -136,6 +152,7 @@ def _plain(value: Any) -> Any:
 def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     """Return metric, title and factor of what is shown of an evaluator of ours, its main score first; none of another."""
     from sbert_plugins.evaluation import (
+        AlignmentUniformityEvaluator,
         ClusteringEvaluator,
         LabelFreeEvaluator,
         PairsEvaluator,
@@ -155,6 +172,8 @@ def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     if isinstance(evaluator, ClusteringEvaluator):
         keys = ("v_measure", "accuracy", f"purity@{evaluator.neighbours}")
         return [(f"{before}{key}", f"{title}{key.replace('_', '-')}", 1.0) for key in keys]
+    if isinstance(evaluator, AlignmentUniformityEvaluator):
+        return [(f"{before}{key}", f"{title}{key}", 1.0) for key in ("alignment", "uniformity")]
     if isinstance(evaluator, LabelFreeEvaluator):
         return [(f"{before}{key}", f"{title}{words}", factor) for key, (words, factor) in _LABEL_FREE.items()]
     if isinstance(evaluator, RetrievalEvaluator):
@@ -163,10 +182,11 @@ def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     return []
 
 
-def _unshown(evaluator: BaseEvaluator) -> str | None:
-    """Return the beginning of the metrics that the host's retrieval evaluator gives besides."""
+def _unshown(evaluator: BaseEvaluator) -> re.Pattern[str] | None:
+    """Return what the metrics look like that the host's retrieval evaluator gives besides."""
     from sbert_plugins.evaluation import RetrievalEvaluator
 
     if not isinstance(evaluator, RetrievalEvaluator):
         return None
-    return "_".join(filter(None, [evaluator.name, "cosine_"]))
+    before = "_".join(filter(None, [evaluator.name, "cosine_"]))
+    return re.compile(rf"{re.escape(before)}(accuracy|precision|recall|mrr|ndcg|map)@\d+")

@@ -52,6 +52,11 @@ def test_methods(text, name, keywords, changed):
         (["simcse:temperature=0.1", "simcse:temperature=1e-1"], "methods must differ"),
         (["simcse:temprature=0.1"], "method simcse:temprature=0.1: keywords of simcse's loss must be among temperature"),
         (["simcse:temperature"], "method simcse:temperature: .*KEY=VALUE"),
+        (
+            ["simcse:group_by_length"],
+            "method simcse:group_by_length: group_by_length is a setting and needs a value",
+        ),
+        (["simcse:max_steps=10,max_steps=20"], "a setting is given once, got max_steps=10, max_steps=20"),
         (["simcse:learning_rate=fast"], "learning_rate takes a finite number, got 'fast'"),
         (["simcse:pooling=cls"], "pooling must be the same for all methods, got it with simcse"),
         (["paser-supervised"], "paser-supervised reads triplets, and a comparison is on sentences"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -229,6 +230,15 @@ class TestRefuses:
         run(settings=changed, force=True)  # what is as it is asked for stays
         assert len(trainings) == 4
 
+    def test_other_labels_need_no_other_training(self, run, tmp_path, trainings):
+        run(methods=["simcse"])
+        before = records(tmp_path / "out")["simcse_seed0"]["scores"]
+        run(methods=["simcse"], evaluators=evaluators()[:2], force=True)
+        assert len(trainings) == 1
+        after = records(tmp_path / "out")["simcse_seed0"]["scores"]
+        assert after == {title: before[title] for title in after}
+        assert len(after) < len(before)
+
     def test_another_start(self, run, tiny_encoder):
         run(methods=["simcse"])
         with pytest.raises(ValueError, match=r"encoder's pooling cls \(now mean\)"):
@@ -344,14 +354,41 @@ class TestPage:
         assert "Without plots: matplotlib is not installed" in page
         assert "<img" not in page
 
-    @pytest.mark.parametrize(("first", "second", "shown"), [(2, 0, 2), (0, 2, 2), (2, 3, 3)])
-    def test_another_number_of_neighbours(self, run, monkeypatch, first, second, shown):
+    @pytest.mark.parametrize(("first", "second", "shown"), [(2, 0, 0), (0, 2, 2), (2, 3, 3)])
+    def test_another_number_of_neighbours(self, run, tmp_path, monkeypatch, first, second, shown):
         """They are of the start and of the one method that has as many."""
         monkeypatch.setattr("sbert_plugins.recipes.compare_page._plots", lambda *_: "")
         run(methods=["simcse"], neighbours=first)
         result = run(methods=["simcse", "consert"], neighbours=second)
         assert [row.seeds for row in result.rows] == [[0], [0]]
         assert result.page.read_text(encoding="utf-8").count("<ol>") == 2 * shown
+        if not second:  # for records that may be published
+            start = json.loads((tmp_path / "out" / "start.json").read_text(encoding="utf-8"))
+            assert not any(record["neighbours"] for record in [start, *records(tmp_path / "out").values()])
+
+    def test_each_method_shows_its_first_seed_that_has_scores(self, run, tmp_path, monkeypatch):
+        monkeypatch.setattr("sbert_plugins.recipes.compare_page._plots", lambda *_: "")
+        run(seeds=2, neighbours=2)
+        path = tmp_path / "out" / "simcse_seed0.json"
+        record = json.loads(path.read_text(encoding="utf-8"))
+        failed = {key: value for key, value in record.items() if key not in ("scores", "neighbours")} | {"failed": "it did"}
+        for folder in (tmp_path / "out").glob("simcse_seed0"):
+            shutil.rmtree(folder)
+        monkeypatch.setattr(MODULE, "train", lambda *_, **__: (_ for _ in ()).throw(ValueError("it did")))
+        path.write_text(json.dumps(failed), encoding="utf-8")
+        page = run(seeds=2, neighbours=2).page.read_text(encoding="utf-8")
+        assert "<th>simcse, seed 1</th><th>consert, seed 0</th>" in page
+
+    def test_where_lower_is_better(self, run, tmp_path, monkeypatch):
+        monkeypatch.setattr("sbert_plugins.recipes.compare_page._plots", lambda *_: "")
+        (tmp_path / "sts").mkdir()
+        (tmp_path / "sts" / "stsb_dev.tsv").write_text("news\t5.0\tA dog.\tOne dog.\nnews\t0.0\tIt rains.\tHe sings.\n")
+        geometry = evaluation.AlignmentUniformityEvaluator(tmp_path, name="own", write_csv=False)
+        result = run(evaluators=[evaluators()[0], geometry])
+        page = result.page.read_text(encoding="utf-8")
+        start = json.loads((tmp_path / "out" / "start.json").read_text(encoding="utf-8"))["scores"]
+        best = min([start["own: alignment"], *(row.scores["own: alignment"].mean for row in result.rows)])
+        assert re.search(rf'own: alignment \(lower is better\).*?<td class="best">{shown(best)}</td>', page)
 
     def test_text_is_text(self, run):
         text = Dataset.from_dict({"anchor": [f"<b>{sentence}</b> & $x" for sentence in project_text()[:24]]})

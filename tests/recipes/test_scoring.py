@@ -74,3 +74,26 @@ def test_an_evaluator_that_found_its_similarity_has_the_same_mark_again(build, t
 def test_what_decides_no_number_is_no_part_of_it():
     marks = [Scorer([TripletEvaluator(A, B, C, name="mine", batch_size=size, write_csv=size > 4)]).mark for size in (4, 8)]
     assert marks[0] == marks[1]
+
+
+def test_an_unnamed_search_takes_no_other_scores_away(tiny_encoder):
+    search = evaluation.RetrievalEvaluator({"q": A[0]}, {"a": A[1], "b": A[2]}, {"q": {"a"}}, write_csv=False)
+    scores = Scorer([search, TripletEvaluator(A, B, C)])(tiny_encoder())
+    assert list(scores) == ["MAP", "MRR@10", "nDCG@10", "cosine_accuracy"]
+
+
+def test_evaluators_in_a_sequence_are_scored_as_they_are_alone(tiny_encoder):
+    wrapped = Scorer([evaluation.OnePassEvaluator([graded(), topics(seed=1)])])
+    scores = wrapped(model := tiny_encoder())
+    alone = Scorer([graded(), topics(seed=1)])
+    assert scores == alone(model)
+    assert wrapped.main(scores) == alone.main(scores) == ["mine_spearman_cosine", "mine: v-measure"]
+
+
+def test_where_lower_is_better(tmp_path, tiny_encoder):
+    (tmp_path / "sts").mkdir()
+    (tmp_path / "sts" / "stsb_dev.tsv").write_text("news\t5.0\tA dog runs.\tOne dog runs.\nnews\t0.0\tIt rains.\tHe sings.\n")
+    geometry = evaluation.AlignmentUniformityEvaluator(tmp_path, write_csv=False)
+    scorer = Scorer([graded(), geometry])
+    scores = scorer(tiny_encoder())
+    assert scorer.lower(scores) == ["stsb_dev: alignment", "stsb_dev: uniformity"]
