@@ -283,6 +283,23 @@ def test_supervised_paser_from_triplets(encoder, tmp_path, capsys):
     assert "paser/generative" in capsys.readouterr().out
     assert cli.main(["train", "paser-supervised", "--offline", "--output", str(tmp_path / "other")]) == 2
     assert "reads triplets, and none ship with the package" in capsys.readouterr().err
+    assert cli.main(["train", "paser-supervised", str(path), "--column", "x", "--output", str(tmp_path / "other")]) == 2
+    assert "--column names a column of sentences, got 'x': triplets are read by their names" in capsys.readouterr().err
+
+
+def test_the_offline_encoder_keeps_its_pooling(text, tmp_path, capsys):
+    arguments = ["train", "simcse", str(text), "--offline", "--output", str(tmp_path / "run")]
+    assert cli.main([*arguments, "--pooling", "cls"]) == 2
+    assert "--pooling cls is for a plain transformer, and the offline encoder is a sentence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["compare", "t.txt", "--output", "o", "--seed", "7"], ["mteb", "run", "m", "--bench", "x"]]
+)
+def test_no_flag_is_taken_for_the_beginning_of_another(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    assert f"unrecognized arguments: {' '.join(arguments[-2:])}" in capsys.readouterr().err
 
 
 def test_slt_fai_takes_a_backbone(text, encoder, tmp_path, capsys):

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from sbert_plugins import __version__, recipes
 from sbert_plugins.cli.compare import add_compare
@@ -47,9 +48,16 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+class _Parser(argparse.ArgumentParser):
+    """No flag is taken for the beginning of another: compare has no --seed, and would read it as --seeds."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords | {"allow_abbrev": False})
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser without importing torch."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="sbert-plugins",
         description="Self-supervised sentence embeddings: train with a recipe, compare methods, evaluate, list the methods.",
     )

@@ -93,15 +93,16 @@ def encoder_to_train(
     options: argparse.Namespace, settings: recipes.Settings, *, is_demo: bool, plan: recipes.Protocol | None = None
 ) -> Any:
     """Build the encoder that a training starts from."""
-    if is_demo:
-        return recipes.offline_encoder(max_seq_length=256)  # the whole model's own limit
-    name = options.model or (plan["encoder"] if plan else recipes.DEFAULT_MODEL)
+    name = "the offline encoder" if is_demo else options.model or (plan["encoder"] if plan else recipes.DEFAULT_MODEL)
     template = {"template": plan["template"]} if plan and plan["template"] else {}
-    model = recipes.build_encoder(name, pooling=settings.pooling, **template)
+    if is_demo:
+        model = recipes.offline_encoder(max_seq_length=256)  # the whole model's own limit
+    else:
+        model = recipes.build_encoder(name, pooling=settings.pooling, **template)
     own = recipes.pooling_of(model)
     if options.pooling not in (None, own, "mask"):  # a template is put on any model
         raise ValueError(
-            f"--pooling {options.pooling} is for a plain transformer, and {options.model} is a sentence-transformers model "
+            f"--pooling {options.pooling} is for a plain transformer, and {name} is a sentence-transformers model "
             f"with {own} pooling of its own: leave --pooling out."
         )
     return model
