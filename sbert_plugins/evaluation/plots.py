@@ -29,7 +29,7 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]], *, measure: str = "Spear
     """Bars per task and model; the first model is the baseline, a line across its task, and others show the distance.
 
     Args:
-        scores: Scores by model and task, at most 100.
+        scores: Scores by model and task. The axis ends at 100, or above the highest of them where that is more.
         measure: What they are.
     """
     names, tasks = list(scores), list(next(iter(scores.values())))
@@ -48,9 +48,10 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]], *, measure: str = "Spear
     if len(names) > 1:
         bases = [scores[names[0]][task] for task in tasks]
         axes.hlines(bases, np.arange(len(tasks)) - 0.44, np.arange(len(tasks)) + 0.44, color=INK, lw=1, ls=(0, (3, 2)))
-    lowest = min(min(row.values()) for row in scores.values())
+    every = [score for row in scores.values() for score in row.values()]
+    lowest, highest = min(every), max(every)
     axes.set_xticks(range(len(tasks)), tasks)
-    axes.set_ylim(min(0, lowest - 5), 100)
+    axes.set_ylim(min(0, lowest - 5), 1.06 * highest if highest > 100 else 100)  # room for the distance over a bar
     axes.set_ylabel(measure)
     axes.grid(axis="y", color=FAINT, alpha=0.3)
     axes.set_axisbelow(True)

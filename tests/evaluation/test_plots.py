@@ -48,6 +48,21 @@ class TestBars:
         (axes,) = plots.sts_bars({"raw": dict.fromkeys(TASKS, -12.0)}).axes
         assert axes.get_ylim()[0] < -12
 
+    def test_scores_above_100_are_seen(self):
+        """The score without labels begins above 100; its bars, distances and the start's line were cut off."""
+        scores = {"start": dict.fromkeys(TASKS, 103.5), "trained": {"STS12": 60.0, "STS-B": 110.3, "average": 120.0}}
+        figure = plots.sts_bars(scores, measure="score")
+        assert figure_is_drawn(figure)
+        (axes,) = figure.axes
+        assert axes.get_ylim()[1] > 120
+        for text in axes.texts:
+            assert text.get_window_extent().y1 <= axes.get_window_extent().y1
+
+    @pytest.mark.parametrize("score", [12.0, 99.9, 100.0])
+    def test_scores_up_to_100_have_one_scale(self, score):
+        (axes,) = plots.sts_bars({"raw": dict.fromkeys(TASKS, score)}).axes
+        assert axes.get_ylim() == (0, 100)
+
 
 class TestDensity:
     def test_each_level_peaks_where_its_cosines_are(self):
