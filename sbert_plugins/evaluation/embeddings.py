@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 import torch
@@ -112,11 +113,29 @@ def check_finite(embeddings: Tensor) -> None:
 
 
 def append_csv(path: Path, values: dict[str, float]) -> None:
-    """Append a row, after a header where the file is new."""
+    """Append a row, after a header where the file is new.
+
+    A file with other columns stays as it is, for under its header the numbers would be those of something else: the row goes
+    to ``<stem>_2.csv`` beside it, or the first number that has these columns or no file yet. A warning names both when the
+    other file is begun.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    is_new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as file:
+    others = (path.with_stem(f"{path.stem}_{number}") for number in count(2))
+    place = next(file for file in chain([path], others) if _columns(file) in ([], list(values)))
+    is_new = not _columns(place)
+    if is_new and place != path:
+        logger.warning("%s has other columns: rows of %s are written to %s.", path, ", ".join(values), place)
+    with place.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(values))
         if is_new:
             writer.writeheader()
         writer.writerow(values)
+
+
+def _columns(path: Path) -> list[str]:
+    """Return the header of a csv file; nothing of one that is empty or not there."""
+    if not path.exists():
+        return []
+    # A spreadsheet may have saved it: with a byte order mark, or in an encoding that must not end a training.
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        return next(csv.reader(file), [])

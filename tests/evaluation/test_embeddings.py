@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from sbert_plugins.evaluation import EmbeddingEvaluator, Embeddings
+from sbert_plugins.evaluation.embeddings import append_csv
 
 
 def test_looked_up_in_the_order_asked_for(tiny_encoder):
@@ -40,3 +41,39 @@ def test_the_base_class_has_no_formula(tiny_encoder):
     evaluator.sentences = ["a"]
     with pytest.raises(NotImplementedError):
         evaluator(tiny_encoder())
+
+
+ONE = {"epoch": 1, "STS-B": 70.0, "avg1": 70.0}
+TWO = {"epoch": 1, "SICK-R": 50.0, "STS-B": 70.0, "avg2": 60.0}
+
+
+class TestCsv:
+    def test_other_columns_are_not_written_under_a_header(self, tmp_path, caplog):
+        path, second = tmp_path / "results.csv", tmp_path / "results_2.csv"
+        for values in (ONE, TWO, ONE, TWO):
+            append_csv(path, values)
+        assert path.read_text(encoding="utf-8").split() == ["epoch,STS-B,avg1", *["1,70.0,70.0"] * 2]
+        assert second.read_text(encoding="utf-8").split() == ["epoch,SICK-R,STS-B,avg2", *["1,50.0,70.0,60.0"] * 2]
+        (message,) = caplog.messages
+        assert message == f"{path} has other columns: rows of epoch, SICK-R, STS-B, avg2 are written to {second}."
+
+    def test_the_first_number_that_is_free_or_agrees(self, tmp_path):
+        path = tmp_path / "results.csv"
+        for values in (ONE, TWO, {"epoch": 1, "map": 0.5}, {"epoch": 2, "map": 0.6}):
+            append_csv(path, values)
+        assert (tmp_path / "results_3.csv").read_text(encoding="utf-8").split() == ["epoch,map", "1,0.5", "2,0.6"]
+        assert len([*tmp_path.iterdir()]) == 3
+
+    def test_an_empty_file_gets_the_header(self, tmp_path, caplog):
+        path = tmp_path / "results.csv"
+        path.touch()
+        append_csv(path, ONE)
+        assert path.read_text(encoding="utf-8").split() == ["epoch,STS-B,avg1", "1,70.0,70.0"]
+        assert not caplog.messages
+
+    @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+    def test_what_a_spreadsheet_saved_ends_no_training(self, tmp_path, encoding):
+        path = tmp_path / "results.csv"
+        path.write_text("epoch,STS-B,avg1\n", encoding=encoding)
+        append_csv(path, ONE)
+        assert (tmp_path / "results_2.csv").exists() == (encoding == "utf-16")
