@@ -78,6 +78,7 @@ def whole_number(text: str, column: str, place: str) -> int:
 
 def _opened(path: Path) -> TextIO:
     # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
+    # utf-8-sig, for the byte order mark that Excel and Notepad write would be part of the first field.
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
-    return path.open("rt", encoding="utf-8", newline="\n")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
+    return path.open("rt", encoding="utf-8-sig", newline="\n")

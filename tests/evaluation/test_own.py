@@ -104,3 +104,17 @@ class TestRetrieval:
         write("shop/qrels.tsv", ("q", "1", 1))
         with pytest.raises(ValueError, match=place + ": give each text an id of its own"):
             evaluation.own_retrieval(write("shop/queries.tsv", *queries).parent)
+
+
+def test_a_byte_order_mark_is_no_label(write):
+    """Excel's and Notepad's "UTF-8": the first topic was one of its own, the first grade and the first id were errors."""
+    mark = "\ufeff"
+    topics = evaluation.own_topics(write("topics.tsv", (f"{mark}sport", "x"), ("trade", "y"), ("sport", "z")))
+    assert topics.labels == ["sport", "trade", "sport"]
+    pairs = evaluation.own_pairs(write("pairs.tsv", (f"{mark}1", "a", "b"), (2, "a", "b"), (3, "a", "b")))
+    assert pairs.pairs.scores == [1, 2, 3]
+    write("shop/corpus.tsv.gz", (f"{mark}1", "one cat"), ("2", "two dogs"))
+    write("shop/qrels.tsv", (f"{mark}q", "1", 1))
+    retrieval = evaluation.own_retrieval(write("shop/queries.tsv", (f"{mark}q", "a cat")).parent)
+    assert retrieval.corpus == ["one cat", "two dogs"]
+    assert retrieval.queries == ["a cat"]

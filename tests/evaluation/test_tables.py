@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from sbert_plugins.evaluation.tables import data_path, read_table
+from sbert_plugins.evaluation.tables import data_path, read_table, width_of
 
 
 def test_rows_and_places(tmp_path):
@@ -13,6 +13,16 @@ def test_rows_and_places(tmp_path):
         (f"{path}, line 1", ["1", 'He said "no"']),
         (f"{path}, line 2", ["2", "with\u2028a separator"]),
     ]
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".tsv.gz"])
+def test_a_byte_order_mark_is_no_text(tmp_path, ending):
+    path = tmp_path / f"rows{ending}"
+    content = "1\ta\n2\t\ufeffb\n".encode("utf-8-sig")
+    path.write_bytes(gzip.compress(content) if ending == ".tsv.gz" else content)
+    assert [fields for _, fields in read_table(path, ("label", "sentence"))] == [["1", "a"], ["2", "\ufeffb"]]
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf") if ending == ".tsv.gz" else b"\xef\xbb\xbf")
+    assert width_of(path) == 0
 
 
 def test_errors_name_file_and_line(tmp_path):
