@@ -480,6 +480,24 @@ def test_a_report_needs_tasks(encoder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("models", "report", "message"),
+    [
+        (["a"], "taken", "must be a folder or not exist yet"),
+        (["a"], "compared", "must hold no page but that of an earlier report"),
+        (["a", "b", "a"], "page", "each under a name of its own, got ['a', 'b', 'a']"),
+    ],
+)
+def test_a_report_is_refused_before_anything_is_loaded(tmp_path, capsys, models, report, message):
+    (tmp_path / "taken").touch()
+    (tmp_path / "compared").mkdir()
+    for name in ("index.html", "start.json"):
+        (tmp_path / "compared" / name).touch()
+    none = str(tmp_path / "no data")
+    assert cli.main(["evaluate", *models, "--data-dir", none, "--report", str(tmp_path / report)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("models", "names"),
     [
         (["runs/a/model", "runs/b/model", "org/base"], ["a", "b", "base"]),

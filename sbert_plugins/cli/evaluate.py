@@ -88,7 +88,11 @@ def _models(options: argparse.Namespace, trainings: dict[str, dict[str, Any]]) -
 def _score(options: argparse.Namespace) -> list[Sequence[str]]:
     """Score the models on the seven tasks, and write the report if one is wanted; return the rows of the table."""
     from sbert_plugins import evaluation
+    from sbert_plugins.evaluation.report import check_destination
 
+    shown = short_names(options.models)
+    if options.report:
+        check_destination(shown, options.report)
     from_hub = options.hub or not options.data_dir
     suite = evaluation.STSSuiteEvaluator(
         options.data_dir,
@@ -107,11 +111,10 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
         return rows
     geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub)
     density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub)
-    shown = dict(zip(options.models, short_names(options.models), strict=True))
     reports = [
         evaluation.report_on(
             model,
-            shown[name],
+            short,
             suite=suite,
             geometry=geometry,
             density=density,
@@ -120,7 +123,7 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
             batch_size=options.batch_size,
             show_progress_bar=sys.stderr.isatty(),
         )
-        for name, model in _models(options, trainings)
+        for short, (name, model) in zip(shown, _models(options, trainings), strict=True)
     ]
     print(f"Report: {evaluation.write_report(reports, options.report)}")
     rows = [(*rows[0], "alignment", "uniformity")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
 
 from .embeddings import Embeddings
 from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
@@ -103,20 +104,61 @@ def report_on(
     )
 
 
+def check_destination(names: Sequence[str], directory: str | Path) -> None:
+    """Refuse models and a directory that :func:`write_report` would refuse, before anything is scored.
+
+    Args:
+        names: What the report calls the models.
+        directory: Where it is to be written.
+
+    Raises:
+        ValueError: Without models, on two of one name, where a file is in the way of the directory, or for one that holds a
+            page or a ``report.json`` of something else, a comparison for one.
+    """
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"a report needs at least one model and each under a name of its own, got {list(names)}.")
+    folder = Path(directory)
+    lowest = next(place for place in (folder, *folder.parents) if place.exists())
+    if not lowest.is_dir():
+        raise ValueError(f"the directory of a report must be a folder or not exist yet, got {folder}: {lowest} is a file.")
+    found = [name for name in ("index.html", "report.json", _COMPARISON) if (folder / name).exists()]
+    if found and not _is_report(folder):
+        raise ValueError(
+            f"the directory of a report must hold no page but that of an earlier report, which is replaced, got {folder} with "
+            f"{', '.join(found)} of something else: name another."
+        )
+
+
+# recipes.compare keeps its start in this file, beside a page of its own.
+_COMPARISON = "start.json"
+
+
+def _is_report(folder: Path) -> bool:
+    """Whether :func:`write_report` wrote what a folder holds."""
+    try:
+        numbers = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    versions = numbers.get("versions") if isinstance(numbers, dict) else None
+    is_ours = isinstance(versions, dict) and "sbert-plugins" in versions and "models" in numbers
+    return is_ours and not (folder / _COMPARISON).exists()
+
+
 def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
     """Write ``index.html``, which needs no other file, the plots as PNG and the numbers as ``report.json``.
 
     Args:
         reports: A model each; the first is the baseline of the bars.
-        directory: Made if it is not there; files of an earlier report are replaced.
+        directory: Made if it is not there; files of an earlier report are replaced, a page of something else is refused.
 
     Returns:
         The path of the page.
 
     Raises:
         ModuleNotFoundError: Without matplotlib, which is an extra of this package.
-        ValueError: Without models, on two of one name, or on a score that is not finite.
+        ValueError: Where :func:`check_destination` has one, or on a score that is not finite.
     """
+    check_destination([report.name for report in reports], directory)
     _check(reports)
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
@@ -158,15 +200,14 @@ def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddi
     """Map a model's words and sentences, coloured by how often tokens occur in these sentences: SLT-FAI's Figures 5 and 6.
 
     Words are the rows of the input embeddings of the tokens that occur; a sentence has the geometric mean of its tokens'
-    counts. A model without input embeddings has no map of words.
+    counts. A model without a transformer, or whose transformer has no input embeddings, has no map of words.
 
     Args:
         model: Its tokenizer counts.
         sentences: The sentences to count, N of them.
         embeddings: (N, D), theirs. They are normalised here, as the cosine does.
     """
-    tokenizer = model.tokenizer
-    rows = [tokenizer(sentence, add_special_tokens=False, verbose=False)["input_ids"] for sentence in sentences]
+    rows = _token_ids(model.tokenizer, sentences)
     counts = Counter(token for row in rows for token in row)
     per_sentence = np.array([np.exp(np.mean(np.log([counts[token] for token in row] or [1]))) for row in rows])
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -176,6 +217,13 @@ def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddi
         table = words.weight.detach().float().cpu().numpy()
         maps = {"words": embedding_map(table[list(counts)], np.array(list(counts.values())))} | maps
     return maps
+
+
+def _token_ids(tokenizer: Any, sentences: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each sentence's tokens, without special ones."""
+    if isinstance(tokenizer, Tokenizer):  # that of static embeddings, which is not of transformers and no callable
+        return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences), add_special_tokens=False)]
+    return [tokenizer(sentence, add_special_tokens=False, verbose=False)["input_ids"] for sentence in sentences]
 
 
 def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure]]:
@@ -226,9 +274,6 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
 
 
 def _check(reports: Sequence[ModelReport]) -> None:
-    names = [report.name for report in reports]
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"a report needs at least one model and each under a name of its own, got {names}.")
     for report in reports:
         scores = {**report.sts, "alignment": report.alignment, "uniformity": report.uniformity}
         bad = [key for key, score in scores.items() if not np.isfinite(score)]

@@ -10,6 +10,8 @@ import pytest
 from encoders import project_text
 from matplotlib.figure import Figure
 from PIL import Image
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from test_one_pass import CountingEncoder
 
 from sbert_plugins.evaluation import TASKS, AlignmentUniformityEvaluator, CosineDensityEvaluator, STSSuiteEvaluator, report
@@ -79,6 +81,14 @@ class TestReportOn:
         distinct = len(set(evaluators["density"].sentences))
         assert len(measured.maps["sentences"].points) == distinct < len(sentences)
 
+    def test_static_embeddings(self, tiny_encoder, evaluators, tmp_path):
+        """Their tokenizer is no callable, and they have no transformer whose input embeddings were words."""
+        static = StaticEmbedding(tiny_encoder().tokenizer, embedding_dim=8)
+        model = SentenceTransformer(modules=[static], device="cpu")
+        measured = report.report_on(model, "static", **evaluators)
+        assert list(measured.maps) == ["sentences"]
+        assert report.write_report([measured], tmp_path / "page").is_file()
+
 
 class TestPage:
     @pytest.fixture(scope="class")
@@ -146,6 +156,13 @@ class TestPage:
         text = report.write_report([model_report("a$x^{$", log=log)], tmp_path).read_text(encoding="utf-8")
         assert "Learning curves of a$x^{$" in text
 
+    def test_an_earlier_report_is_replaced(self, tmp_path):
+        (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+        for name in ("first", "second"):
+            page = report.write_report([model_report(name)], tmp_path)
+        assert "<th>second</th>" in page.read_text(encoding="utf-8")
+        assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "mine"
+
     def test_one_model(self, tmp_path):
         page = report.write_report([model_report("one")], tmp_path)
         assert page == tmp_path / "index.html"
@@ -157,6 +174,30 @@ class TestBadInput:
         for reports in ([], [model_report("a"), model_report("a")]):
             with pytest.raises(ValueError, match="at least one model and each under a name of its own"):
                 report.write_report(reports, tmp_path)
+
+    @pytest.mark.parametrize("place", ["taken", "taken/page/below"])
+    def test_a_file_in_the_way(self, tmp_path, place):
+        (tmp_path / "taken").write_text("mine", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"must be a folder or not exist yet, got .*: .*taken is a file"):
+            report.write_report([model_report("a")], tmp_path / place)
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {"index.html": "mine"},
+            {"report.json": "mine"},
+            {"report.json": "[1]"},
+            {"index.html": "mine", "report.json": '{"models": {}, "versions": {"numpy": "2"}}'},
+            {"index.html": "of a comparison", "start.json": "{}"},
+            {"start.json": "{}", "report.json": '{"models": {}, "versions": {"sbert-plugins": "1"}}'},
+        ],
+    )
+    def test_a_page_of_something_else_is_kept(self, tmp_path, files):
+        for name, text in files.items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"must hold no page but .* got .* with {min(files)}.*name another"):
+            report.write_report([model_report("a")], tmp_path)
+        assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == files
 
     def test_scores(self, tmp_path):
         with pytest.raises(ValueError, match="scores of a must be finite, got NaN or infinity for uniformity"):
