@@ -30,7 +30,8 @@ class ModelReport(NamedTuple):
 
     ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
     lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``protocol`` how alignment and uniformity were
-    measured; ``log`` a training's history, if there is one; ``origin`` what a reader asks of a model (pooling, text, updates).
+    measured; ``log`` a training's history, if there is one; ``origin`` what a reader asks of a model (pooling, text, updates);
+    ``split`` the pairs that ``cosines`` are of, whose sentences ``maps`` shows.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelReport(NamedTuple):
     protocol: str = ""
     log: Sequence[Mapping[str, Any]] = ()
     origin: Mapping[str, str] = {}
+    split: str = "STS-B test"
 
     @property
     def has_collapsed(self) -> bool:
@@ -101,6 +103,7 @@ def report_on(
         protocol=f"{settings['split']}, positive pairs {settings['positive']}, duplicates {settings['duplicates']}",
         log=log,
         origin=origin or {},
+        split=density.get_config_dict()["split"],
     )
 
 
@@ -156,7 +159,7 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
 
     Raises:
         ModuleNotFoundError: Without matplotlib, which is an extra of this package.
-        ValueError: Where :func:`check_destination` has one, or on a score that is not finite.
+        ValueError: Where :func:`check_destination` has one, on a score that is not finite, or on two protocols or splits.
     """
     check_destination([report.name for report in reports], directory)
     _check(reports)
@@ -240,7 +243,8 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
         (
             "density",
             "Cosine by level of gold similarity",
-            "STS-B test. The further apart the means and the narrower the hills, the better the cosine tells levels apart.",
+            f"{reports[0].split}. The further apart the means and the narrower the hills, the better the cosine tells levels "
+            "apart.",
             draw.density_by_level(
                 {report.name: list(report.cosines.values()) for report in reports}, list(reports[0].cosines)
             ),
@@ -258,9 +262,9 @@ def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure
             "frequency",
             "Words and sentences in the plane, by frequency",
             "Projection of input embeddings and of normalised sentence embeddings on their two leading singular directions; "
-            "the cross is the origin. Colour: occurrences of the token in the sentences of STS-B test, for a sentence those "
-            "of its tokens on average. Frequent and rare in places of their own, or all on one side of the cross: the "
-            "anisotropy that encoders bring from pretraining.",
+            f"the cross is the origin. Colour: occurrences of the token in the sentences of {reports[0].split}, for a "
+            "sentence those of its tokens on average. Frequent and rare in places of their own, or all on one side of the "
+            "cross: the anisotropy that encoders bring from pretraining.",
             draw.embedding_maps({report.name: report.maps for report in reports}),
         ),
     ]
@@ -279,6 +283,13 @@ def _check(reports: Sequence[ModelReport]) -> None:
         bad = [key for key, score in scores.items() if not np.isfinite(score)]
         if bad:
             raise ValueError(f"scores of {report.name} must be finite, got NaN or infinity for {', '.join(bad)}.")
+        for key in ("protocol", "split"):
+            first, other = getattr(reports[0], key), getattr(report, key)
+            if first != other:
+                raise ValueError(
+                    f"the {key} of all reports must be the same, got {first!r} of {reports[0].name} and {other!r} of "
+                    f"{report.name}: measure both with the same evaluators, or write a page each."
+                )
 
 
 def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
@@ -289,6 +300,7 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
                 "alignment": report.alignment,
                 "uniformity": report.uniformity,
                 "protocol": report.protocol,
+                "split": report.split,
                 "origin": dict(report.origin),
                 "levels": {
                     level: {"pairs": len(row), "mean": float(row.mean()), "variance": float(row.var())}

@@ -52,7 +52,7 @@ class TestReportOn:
     def evaluators(self, tmp_path):
         (tmp_path / "sts").mkdir()
         text = project_text()
-        for place, stem in enumerate(("stsb_test", "sts12")):
+        for place, stem in enumerate(("stsb_test", "sts12", "stsb_dev")):
             rows = [f"x\t{i % 6}\t{text[i]}\t{text[30 + 20 * place + i]}\n" for i in range(18)]
             (tmp_path / "sts" / f"{stem}.tsv").write_text("".join(rows), encoding="utf-8")
         return {
@@ -88,6 +88,18 @@ class TestReportOn:
         measured = report.report_on(model, "static", **evaluators)
         assert list(measured.maps) == ["sentences"]
         assert report.write_report([measured], tmp_path / "page").is_file()
+
+    def test_captions_name_the_split(self, tiny_encoder, evaluators, tmp_path):
+        """Alignment's split stands in its protocol; the Spearman in brackets is the suite's, of the test set always."""
+        density = CosineDensityEvaluator(tmp_path, split="dev")
+        measured = report.report_on(tiny_encoder(), "tiny", **evaluators | {"density": density})
+        assert measured.split == "STS-B dev"
+        captions = {stem: caption for stem, _, caption, _ in report._figures([measured])}
+        assert captions["density"].startswith("STS-B dev.")
+        assert "in the sentences of STS-B dev," in captions["frequency"]
+        assert "(STS-B test, positive pairs" in captions["alignment_uniformity"]
+        numbers = report._numbers([measured])
+        assert numbers["models"]["tiny"]["split"] == "STS-B dev"
 
 
 class TestPage:
@@ -202,6 +214,13 @@ class TestBadInput:
     def test_scores(self, tmp_path):
         with pytest.raises(ValueError, match="scores of a must be finite, got NaN or infinity for uniformity"):
             report.write_report([model_report("a", uniformity=float("nan"))], tmp_path)
+
+    @pytest.mark.parametrize("key", ["protocol", "split"])
+    def test_measured_in_two_ways(self, tmp_path, key):
+        reports = [model_report("a"), model_report("b", **{key: "STS-B dev"})]
+        with pytest.raises(ValueError, match=f"the {key} of all reports must be the same, got .* of a and 'STS-B dev' of b"):
+            report.write_report(reports, tmp_path / "page")
+        assert not (tmp_path / "page").exists()
 
     def test_an_empty_plot(self):
         figure = Figure()
