@@ -284,7 +284,7 @@ def test_supervised_paser_from_triplets(encoder, tmp_path, capsys):
     assert cli.main(["train", "paser-supervised", "--offline", "--output", str(tmp_path / "other")]) == 2
     assert "reads triplets, and none ship with the package" in capsys.readouterr().err
     assert cli.main(["train", "paser-supervised", str(path), "--column", "x", "--output", str(tmp_path / "other")]) == 2
-    assert "--column names a column of sentences, got 'x': triplets are read by their names" in capsys.readouterr().err
+    assert "--column names a column of sentences, got 'x'" in capsys.readouterr().err
 
 
 def test_the_offline_encoder_keeps_its_pooling(text, tmp_path, capsys):
@@ -294,7 +294,7 @@ def test_the_offline_encoder_keeps_its_pooling(text, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["compare", "t.txt", "--output", "o", "--seed", "7"], ["mteb", "run", "m", "--bench", "x"]]
+    "arguments", [["compare", "t.txt", "--output", "o", "--seed", "7"], ["evaluate", "m", "--pool", "cls"]], ids=lambda a: a[0]
 )
 def test_no_flag_is_taken_for_the_beginning_of_another(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
@@ -476,7 +476,21 @@ def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, caps
 
 def test_a_report_needs_tasks(encoder, tmp_path, capsys):
     assert cli.main(["evaluate", encoder, "--offline", "--report", str(tmp_path / "page")]) == 2
-    assert "--report reads the STS tasks" in capsys.readouterr().err
+    assert "--report would not be read: --offline without a data directory scores the package's" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--offline", "--hub", "--sick", "all", "--batch-size", "7"], "--sick and --hub and --batch-size would not be read"),
+        (["--offline", "--limit", "3"], "--limit would not be read: sentences are counted for --reconstruct"),
+        (["--reconstruct", "t.txt", "--report", "r", "--pooling", "cls"], "--report and --pooling would not be read: --recon"),
+    ],
+)
+def test_flags_that_evaluate_does_not_read(flags, message, capsys, monkeypatch):
+    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+    assert cli.main(["evaluate", "m", *flags]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def add_evaluate(commands: argparse._SubParsersAction) -> None:
         choices=["cls", "mean", "mask"],
         help="for a plain transformer (default: that of the trainings it is compared with, or mean)",
     )
-    evaluate.add_argument("--batch-size", type=int, default=128)
+    evaluate.add_argument("--batch-size", type=int, help="sentences an encoder call (default: 128)")
     evaluate.add_argument(
         "--report",
         metavar="DIR",
@@ -42,16 +42,15 @@ def add_evaluate(commands: argparse._SubParsersAction) -> None:
         metavar="TEXT",
         help="instead of scores: what PaSeR's decoder writes for hidden phrases of TEXT; MODEL is OUTPUT/model of a training",
     )
-    evaluate.add_argument("--limit", type=int, default=10, help="sentences that --reconstruct shows (default: 10)")
+    evaluate.add_argument("--limit", type=int, help="sentences that --reconstruct shows (default: 10)")
     evaluate.add_argument("--offline", action="store_true", help="use no network")
     add_data(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    for name in ("batch_size", "limit"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}.")
+    _check_flags(options)
+    options.batch_size, options.limit = options.batch_size or 128, options.limit or 10
     set_up_host(options)
     from sbert_plugins import data
 
@@ -62,8 +61,6 @@ def _evaluate(options: argparse.Namespace) -> None:
             table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
             rows += [tuple(row.values()) for row in table]
     elif options.offline and not options.data_dir:
-        if options.report:
-            raise ValueError("--report reads the STS tasks: name their directory with --data-dir, or leave out --offline.")
         pairs = recipes.graded_pairs()
         rows = [("model", "pooling", "graded pairs")]
         for name, model in _models(options, _trainings(options.models)):
@@ -71,6 +68,25 @@ def _evaluate(options: argparse.Namespace) -> None:
     else:
         rows = _score(options)
     print_table(rows)
+
+
+def _check_flags(options: argparse.Namespace) -> None:
+    """Refuse values out of range, and flags that what is asked for does not read."""
+    for name in ("batch_size", "limit"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+    if options.reconstruct is not None:
+        _refuse(options, "report", "sick", "hub", "pooling", "batch_size", why="--reconstruct shows what a decoder writes")
+        return
+    _refuse(options, "limit", why="sentences are counted for --reconstruct")
+    if options.offline and not options.data_dir:
+        graded = "--offline without a data directory scores the package's own pairs, not the STS tasks"
+        _refuse(options, "report", "sick", "hub", "batch_size", why=f"{graded}: name --data-dir, or leave --offline out")
+
+
+def _refuse(options: argparse.Namespace, *names: str, why: str) -> None:
+    if given := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]:
+        raise ValueError(f"{' and '.join(given)} would not be read: {why}.")
 
 
 def _models(options: argparse.Namespace, trainings: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -47,9 +47,7 @@ def read(
     text = text_or_default(options, recipe, plan)
     if recipe.reads == "triplets":
         if options.column is not None:
-            raise ValueError(
-                f"--column names a column of sentences, got {options.column!r}: triplets are read by their names."
-            )
+            raise ValueError(f"--column names a column of sentences, got {options.column!r}: triplets go by names.")
         return text, data.read_triplets(text, limit=options.limit), {}
     given = {"column": options.column, "limit": options.limit}
     if options.paraphrases:
