@@ -736,6 +736,16 @@ for name, reading, expected in [
     ("no last line end", read("It rains.\nWhy?"), ["It rains.", "Why?"]),
     ("gzip in capitals", read(gzip.compress(b"It rains.\n"), "t.txt.GZ"), ["It rains."]),
     ("a column by its name", read("a,b\nx,It rains.\n", "t.csv", column="b"), ["It rains."]),
+    (
+        "a comma at the end of each row",
+        read("text,id\nIt rains.,1,\nWhy?,2,\n", "t.csv", column="text"),
+        ["It rains.", "Why?"],
+    ),
+    (
+        "a number behind 10,000 rows",
+        read("text\n" + "It rains.\n" * 10_000 + "007\n", "t.csv"),
+        ["It rains."] * 10_000 + ["007"],
+    ),
     ("a line separator inside a sentence", read("It rains.\u2028Why?\nNo.\n"), ["It rains.\u2028Why?", "No."]),
 ]:
 
@@ -759,6 +769,18 @@ for name, reading, *says in [
     ("a column of a text file", read("It rains.\n", column="text"), "column must be left out"),
     ("a column that is not there", read("a,b\nx,y\n", "t.csv", column="c"), "column must name a column of strings", "a, b"),
     ("two columns and no name", read("a,b\nx,y\n", "t.csv"), "column must name a column of strings", "a, b"),
+    (
+        "a comma in the first row",
+        read("text,id\nRain, again.,1\nWhy?,2\n", "t.csv"),
+        "t.csv, line 2: expected 2 cells",
+        "quotation",
+    ),
+    ("a comma in another row", read("text\nWhy?\nRain, again.\n", "t.csv"), "t.csv, line 3: expected 1 cell", "named .txt"),
+    (
+        "a quotation that does not end",
+        read('text\n"Why?\nIt rains.\n', "t.csv"),
+        "t.csv, line 3: cells must be parted by commas",
+    ),
     ("no gzip", read("It rains.\n", "t.txt.gz"), "t.txt.gz ends in .gz but is not a whole gzip file"),
     ("half a gzip", read(gzip.compress(b"It rains.\n" * 99)[:-9], "t.txt.gz"), "is not a whole gzip file"),
     ("no parquet", read("It rains.\n", "t.parquet"), "t.parquet must be a parquet table"),
@@ -782,6 +804,12 @@ def _(folder):
     for name, content in (("a.txt", "One.\nTwo.\n"), ("b.txt", "One.\n")):
         (folder / name).write_text(content)
     data.read_pairs(folder / "a.txt", folder / "b.txt")
+
+
+@case(TEXT, "paraphrases in a column of another name", "must hold paraphrases of", "is named paraphrase")
+def _(folder):
+    (folder / "t.csv").write_text("text,rewrite\nIt rains.,Rain falls.\n")
+    data.read_pairs(folder / "t.csv", folder / "t.csv")
 
 
 @case(TEXT, "a triplet of two", "t.tsv, line 2: expected tab-separated anchor, positive and negative")

@@ -109,9 +109,10 @@ def _long_cells() -> Iterator[None]:
 
 
 def _too_long(row: list[str], width: int, place: str, delimiter: str) -> str:
+    cells = f"{width} cell" if width == 1 else f"{width} cells"
     advice = "a sentence that holds commas stands in quotation marks" if delimiter == "," else "a text holds no tab"
     return (
-        f"{place}: expected {width} cells parted by {_NAMES[delimiter]}, as in the header, got {len(row)}: {advice}. A file "
+        f"{place}: expected {cells} parted by {_NAMES[delimiter]}, as in the header, got {len(row)}: {advice}. A file "
         f"of sentences alone is named .txt. The row begins with {delimiter.join(row)[:40]!r}."
     )
 

@@ -141,7 +141,7 @@ def test_a_row_with_more_cells_than_the_header_is_refused(tmp_path, name, conten
     """pandas takes the first cell for an index where the first row has one too many: ``text`` is then the second half."""
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(
-        ValueError, match=rf"{name}, line {line}: expected . cells parted by \w+, as in the header, got {cells}"
+        ValueError, match=rf"{name}, line {line}: expected . cells? parted by \w+, as in the header, got {cells}"
     ):
         read_sentences(tmp_path / name)
 
