@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -135,7 +136,7 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
             geometry=geometry,
             density=density,
             log=trainings.get(name, {}).get("log", []),
-            origin={"pooling": recipes.pooling_of(model), "tokens": str(model.max_seq_length), **_origin(trainings.get(name))},
+            origin={"pooling": recipes.pooling_of(model), "tokens": _limit(model), **_origin(trainings.get(name))},
             batch_size=options.batch_size,
             show_progress_bar=sys.stderr.isatty(),
         )
@@ -147,6 +148,11 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
         measured = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
         rows.append((name, report.origin["pooling"], *map(score_text, report.sts.values()), *measured))
     return rows
+
+
+def _limit(model: Any) -> str:
+    limit = model.max_seq_length  # infinite of static embeddings
+    return "no limit" if limit is None or limit == math.inf else str(limit)
 
 
 def _trainings(models: Sequence[str]) -> dict[str, dict[str, Any]]:
