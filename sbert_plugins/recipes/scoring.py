@@ -73,10 +73,14 @@ class Scorer:
 
     def lower(self, scores: Mapping[str, float]) -> list[str]:
         """Return the titles of the scores that are better the lower, as far as evaluators say so."""
-        found = []
+        from sbert_plugins.evaluation import AlignmentUniformityEvaluator
+
+        found = set()
         for evaluator in self.evaluators:
-            if not evaluator.greater_is_better:
-                found += [title for _, title, _ in _shown(evaluator)] or [str(evaluator.primary_metric)]
+            if isinstance(evaluator, AlignmentUniformityEvaluator):  # of its two metrics one is the primary
+                found |= {"_".join(filter(None, [evaluator.name, metric])) for metric in ("alignment", "uniformity")}
+            elif not evaluator.greater_is_better:
+                found.add(str(evaluator.primary_metric))
         return [title for title in scores if title in found]
 
     @property
@@ -152,7 +156,6 @@ def _plain(value: Any) -> Any:
 def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     """Return metric, title and factor of what is shown of an evaluator of ours, its main score first; none of another."""
     from sbert_plugins.evaluation import (
-        AlignmentUniformityEvaluator,
         ClusteringEvaluator,
         LabelFreeEvaluator,
         PairsEvaluator,
@@ -172,8 +175,6 @@ def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     if isinstance(evaluator, ClusteringEvaluator):
         keys = ("v_measure", "accuracy", f"purity@{evaluator.neighbours}")
         return [(f"{before}{key}", f"{title}{key.replace('_', '-')}", 1.0) for key in keys]
-    if isinstance(evaluator, AlignmentUniformityEvaluator):
-        return [(f"{before}{key}", f"{title}{key}", 1.0) for key in ("alignment", "uniformity")]
     if isinstance(evaluator, LabelFreeEvaluator):
         return [(f"{before}{key}", f"{title}{words}", factor) for key, (words, factor) in _LABEL_FREE.items()]
     if isinstance(evaluator, RetrievalEvaluator):

@@ -387,8 +387,8 @@ class TestPage:
         result = run(evaluators=[evaluators()[0], geometry])
         page = result.page.read_text(encoding="utf-8")
         start = json.loads((tmp_path / "out" / "start.json").read_text(encoding="utf-8"))["scores"]
-        best = min([start["own: alignment"], *(row.scores["own: alignment"].mean for row in result.rows)])
-        assert re.search(rf'own: alignment \(lower is better\).*?<td class="best">{shown(best)}</td>', page)
+        best = min([start["own_alignment"], *(row.scores["own_alignment"].mean for row in result.rows)])
+        assert re.search(rf'own_alignment \(lower is better\).*?<td class="best">{shown(best)}</td>', page)
 
     def test_text_is_text(self, run):
         text = Dataset.from_dict({"anchor": [f"<b>{sentence}</b> & $x" for sentence in project_text()[:24]]})

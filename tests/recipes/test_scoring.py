@@ -96,4 +96,4 @@ def test_where_lower_is_better(tmp_path, tiny_encoder):
     geometry = evaluation.AlignmentUniformityEvaluator(tmp_path, write_csv=False)
     scorer = Scorer([graded(), geometry])
     scores = scorer(tiny_encoder())
-    assert scorer.lower(scores) == ["stsb_dev: alignment", "stsb_dev: uniformity"]
+    assert scorer.lower(scores) == ["stsb_dev_alignment", "stsb_dev_uniformity"]
