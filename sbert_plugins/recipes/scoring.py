@@ -37,9 +37,8 @@ class Scorer:
                 "evaluators must be at least one, got none: graded pairs (evaluation.own_pairs), topics (own_topics), queries "
                 "and the texts that answer them (own_retrieval), or the STS tasks (STSSuiteEvaluator)."
             )
-        given = [_copied(evaluator) for evaluator in evaluators]
-        self.mark = _mark(given)
-        self.evaluators = [each for evaluator in given for each in _unwrapped(evaluator)]
+        self.evaluators = [each for evaluator in evaluators for each in _unwrapped(_copied(evaluator))]
+        self.mark = _mark(self.evaluators)
         self._all = OnePassEvaluator(self.evaluators)
 
     def __call__(self, model: SentenceTransformer) -> dict[str, float]:
