@@ -13,6 +13,7 @@ from datasets.fingerprint import Hasher
 from sbert_plugins import __version__
 
 from .cache import cache_folder, code_of
+from .noise import refuse_one_string
 
 logger = logging.getLogger(__name__)
 
@@ -143,8 +144,7 @@ class _Model:
 
 
 def _anchors(sentences: Dataset | Sequence[str]) -> list[str]:
-    if isinstance(sentences, str):
-        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
+    refuse_one_string(sentences)
     if isinstance(sentences, Dataset) and "anchor" not in sentences.column_names:
         raise ValueError(f"sentences must have a column anchor, got {', '.join(sentences.column_names)}.")
     anchors = sentences["anchor"][:] if isinstance(sentences, Dataset) else list(sentences)

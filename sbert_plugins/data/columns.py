@@ -14,7 +14,7 @@ from datasets.fingerprint import Hasher
 from sbert_plugins import __version__, host
 
 from .cache import cache_folder, code_of
-from .noise import delete_words, swap_words
+from .noise import delete_words, refuse_one_string, swap_words
 from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
 from .synonyms import SynonymReplacer, open_wordnet
 
@@ -143,8 +143,7 @@ def synonyms_if_installed(*, warn: bool = True) -> float | None:
 
 
 def _with_anchor(sentences: Dataset | Sequence[str]) -> Dataset:
-    if isinstance(sentences, str):
-        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
+    refuse_one_string(sentences)
     table = sentences if isinstance(sentences, Dataset) else Dataset.from_dict({"anchor": list(sentences)})
     others = [name for name in ("text", "sentence") if name in table.column_names]
     if "anchor" not in table.column_names and others:

@@ -107,9 +107,14 @@ def positive_pairs(
         def augment(sentence: str, rng: random.Random) -> str:
             return function(sentence, ratio, rng)
 
-    if isinstance(sentences, str):
-        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
+    refuse_one_string(sentences)
     rng, anchors = random.Random(seed), list(sentences)
     if bad := [place for place, text in enumerate(anchors) if not isinstance(text, str)]:
         raise ValueError(f"sentences must be text, got {anchors[bad[0]]!r} in row {bad[0]}.")
     return Dataset.from_dict({"anchor": anchors, "positive": [augment(sentence, rng) for sentence in anchors]})
+
+
+def refuse_one_string(sentences: object) -> None:
+    """Refuse a string where sentences are meant: its letters would be the sentences."""
+    if isinstance(sentences, str):
+        raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")

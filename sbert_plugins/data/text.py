@@ -182,8 +182,7 @@ def _rows(
         rows.append(row)
         if len(rows) == limit:
             break
-    if blank:
-        logger.warning("%s: skipped %d blank %s.", names, blank, "line" if blank == 1 else "lines")
+    _say_blank(names, blank)
     if not rows:
         raise ValueError(f"{names} must hold at least one {what}, got {blank} blank lines and nothing else.")
     if wordless == len(rows):
@@ -194,6 +193,11 @@ def _rows(
     if wordless:
         logger.warning("%s: %d of %d sentences hold no letter or digit.", names, wordless, len(rows))
     return rows
+
+
+def _say_blank(names: str, blank: int) -> None:
+    if blank:
+        logger.warning("%s: skipped %d blank %s.", names, blank, "line" if blank == 1 else "lines")
 
 
 def _has_letter(text: str) -> bool:
@@ -237,8 +241,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
                 break
         if not rows:
             raise ValueError(f"{path} must hold at least one triplet, got none.")
-        if blank:
-            logger.warning("%s: skipped %d blank %s.", path, blank, "line" if blank == 1 else "lines")
+        _say_blank(str(path), blank)
         return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
     return _triplets_of(_load_table(path) if path.is_file() else _load_from_hub(str(source), "triplet"), source, names, limit)
 

@@ -37,7 +37,8 @@ class Scorer:
                 "evaluators must be at least one, got none: graded pairs (evaluation.own_pairs), topics (own_topics), queries "
                 "and the texts that answer them (own_retrieval), or the STS tasks (STSSuiteEvaluator)."
             )
-        self.evaluators = [each for evaluator in evaluators for each in _unwrapped(_copied(evaluator))]
+        # Copies: the host's keep what a call finds, and the next mark shall be of what was given.
+        self.evaluators = [copy(each) for evaluator in evaluators for each in _unwrapped(evaluator)]
         self.mark = _mark(self.evaluators)
         self._all = OnePassEvaluator(self.evaluators)
 
@@ -91,14 +92,6 @@ class Scorer:
     def notes(self) -> list[str]:
         """What evaluators say that their scores are not, for the page."""
         return [evaluator.caution for evaluator in self.evaluators if hasattr(evaluator, "caution")]
-
-
-def _copied(evaluator: BaseEvaluator) -> BaseEvaluator:
-    """Copy an evaluator and those in it: the host's keep what a call finds, and the next mark shall be of what was given."""
-    copied: Any = copy(evaluator)
-    if isinstance(getattr(copied, "evaluators", None), list):
-        copied.evaluators = [_copied(inner) for inner in copied.evaluators]
-    return copied
 
 
 def _unwrapped(evaluator: BaseEvaluator) -> list[BaseEvaluator]:
