@@ -159,7 +159,8 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
 
     Raises:
         ModuleNotFoundError: Without matplotlib, which is an extra of this package.
-        ValueError: Where :func:`check_destination` has one, on a score that is not finite, or on two protocols or splits.
+        ValueError: Where :func:`check_destination` has one, on a score that is not finite, on other tasks, or on two
+            protocols or splits.
     """
     check_destination([report.name for report in reports], directory)
     _check(reports)
@@ -283,6 +284,11 @@ def _check(reports: Sequence[ModelReport]) -> None:
         bad = [key for key, score in scores.items() if not np.isfinite(score)]
         if bad:
             raise ValueError(f"scores of {report.name} must be finite, got NaN or infinity for {', '.join(bad)}.")
+        if "STS-B" not in report.sts or set(report.sts) != set(reports[0].sts):
+            raise ValueError(
+                f"sts must have STS-B, and the same tasks in all reports, got {', '.join(report.sts)} of {report.name} and "
+                f"{', '.join(reports[0].sts)} of {reports[0].name}: measure both with the same suite."
+            )
         for key in ("protocol", "split"):
             first, other = getattr(reports[0], key), getattr(report, key)
             if first != other:

@@ -95,3 +95,26 @@ def test_what_was_recommended_before_is_named_by_what_it_was():
     assert named("recommended", mean) == "consert + arccse"
     assert named("recommended + words:balance=0.3", {"contrast": {"settings": mean}}) == "consert + arccse + words:balance=0.3"
     assert named("recommended", {"projection_head": True}) == "recommended"
+
+
+def test_trainings_with_bf16_and_without_stand_in_one_table(monkeypatch):
+    def grid(bf16, *cells):
+        return [one | {"settings": {"packed": True, "bf16": bf16}} for one in cells]
+
+    def trained(seed, seven, *curve):
+        points = [{"step": 50 * (place + 1), "dev": dev} for place, dev in enumerate(curve)]
+        return cell("simcse", seed, max(curve), avg7=seven) | {"curve": points}
+
+    monkeypatch.setattr(
+        report,
+        "_trained_as_long",
+        lambda text, steps: [
+            grid(True, cell("raw", 0, 60.0), trained(0, 70.0, 80.0, 81.0), trained(1, 70.0, 80.0, 81.0)),
+            grid(False, cell("raw", 0, 60.0), trained(0, 70.25, 80.5, 81.125), trained(2, 70.0, 80.0, 81.0)),
+        ],
+    )
+    said = report._made_in_both()  # the second seed was trained one way, the third the other
+    assert "1 of 400 updates" in said
+    assert "up to 0.50 apart along STS-B dev (median 0.31), and up to 0.25" in said
+    with pytest.raises(ValueError, match="simcse, seed 0, has two trainings of 2,000 updates: keep one"):
+        report._far_longer()

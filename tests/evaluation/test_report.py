@@ -215,6 +215,12 @@ class TestBadInput:
         with pytest.raises(ValueError, match="scores of a must be finite, got NaN or infinity for uniformity"):
             report.write_report([model_report("a", uniformity=float("nan"))], tmp_path)
 
+    @pytest.mark.parametrize("tasks", [{"STS-B": 80.0}, {"SICK-R": 80.0, "average": 80.0}])
+    def test_other_tasks(self, tmp_path, tasks):
+        with pytest.raises(ValueError, match="sts must have STS-B, and the same tasks in all reports, got .* of b"):
+            report.write_report([model_report("a"), model_report("b", sts=tasks)], tmp_path)
+        assert not list(tmp_path.iterdir())
+
     @pytest.mark.parametrize("key", ["protocol", "split"])
     def test_measured_in_two_ways(self, tmp_path, key):
         reports = [model_report("a"), model_report("b", **{key: "STS-B dev"})]
