@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,18 @@ def encoder_name(model: SentenceTransformer) -> str:
     return Path(name).name if name and Path(name).exists() else name or type(model[0]).__name__
 
 
-def name_model(model: SentenceTransformer, encoder: str, method: str) -> None:
-    """Give the card its heading before a checkpoint is saved, when the host would; a user's is kept, one of ours goes on."""
+def name_model(model: SentenceTransformer, encoder: str, method: str, changed: Mapping[str, Any]) -> None:
+    """Give the card its heading before a checkpoint is saved, when the host would; a user's is kept, one of ours goes on.
+
+    Args:
+        model: The encoder.
+        encoder: Its name.
+        method: What trains it.
+        changed: The loss keywords that somebody chose: words that took part are no fine print.
+    """
     card, trained = model.model_card_data, f"{encoder} trained with "
+    if changed:
+        method += f" ({', '.join(f'{key}={value}' for key, value in changed.items())})"
     if card.model_name in (None, "", card.get_default_model_name()):  # the host's, of a model that was saved before
         card.model_name = f"{trained}{method}"
     elif card.model_name.startswith(trained):  # in this process, a training ago

@@ -297,7 +297,7 @@ def _prepared(
     if recipe.prepare is not None and not _are_columns(recipe, sentences):
         rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **run.json["prepared"])
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
-    name_model(model, run.json["encoder"]["name"], recipe.name)
+    name_model(model, run.json["encoder"]["name"], recipe.name, _chosen(given, run.plan))
     name_origin(model, text)
     with truncated_to(model, run.settings.max_seq_length) as length:
         set_seed(run.json["seed"])
@@ -305,6 +305,16 @@ def _prepared(
     before = scores_of(model, tables)
     lengths = {"training": length, "model": model.max_seq_length}
     return _Training(run, model, loss, rows, chosen, found, lengths, tables, before)
+
+
+def _chosen(given: dict[str, Any], plan: Protocol | None) -> dict[str, Any]:
+    """Return the loss keywords that are not the protocol's own, as far as a heading has room for them."""
+    of_plan = plan.loss_keywords if plan else {}
+    return {
+        key: value
+        for key, value in sorted(given.items())
+        if not isinstance(value, (list, dict)) and (key not in of_plan or of_plan[key] != value)
+    }
 
 
 def _given(plan: Protocol | None, name: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ from datasets import Dataset
 from recipe_inputs import anchors, quick
 
 from sbert_plugins import evaluation, recipes
-from sbert_plugins.recipes import card
+from sbert_plugins.recipes import card, run
 
 
 def test_a_directory_is_named_by_its_last_part(tiny_encoder, tmp_path):
@@ -112,6 +113,23 @@ def test_the_heading_of_a_trained_model(tiny_encoder, tmp_path, given):
 
 def test_the_heading_of_a_model_that_is_trained_twice(tiny_encoder):
     model = tiny_encoder()
-    card.name_model(model, "bert", "PaSeR")
-    card.name_model(model, "bert", "ArcCSE")
-    assert model.model_card_data.model_name == "bert trained with PaSeR, then with ArcCSE"
+    card.name_model(model, "bert", "PaSeR", {"rtd_weight": 0.5, "margin": 2})
+    card.name_model(model, "bert", "ArcCSE", {})
+    assert model.model_card_data.model_name == "bert trained with PaSeR (rtd_weight=0.5, margin=2), then with ArcCSE"
+
+
+def test_the_heading_names_what_was_chosen(tiny_encoder, tmp_path):
+    model = tiny_encoder()
+    settings = replace(quick(), max_steps=1)
+    recipes.train(
+        "simcse", anchors(24), model, output=tmp_path / "run", settings=settings, loss_keywords={"temperature": 0.2}, probes={}
+    )
+    assert model.model_card_data.model_name.endswith(" trained with SimCSE (temperature=0.2)")
+
+
+def test_what_a_protocol_sets_is_not_in_the_heading():
+    plan = recipes.protocol_of("paser", "paper")
+    (key, value), *_ = plan.loss_keywords.items()
+    assert run._chosen(dict(plan.loss_keywords), plan) == {}
+    assert run._chosen(plan.loss_keywords | {"b": "own", "a": 2, "words": ["a"]}, plan) == {"a": 2, "b": "own"}
+    assert run._chosen({key: 7}, plan) == {key: 7} != {key: value}
