@@ -142,8 +142,7 @@ class TokenRoles(nn.Module):
     def count_words(self, input_ids: Tensor, content: Tensor) -> Tensor:
         """Count words as a reader does: stretches between white space with a letter or digit in them.
 
-        WordPiece drops white space, so there it is an estimate ("U.S." counts 2): 91 % of Wikipedia sentences are counted
-        exactly, and 99.6 % fall on the right side of 25 words.
+        WordPiece drops white space, so there it is an estimate: "U.S." counts 2.
 
         Args:
             input_ids: (B, L)

@@ -25,7 +25,7 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
 
     The first part is how much nearer a copy with a synonym is than one with another word, in units of the mean distance of two
     sentences; the second how well half of a sentence's words find the sentence among all (mean reciprocal rank, ties against
-    it). Neither says much alone.
+    it). On the checkpoints that chose it neither says much alone.
 
     The sum was chosen among 861 of two candidates on 53 checkpoints of 13 trainings, and follows STS-B dev there with a
     Spearman of .83 (median within a training .90), and on 33 checkpoints of 8 trainings of another encoder with .87 (.90):

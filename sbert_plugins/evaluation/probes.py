@@ -47,7 +47,7 @@ class TransferEvaluator(EmbeddingEvaluator):
     2. They are standardised: each dimension has mean 0 and variance 1 over the training rows.
     3. scikit-learn's ``LogisticRegression`` with L2 regularisation, ``C=0.01`` (lbfgs until it converges; multinomial for
        TREC). ``C`` is one for all encoders and tasks: the best of 0.001 to 1 in cross-validation of all-MiniLM-L6-v2 on 1,500
-       rows of CR and TREC and 1,000 of SUBJ, 0.9 points from it on 1,500 of MR; ``C=1`` costs 2 to 5 points.
+       rows of CR and TREC and 1,000 of SUBJ, 0.9 points from it on 1,500 of MR; ``C=1`` costs points.
     4. MR, CR, SUBJ and MPQA: mean accuracy over 10 stratified folds, shuffled with seed 1111. SST2 (6,920 training
        sentences, no phrases), TREC (5,452) and MRPC (4,076 with the validation rows): the given test set.
 
