@@ -50,7 +50,8 @@ class BagOfWordsLoss(nn.Module):
             alike, function words with the rest: it costs points.
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
             of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
-        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for a new one.
+        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` leaves it out: words
+            are scored by their own embeddings.
 
     Raises:
         ValueError: On a threshold out of range, an encoder of another vocabulary without ``frequencies``, a model without a

@@ -83,7 +83,7 @@ class DenoSentLoss(nn.Module):
         denoising_weight: :math:`w_d`. 0 leaves decoder and head out, too.
         reconstruct: Column that is restored, from the other's vector: ``"anchor"``; in the official code ``"paraphrase"``.
         projector: Whether a Linear, in training only, sits on the vector for both terms, as in the official code.
-        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` for a new one.
+        mlm_head: Checkpoint of the head, by default the encoder's; ``"fresh"``: a new one; without layers, words' embeddings.
         gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
