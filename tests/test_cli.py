@@ -239,6 +239,29 @@ def test_text_may_stand_behind_flags(text, encoder, capsys):
         assert f"unrecognized arguments: {' '.join(rest)}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["arccse", "--epochs", "1", "--max-steps", "6"], "--epochs and --max-steps are two lengths"),
+        (
+            ["slt-fai", "--backbone", "simcse", "--loss", "backbone=consert"],
+            "--backbone simcse and --loss backbone=consert differ",
+        ),
+    ],
+)
+def test_flags_that_contradict(text, encoder, capsys, flags, message):
+    assert cli.main(["train", flags[0], str(text), "--model", encoder, *flags[1:], "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_protocol_has_its_template_with_its_pooling_only(text, encoder, capsys):
+    for pooling, is_shown in (([], True), (["--pooling", "mean"], False)):
+        assert (
+            cli.main(["train", "denosent", str(text), "--model", encoder, "--protocol", "paper", *pooling, "--dry-run"]) == 0
+        )
+        assert ("means [MASK]" in capsys.readouterr().out) == is_shown
+
+
 def test_data_dir_adds_sts_b_dev(text, encoder, data_dir_with_dev, tmp_path, capsys):
     arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
     assert cli.main([*arguments, "--eval-steps", "1", "--data-dir", str(data_dir_with_dev)]) == 0

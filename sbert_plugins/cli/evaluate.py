@@ -99,7 +99,15 @@ def _models(options: argparse.Namespace, trainings: dict[str, dict[str, Any]]) -
                 f"{name} is a plain transformer, and the trainings that it is compared with pool differently "
                 f"({', '.join(sorted(poolings))}): say with --pooling how it is pooled."
             )
-        yield name, recipes.build_encoder(name, pooling=options.pooling or next(iter(poolings), "mean"))
+        pooling = options.pooling or next(iter(poolings), "mean")
+        yield name, recipes.build_encoder(name, pooling=pooling, **_template(trainings))
+
+
+def _template(trainings: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the template that the trainings' protocols have, for the encoder that they are compared with."""
+    plans = [recipes.protocol_of(each["method"], each["protocol"]) for each in trainings.values() if each.get("protocol")]
+    found = {plan["template"] for plan in plans if plan["template"]}
+    return {"template": found.pop()} if len(found) == 1 else {}
 
 
 def _score(options: argparse.Namespace) -> list[Sequence[str]]:

@@ -17,6 +17,8 @@ _SENTENCES = {plan["text"]: plan["sentences"] for plan in recipes.PROTOCOLS.valu
 def loss_keywords(options: argparse.Namespace) -> dict[str, Any]:
     """Return the keywords of the loss that flags give; only these need the loss, and torch."""
     keywords = recipes.read_keywords(options.method, options.loss) if options.loss else {}
+    if options.backbone and keywords.get("backbone", options.backbone) != options.backbone:
+        raise ValueError(f"--backbone {options.backbone} and --loss backbone={keywords['backbone']} differ: give one.")
     return keywords | ({"backbone": options.backbone} if options.backbone else {})
 
 
@@ -42,7 +44,8 @@ def planned(
         settings = recipes.shortened(recipe, settings, sentences)
         own = replace(own, epochs=settings.epochs)
     asked = _asked(options, settings, keywords, sentences)
-    rows = list(plan.rows) if plan else _defaults(recipe, own, text, is_demo=is_demo)
+    unread = set() if settings.pooling == "mask" else {"template"}
+    rows = [row for row in plan.rows if row.setting not in unread] if plan else _defaults(recipe, own, text, is_demo=is_demo)
     shown = [_changed(row, *asked.pop(row.setting, (row.value, ""))) for row in rows]
     shown += [recipes.Row(key, value, flag) for key, (value, flag) in asked.items()]
     top_k = recipe.rows_a_sentence if plan is None else plan["columns.top_k"] or 1

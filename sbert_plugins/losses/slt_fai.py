@@ -150,7 +150,7 @@ class SLTFAILoss(nn.Module):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._own_diagnostics: dict[str, Tensor] = {}
         self._inner = InnerLoss()
-        self._warm_up = WarmUp(warmup_steps, "SLTFAILoss")
+        self.warm_up = WarmUp(warmup_steps, "SLTFAILoss")
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
@@ -173,7 +173,7 @@ class SLTFAILoss(nn.Module):
         self._own_diagnostics = {}
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         own = {name: torch.zeros((), device=seen[0].vectors.device) for name, weight in weights.items() if weight}
-        if not self._warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=self.model.training):
+        if not self.warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=self.model.training):
             taps = {name: GradientTap() for name in own if self.balance is not None}
             if self.adversarial_weight:
                 content = self.tokens.content(columns[0])

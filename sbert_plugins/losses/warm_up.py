@@ -28,8 +28,12 @@ class WarmUp:
                 "0 leaves the warm-up out."
             )
         self._name = name
-        self._is_over = not steps
+        self._is_over = False
         self._has_warned = False
+
+    def ask_again(self) -> None:
+        """Look at the number of updates again: an earlier one may have been loaded."""
+        self._is_over = False
 
     def is_on(self, steps: float, updates: Tensor, training_steps: int | None, *, training: bool) -> bool:
         """Tell it of now.
@@ -40,7 +44,7 @@ class WarmUp:
             training_steps: Updates of the whole training; None where nobody told.
             training: Whether this is a training forward: a warning belongs there.
         """
-        if self._is_over:
+        if self._is_over or not steps:
             return False
         if steps < 1:
             if training_steps is None:

@@ -68,6 +68,8 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
     if not card.license and isinstance(origin.get("license"), str):
         card.license = origin["license"]
     card.local_files_only = card.local_files_only or is_local or constants.HF_HUB_OFFLINE
+    if any("size" in dataset for dataset in card.train_datasets):  # the host's, of a training before this one
+        card.train_datasets = []
     if text is not None and not card.train_datasets:
         path, name = Path(text), text_name(text)
         on_hub = name == text and not path.exists()

@@ -316,6 +316,8 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
         if not resume:
             cell.clear()
         model = grid.start()
+        if encoder_mark(model)["sha256"] != cell.made_with["encoder"]["sha256"]:
+            raise ValueError("model must build one encoder each time, got weights that differ: seed what is random.")
         results = train(
             cell.method.name,
             grid.sentences,

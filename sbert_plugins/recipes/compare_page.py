@@ -193,7 +193,7 @@ def _settings(start: Mapping[str, Any], records: Records) -> str:
     lines.append(["keywords of the loss", *(_words(cell["loss_keywords"]) for cell in firsts)])
     lines.append(["mixed precision", *(_word(cell["bf16"]) for cell in firsts)])
     for key in ("commit", "hardware", "threads"):
-        lines.append([key, *(_word(cell[key]) for cell in firsts)])
+        lines.append([key, *(", ".join(dict.fromkeys(_word(cell[key]) for cell in cells)) for cells in records.values())])
     text, encoder = start["text"], start["encoder"]
     lines.append(["text, and a hash of it", *[f"{text['name'] or 'a dataset'}, {text['sha256']}"] * len(firsts)])
     lines.append(["encoder, and a hash of its weights", *[f"{encoder['name']}, {encoder['sha256']}"] * len(firsts)])

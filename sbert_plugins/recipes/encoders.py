@@ -27,7 +27,7 @@ def build_encoder(
     template: str = "[X] means [MASK].",
     device: str | None = None,
 ) -> SentenceTransformer:
-    """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer.
+    """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer; float32, whatever was saved.
 
     Every command builds its encoders here, so that what is compared is pooled alike.
 
@@ -50,9 +50,9 @@ def build_encoder(
 
     is_built = has_pooling(name)
     if is_built:
-        model = SentenceTransformer(name, device=device)
+        model = SentenceTransformer(name, device=device, model_kwargs={"dtype": "float32"})
     else:
-        transformer = Transformer(name)
+        transformer = Transformer(name, model_kwargs={"dtype": "float32"})
         pooled = Pooling(transformer.get_embedding_dimension(), "mean" if pooling == "mask" else pooling)
         model = SentenceTransformer(modules=[transformer, pooled], device=device)
     if max_seq_length is not None:
@@ -96,6 +96,12 @@ def check_encoder(model: SentenceTransformer) -> None:
     from sbert_plugins.encoder import require_tokenizer
 
     require_tokenizer(model.tokenizer)
+    half = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad and weight.element_size() < 4}
+    if half:
+        raise ValueError(
+            f"model must have float32 weights where it is trained, got {', '.join(sorted(half))}, in which most updates are "
+            "too small to change them: call model.float(). bf16=True computes in bfloat16 and keeps the weights."
+        )
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
 
 
 # What came later than the first records: of another value before nobody knows.
-_LATER_KEYS = ("loss_class", "loss_defaults", "dev")
+_LATER_KEYS = ("loss_class", "loss_defaults", "loss_files", "dev")
 # Settings that came later, at what was done before: their defaults, which were the host's.
 _LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
 
@@ -217,6 +217,7 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
         "modules": [type(module).__name__ for module in model],
         "pooling": pooling_of(model),
         "max_seq_length": model.max_seq_length,
+        "truncate_dim": model.truncate_dim,
         "prompt": model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None,
         "dropout": [[rate, len(list(same))] for rate, same in groupby(dropout_rates(model))],  # most have one
         "tokens_around": [tokenizer.convert_ids_to_tokens(ids) for ids in around],

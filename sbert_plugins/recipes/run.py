@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import logging
 import platform
@@ -192,6 +194,11 @@ def checked_run(
         made = replace(recipe, rows_a_sentence=1) if _are_columns(recipe, sentences) else recipe
         settings = plan.settings if plan else shortened(made, settings_of(method, keywords), len(sentences))
     if plan is not None:
+        if keywords.get("backbone") != plan["loss.backbone"]:
+            raise ValueError(
+                f"the protocol {plan.name} of {plan.method} goes round {plan['loss.backbone']}, got {keywords['backbone']}: "
+                "leave the backbone to the protocol, or train without one."
+            )
         bf16 = plan["bf16"] if bf16 is None else bf16
         _check_protocol(plan, settings, sentences, model, columns or {})
     if not 0 <= seed < 2**32:
@@ -269,6 +276,7 @@ def run_values(
         # Those of another version may be others.
         "loss_class": recipe_of(method).loss,
         "loss_defaults": {key: value for key, value in default_keywords(method).items() if key not in loss_keywords},
+        "loss_files": _files(method, loss_keywords),
         "columns": columns,
         "prepared": prepared,
         "text": text_mark(sentences, text),
@@ -277,6 +285,15 @@ def run_values(
         "encoder_settings": encoder_settings(model),
         "bf16": model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
     }
+
+
+def _files(method: str, keywords: dict[str, Any]) -> dict[str, str]:
+    """Return hashes of what a record names and does not hold: the module of a class of one's own, files of keywords."""
+    build = recipe_of(method).build
+    named = {key: value for key, value in keywords.items() if isinstance(value, str) and Path(value).is_file()}
+    if ":" in method and build is not None and (file := inspect.getsourcefile(build)):
+        named[method] = file
+    return {key: hashlib.sha256(Path(value).read_bytes()).hexdigest()[:16] for key, value in named.items()}
 
 
 def _prepared(
@@ -407,6 +424,7 @@ def _recorded(training: _Training, trainer: SentenceTransformerTrainer, seconds:
     versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch", "datasets")}
     results = run.json | {
         "before": training.before,
+        "scored_on": {name: pairs_mark(name, pairs)["sha256"] for name, pairs in training.tables.items()},
         "after": scores_of(model, training.tables),
         "rows": len(training.rows),
         "prepared": training.chosen,

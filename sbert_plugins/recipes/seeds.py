@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.output import RUN_FILE, check_same_run, has_checkpoint, read_results, updates_text, write_json
+from sbert_plugins.recipes.output import (
+    RUN_FILE,
+    check_same_run,
+    encoder_mark,
+    has_checkpoint,
+    pairs_mark,
+    read_results,
+    updates_text,
+    write_json,
+)
 from sbert_plugins.recipes.run import AVERAGE, checked_run, train
 from sbert_plugins.recipes.settings import processes
 from sbert_plugins.recipes.summary import Number
@@ -16,6 +25,8 @@ from sbert_plugins.recipes.summary import Number
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins.evaluation import ScoredPairs
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +63,16 @@ def train_seeds(
     """
     output = Path(output)
     _check(output, seeds)
-    _check_scores(output, seeds, {*(how.get("probes") or {}), *([] if how.get("dev") is None else ["STS-B dev"])})
+    dev = {} if how.get("dev") is None else {"STS-B dev": how["dev"]}
+    _check_scores(output, seeds, {**(how.get("probes") or {}), **dev})
     _check_begun(method, sentences, build, output, seeds, how)
-    results = []
+    results: list[dict[str, Any]] = []
     for place, seed in enumerate(seeds, start=1):
         report(f"{place}/{len(seeds)} seed {seed}")
-        results.append(_one(method, sentences, build(), output / f"seed_{seed}", seed, report, how))
+        model = build()
+        if results and encoder_mark(model)["sha256"] != results[0]["encoder"]["sha256"]:
+            raise ValueError("build must build one encoder each time, got weights that differ: seed what is random.")
+        results.append(_one(method, sentences, model, output / f"seed_{seed}", seed, report, how))
     shared = {key: results[0][key] for key in (*_SHARED, "before")}
     summary = shared | {
         "seeds": list(seeds),
@@ -85,16 +100,25 @@ def _check(output: Path, seeds: Sequence[int]) -> None:
         raise FileExistsError(f"output must be new, empty or that of a training with seeds, got {output} with {others[0]}.")
 
 
-def _check_scores(output: Path, seeds: Sequence[int], names: set[str]) -> None:
+def _check_scores(output: Path, seeds: Sequence[int], tables: dict[str, ScoredPairs]) -> None:
     """Refuse finished seeds that were scored on something else: no mean is over all."""
     for folder in (output / f"seed_{seed}" for seed in seeds):
         if (folder / "results.json").exists():
-            before = read_results(folder / "results.json")["after"].keys() - {AVERAGE}
+            results = read_results(folder / "results.json")
+            before, names = results["after"].keys() - {AVERAGE}, {*tables}
             if before != names:
                 was, now = (", ".join(sorted(each)) or "nothing" for each in (before, names))
                 raise ValueError(
                     f"probes and dev must be those of the finished seeds, got {now}, and {folder} was scored on {was}: "
                     "give the same, or name another output."
+                )
+            was_on = results.get("scored_on", {})  # which earlier records lack
+            marks = {name: pairs_mark(name, tables[name])["sha256"] for name in was_on}
+            others = [name for name, mark in marks.items() if mark != was_on[name]]
+            if others:
+                raise ValueError(
+                    f"probes and dev must be those of the finished seeds, and {folder} was scored on other rows of "
+                    f"{', '.join(sorted(others))}: give the same, or name another output."
                 )
 
 

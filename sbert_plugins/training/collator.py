@@ -54,7 +54,9 @@ class AugmentingCollator(SentenceTransformerDataCollator):
 
     def _augmented(self, row: dict[str, Any]) -> dict[str, Any]:
         # Seeds given as text are hashed alike in every process.
-        return self.augment(row, random.Random(f"{self.seed}|{self._epoch.value}|{sorted(row.items())}"))
+        rng = random.Random(f"{self.seed}|{self._epoch.value}|{sorted(row.items())}")
+        dataset = {"dataset_name": row.pop("dataset_name")} if "dataset_name" in row else {}  # the host's, not the user's
+        return {**self.augment(row, rng), **dataset}
 
 
 class EpochCallback(TrainerCallback):

@@ -101,6 +101,8 @@ def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
             tensor.copy_(saved[_stored(name, key)])
     for module in _asking(loss, "has_learned"):
         module.has_learned = True  # a first batch that teaches nothing is refused; this one is not the first
+    for module in _asking(loss, "warm_up"):
+        module.warm_up.ask_again()  # of a training that was interrupted in this process it may be over
 
 
 def _read_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> dict[str, Tensor]:

@@ -110,6 +110,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self.add_callback(_LengthCallback(self))
         if isinstance(self.data_collator, AugmentingCollator):
             self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
+            mapping: Any = self.args.router_mapping  # a string has been read by now
+            self.data_collator.router_mapping = self.data_collator.router_mapping or mapping
             self.add_callback(EpochCallback(self.data_collator))
 
     def train(
@@ -134,6 +136,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
         self._finite.begin(checkpoint)
+        self._diagnostics = {"train": {}, "eval": {}}  # a training that was interrupted in this process leaves some
+        self.accum_loss_components = {"train": {}, "eval": {}}
+        if checkpoint is not None and not hasattr(self.train_dataset, "__len__"):
+            logger.warning(
+                "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
+                "one, in a later one it reads the epoch's first batches again. Give a dataset with a length to be sure."
+            )
         output = super().train(checkpoint, *args, **kwargs)
         self._finite.read()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import WordWeights
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from sbert_plugins import data, functional, losses, modules, recipes
+from sbert_plugins import data, functional, losses, modules, recipes, training
 from sbert_plugins.encoder import VIEWS, dropout_off
 
 
@@ -334,6 +334,15 @@ class TestWarmUp:
         resumed = build(encoder, warmup_steps=2)
         resumed.load_state_dict(loss.state_dict())
         assert resumed([encoder.preprocess(SENTENCES)])["adversarial"] > 0
+
+    def test_an_earlier_state_brings_the_warm_up_back(self, encoder, tmp_path):
+        """A notebook goes on with the loss that was interrupted."""
+        loss = build(encoder.train(), warmup_steps=2)
+        training.save_loss_state(loss, encoder, tmp_path)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+        assert [all(self.step(loss, encoder, optimizer)) for _ in range(3)] == [False, False, True]
+        training.load_loss_state(loss, encoder, tmp_path)
+        assert [all(self.step(loss, encoder, optimizer)) for _ in range(3)] == [False, False, True]
 
     def test_a_share_of_the_training(self, encoder, tmp_path):
         from datasets import Dataset

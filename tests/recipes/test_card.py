@@ -118,6 +118,24 @@ def test_the_heading_of_a_model_that_is_trained_twice(tiny_encoder):
     assert model.model_card_data.model_name == "bert trained with PaSeR (rtd_weight=0.5, margin=2), then with ArcCSE"
 
 
+def test_the_text_of_an_earlier_training_is_not_named(tiny_encoder, tmp_path):
+    model = tiny_encoder()
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.txt").write_text("a line\n", encoding="utf-8")
+        recipes.train(
+            "simcse",
+            anchors(24),
+            model,
+            output=tmp_path / name,
+            settings=quick(),
+            text=str(tmp_path / f"{name}.txt"),
+            probes={},
+        )
+    readme = (tmp_path / "second" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "second.txt" in readme
+    assert "first.txt" not in readme
+
+
 def test_the_heading_names_what_was_chosen(tiny_encoder, tmp_path):
     model = tiny_encoder()
     settings = replace(quick(), max_steps=1)

@@ -246,6 +246,20 @@ class TestRefuses:
         with pytest.raises(ValueError, match=r"encoder .* \(now"):
             run(methods=["simcse"], model=lambda: tiny_encoder(num_hidden_layers=1))
 
+    def test_a_start_that_is_random(self, run, tiny_encoder, without_page):
+        encoders = iter([tiny_encoder(), tiny_encoder(num_hidden_layers=1)])
+        assert "model must build one encoder each time" in str(run(methods=["simcse"], model=lambda: next(encoders)).failed)
+
+    def test_a_start_that_is_cut(self, run, tiny_encoder):
+        def cut():
+            model = tiny_encoder()
+            model.truncate_dim = 4
+            return model
+
+        run(methods=["simcse"])
+        with pytest.raises(ValueError, match=r"truncate_dim"):
+            run(methods=["simcse"], model=cut)
+
     def test_the_start_is_scored_anew_with_another_template(self, run, tiny_encoder, tmp_path):
         """Weights, pooling and length are the same."""
         scores = []

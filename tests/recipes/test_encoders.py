@@ -1,5 +1,7 @@
 import pytest
+import torch
 from encoders import project_text
+from recipe_inputs import anchors
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
@@ -28,6 +30,23 @@ class TestEncoders:
     def test_a_sentence_transformer_keeps_its_own(self, tiny_encoder, tmp_path):
         tiny_encoder("bert", "mean").save_pretrained(str(tmp_path))
         assert recipes.build_encoder(str(tmp_path), pooling="cls", device="cpu")[1].pooling_mode == "mean"
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_weights_that_were_saved_in_half_are_whole_again(self, tiny_encoder, tmp_path, whole):
+        """transformers loads what the file has, in which an update of 5e-5 is below the last bit of most weights."""
+        model = tiny_encoder().bfloat16()
+        if whole:
+            model.save_pretrained(str(tmp_path))
+        else:
+            model[0].model.save_pretrained(tmp_path)
+            model.tokenizer.save_pretrained(tmp_path)
+        assert {weight.dtype for weight in recipes.build_encoder(str(tmp_path), device="cpu").parameters()} == {torch.float32}
+
+    def test_half_weights_are_not_trained(self, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match=r"float32 weights where it is trained, got torch.float16, .*model.float\(\)"):
+            recipes.train("simcse", anchors(24), tiny_encoder().half(), output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+        encoders.check_encoder(tiny_encoder().half().requires_grad_(False))  # an adapter's may be whole
 
     @pytest.mark.parametrize("pooling", ["cls", "mean", "mask"])
     def test_pooling_is_named(self, tiny_encoder, tmp_path, pooling):

@@ -289,7 +289,39 @@ def test_the_length_is_the_trainings_while_it_trains(tiny_encoder, tmp_path, dev
     assert results["max_seq_length"] == {"training": 7, "model": 128}
 
 
+def test_what_a_record_names_is_hashed(tmp_path, monkeypatch):
+    """A class of one's own, and counts in a file, may be others under the same name tomorrow."""
+    (tmp_path / "mine_of_today.py").write_text(
+        "from torch import nn\n\n\nclass Mine(nn.Module):\n    pass\n", encoding="utf-8"
+    )
+    counts = tmp_path / "counts.npz"
+    counts.write_bytes(b"one")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    keywords = {"frequencies": str(counts), "mlm_head": "fresh", "token_weights": 0.1}
+    before = module._files("mine_of_today:Mine", keywords)
+    assert set(before) == {"mine_of_today:Mine", "frequencies"}
+    counts.write_bytes(b"two")
+    assert {key for key, mark in module._files("mine_of_today:Mine", keywords).items() if mark != before[key]} == {
+        "frequencies"
+    }
+    with (tmp_path / "mine_of_today.py").open("a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    assert module._files("mine_of_today:Mine", {})["mine_of_today:Mine"] != before["mine_of_today:Mine"]
+    assert module._files("arccse", {}) == {}
+
+
 class TestBadInput:
+    def test_another_backbone_than_the_protocols(self, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match="the protocol paper of slt-fai goes round simcse, got consert: leave"):
+            recipes.train(
+                "slt-fai",
+                anchors(8),
+                tiny_encoder(),
+                output=tmp_path / "run",
+                protocol="paper",
+                loss_keywords={"backbone": "consert"},
+            )
+
     def test_none_is_no_sentence(self, tiny_encoder, tmp_path):
         rows = Dataset.from_dict({"anchor": ["A dog.", None, "A cat."]})
         with pytest.raises(ValueError, match="sentences must hold no None, got one in row 1: leave such rows out"):

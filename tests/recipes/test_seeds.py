@@ -122,6 +122,26 @@ class TestSeeds:
             recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[4, 3], **(how | change))
         assert not (tmp_path / "seed_4").exists()
 
+    def test_other_rows_under_the_name_of_a_probe_are_refused(self, tiny_encoder, tmp_path, how):
+        recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3], **how)
+        (pairs,) = how["probes"].values()
+        reversed_pairs = pairs._replace(scores=[-score for score in pairs.scores])
+        with pytest.raises(ValueError, match="seed_3 was scored on other rows of probe: give"):
+            recipes.train_seeds(
+                "arccse",
+                anchors(40),
+                tiny_encoder,
+                output=tmp_path,
+                seeds=[4, 3],
+                **(how | {"probes": {"probe": reversed_pairs}}),
+            )
+        assert not (tmp_path / "seed_4").exists()
+
+    def test_seeds_start_from_one_encoder(self, tiny_encoder, tmp_path, how):
+        encoders = iter([tiny_encoder(), tiny_encoder(num_hidden_layers=1)])
+        with pytest.raises(ValueError, match="build must build one encoder each time, got weights that differ"):
+            recipes.train_seeds("arccse", anchors(40), lambda: next(encoders), output=tmp_path, seeds=[3, 4], **how)
+
 
 class TestBadInput:
     @pytest.mark.parametrize("seeds", [[], [1, 1]])

@@ -54,6 +54,25 @@ class TestAugmentingCollator:
         )
         assert collator.prompts == {"anchor": "query: "}
 
+    def test_the_router_of_the_arguments_is_kept(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        collator = self.collator(model, [])
+        training.SentenceTransformerTrainer(
+            model=model,
+            args=SentenceTransformerTrainingArguments(
+                str(tmp_path), router_mapping={"anchor": "query"}, report_to="none", use_cpu=True
+            ),
+            train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
+            loss=losses.ArcCSELoss(model),
+            data_collator=collator,
+        )
+        assert collator.router_mapping == {"anchor": "query"}
+
+    def test_the_name_of_the_dataset_is_not_the_users_to_keep(self, tiny_encoder):
+        rows = [{"anchor": sentence, "dataset_name": "one"} for sentence in SENTENCES]
+        batch = self.collator(tiny_encoder(), [])(rows)  # whose function returns the anchor alone
+        assert batch["dataset_name"] == "one"
+
     @pytest.mark.parametrize("accumulation", [1, 2])
     def test_a_resumed_run_sees_what_the_whole_one_saw(self, tiny_encoder, tmp_path, accumulation):
         def run(resume):
