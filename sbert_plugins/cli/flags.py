@@ -86,9 +86,10 @@ def text_or_default(options: argparse.Namespace, recipe: recipes.Recipe, plan: r
 
 def changed(settings: recipes.Settings, options: argparse.Namespace) -> recipes.Settings:
     """Return settings with those that flags give."""
+    given = recipes.with_changes(settings, **{field.name: getattr(options, field.name) for field in fields(recipes.Settings)})
     if options.epochs is not None and (options.max_steps or -1) > 0:
         raise ValueError("--epochs and --max-steps are two lengths of a training: give one.")
-    return recipes.with_changes(settings, **{field.name: getattr(options, field.name) for field in fields(recipes.Settings)})
+    return given
 
 
 def encoder_to_train(
