@@ -15,7 +15,7 @@ from recipe_inputs import interrupted as interrupted_after
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli, recipes
-from sbert_plugins.cli.evaluate import short_names
+from sbert_plugins.cli.evaluate import _template, short_names
 from sbert_plugins.cli.printing import LoadReports
 from sbert_plugins.recipes.keywords import read_value
 
@@ -260,6 +260,18 @@ def test_a_protocol_has_its_template_with_its_pooling_only(text, encoder, capsys
             cli.main(["train", "denosent", str(text), "--model", encoder, "--protocol", "paper", *pooling, "--dry-run"]) == 0
         )
         assert ("means [MASK]" in capsys.readouterr().out) == is_shown
+
+
+def test_a_plain_encoder_is_scored_with_the_template_of_the_trainings():
+    official = {"method": "denosent", "protocol": "official"}
+    template = recipes.protocol_of("denosent", "official")["template"]
+    assert _template({"a": official, "b": {"method": "simcse", "protocol": None}, "c": {"method": "simcse"}}) == {
+        "template": template
+    }
+    other = {"method": "denosent", "protocol": "paper"}
+    assert recipes.protocol_of("denosent", "paper")["template"] != template
+    assert _template({"a": official, "b": other}) == {}  # of two there is none that is right
+    assert _template({}) == {}
 
 
 def test_data_dir_adds_sts_b_dev(text, encoder, data_dir_with_dev, tmp_path, capsys):

@@ -12,6 +12,7 @@ from recipe_inputs import anchors, quick
 
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.encoder import apply_mask_template
+from sbert_plugins.recipes.compare_page import _settings
 from sbert_plugins.recipes.summary import shown
 
 MODULE = sys.modules["sbert_plugins.recipes.compare"]
@@ -108,6 +109,12 @@ class TestNumbers:
         for word in ("2 methods, 2 seeds each", "cls pooling", "<h2>Learning curves of simcse</h2>", "learning_rate"):
             assert word in page, word
         assert page.count("<ol>") == 30  # ten sentences, start and two methods
+
+    def test_the_machines_of_all_seeds_are_named(self, result, folder):
+        start = json.loads((folder / "out" / "start.json").read_text(encoding="utf-8"))
+        here, there = list(records(folder / "out").values())[:2]
+        cells = {"consert": [here, there | {"hardware": "another machine"}]}
+        assert f"<td>{here['hardware']}, another machine</td>" in _settings(start, cells)
 
     def test_a_score_is_that_of_the_saved_model(self, result, folder):
         model = recipes.build_encoder(str(folder / "out" / "simcse_seed1" / "model"), device="cpu")
