@@ -65,9 +65,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
       momentum copy): whether those use dropout is for the loss to say.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
-    - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms; of a dict of losses as
-      ``dataset/key``. A term that was 0 all
-      along, and a decoder that read nothing of the sentence vectors, are named at the end.
+    - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms; of a dict of losses both
+      as ``dataset/key``, means over that dataset's batches. A term that was 0 all along, and a decoder that read nothing of
+      the sentence vectors, are named at the end.
     - **Evaluation** changes nothing: how often a training is evaluated, and whether, leaves its updates as they are.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
 
@@ -303,8 +303,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._finite.see_loss(terms or {type(member).__name__: result}, inputs)
         if not self._is_replaying():
             sums = self._diagnostics["train" if self.model.training else "eval"]
-            of = f"{dataset}/" if isinstance(self.loss, dict) else ""  # two losses may have diagnostics of one name
-            for name, value in getattr(member, "diagnostics", {}).items():
+            found, of = dict(getattr(member, "diagnostics", {})), ""
+            if isinstance(self.loss, dict):  # two losses may have terms and diagnostics of one name
+                found, of = terms | found, f"{dataset}/"
+                self._term_names |= {of + name: None for name in terms}
+            for name, value in found.items():
                 total, count = sums.get(of + name, (0, 0))
                 sums[of + name] = (total + value.detach(), count + 1)
         return result
@@ -322,7 +325,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def track_loss_components(self, loss: dict[str, Tensor]) -> None:
         """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
         self._terms = loss
-        if not self._is_replaying():
+        # Of a dict of losses the host would divide each one's terms by the batches of all.
+        if not (self._is_replaying() or isinstance(self.loss, dict)):
             self._term_names |= dict.fromkeys(loss)
             super().track_loss_components(loss)
 

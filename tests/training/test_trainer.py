@@ -223,7 +223,8 @@ def test_a_dict_of_losses(model, tmp_path):
     trainer = trainer_of(model, loss, tmp_path, dataset=both, save_strategy="steps", save_steps=4)
     trainer.train()
     logged = set().union(*trainer.state.log_history)
-    assert {"arccon", "probe", "a/triplet_gap", "b/calls"} <= logged
+    assert {"a/arccon", "b/probe", "a/triplet_gap", "b/calls"} <= logged
+    assert not {"arccon", "probe"} & logged
     saved = json.loads((tmp_path / "checkpoint-4" / "loss_state.json").read_text())["losses"]
     assert {name: entry["class"] for name, entry in saved.items()} == {"a": "ArcCSELoss", "b": "Probe"}
     before = {name: member.head.state_dict() for name, member in loss.items()}
@@ -233,6 +234,33 @@ def test_a_dict_of_losses(model, tmp_path):
                 parameter.zero_()
     training.load_loss_state(loss, model, tmp_path / "checkpoint-4")
     assert all(torch.equal(v, before[name][k]) for name, member in loss.items() for k, v in member.head.state_dict().items())
+
+
+class Constant(nn.Module):
+    """One term, of a value that is known."""
+
+    def __init__(self, model, value):
+        super().__init__()
+        self.model, self.value = model, value
+
+    def forward(self, features, labels=None):
+        (vectors,) = (self.model(one)["sentence_embedding"] for one in features)
+        return {"term": vectors.sum() * 0 + self.value}
+
+
+@pytest.mark.parametrize("kind", ["train", "eval"])
+def test_terms_of_a_dict_of_losses_are_means_over_their_own_batches(model, tmp_path, kind):
+    """Of one name and of datasets of other lengths: neither mixed, nor divided by the batches of all."""
+    sizes = {"a": len(SENTENCES), "b": len(SENTENCES) // 2}
+    both = DatasetDict({name: Dataset.from_dict({"anchor": SENTENCES[:size]}) for name, size in sizes.items()})
+    loss = {"a": Constant(model, 1.0), "b": Constant(model, 3.0)}
+    evaluating = {"eval_dataset": both, "eval_strategy": "epoch"} if kind == "eval" else {}
+    trainer = trainer_of(model, loss, tmp_path, both, max_steps=-1, num_train_epochs=1, logging_strategy="epoch", **evaluating)
+    trainer.train()
+    prefix = "eval_" if kind == "eval" else ""
+    logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
+    assert (logged[f"{prefix}a/term"], logged[f"{prefix}b/term"]) == (1.0, 3.0)
+    assert not [key for key in logged if key.endswith("term") and "/" not in key]
 
 
 def test_the_best_checkpoint_brings_its_loss_state(model, tmp_path):
