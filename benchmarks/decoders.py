@@ -35,7 +35,7 @@ RESULT = Path(__file__).parent / "results" / "decoders.json"
 TEXT = "corpus/wiki_sentences_1m.parquet"
 BATCH = 64
 PASER = {"decoder_layers": 6, "token_weights": None}
-DENOSENT = {"decoder_layers": 2, "token_weights": None, "contrastive_weight": 0}
+DENOSENT = {"decoder_layers": 2, "token_weights": None, "contrastive_weight": 0, "mlm_head": "pretrained"}
 DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "PaSeR, eq. 2": (losses.PaSeRLoss, PASER | {"signed": False, "normalize_memory": False}),
     "PaSeR, eq. 2 with the sign": (losses.PaSeRLoss, PASER | {"signed": True, "normalize_memory": False}),

@@ -54,14 +54,19 @@ def consert_arccse(model: SentenceTransformer, *, temperature: float = 0.1) -> A
     )
 
 
+def _words_by_the_head(model: SentenceTransformer) -> Any:
+    """The bag of words as it was when these mixes were measured."""
+    return losses.BagOfWordsLoss(model, mlm_head="pretrained")
+
+
 def consert_arccse_words(model: SentenceTransformer, *, temperature: float = 0.1, balance: float = 1.0) -> Any:
     """That mean with the words of the sentence beside it, these bounded by it."""
-    members = {"contrast": (consert_arccse(model, temperature=temperature), 1.0), "words": (losses.BagOfWordsLoss(model), 1.0)}
+    members = {"contrast": (consert_arccse(model, temperature=temperature), 1.0), "words": (_words_by_the_head(model), 1.0)}
     return losses.WeightedSumLoss(model, members, balance=balance)
 
 
 def consert_words(model: SentenceTransformer, *, balance: float = 1.0) -> Any:
-    members = {"contrast": (losses.ConSERTLoss(model), 1.0), "words": (losses.BagOfWordsLoss(model), 1.0)}
+    members = {"contrast": (losses.ConSERTLoss(model), 1.0), "words": (_words_by_the_head(model), 1.0)}
     return losses.WeightedSumLoss(model, members, balance=balance)
 
 

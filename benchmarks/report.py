@@ -45,7 +45,7 @@ BEST = {
     "simcse": "SimCSE",
     "simcse:temperature=0.1": "SimCSE, temperature 0.1",
     "consert": "ConSERT",
-    "recommended": "`recommended`: ConSERT with a projection head",
+    "recommended": "`recommended`: ConSERT with a projection head, and words",
 }
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = [
@@ -53,10 +53,12 @@ AIMS = [
     ("pt-bert", "simcse", 77.74, 76.25),
     ("paser", "simcse", 76.16, 76.25),
     ("denosent", "simcse:temperature=0.1", None, None),
-    ("denosent:balance=1", "simcse:temperature=0.1", None, None),
+    ("denosent:mlm_head=pretrained", "simcse:temperature=0.1", None, None),
+    ("denosent:balance=1,mlm_head=pretrained", "simcse:temperature=0.1", None, None),
     ("slt-fai", "simcse", 76.18, 74.60),
     ("slt-fai:backbone=consert", "consert", 73.29, 71.98),
     ("bag-of-words", "simcse", None, None),
+    ("bag-of-words:mlm_head=pretrained", "simcse", None, None),
     ("denosent as in its paper", "simcse", 79.33, 76.25),
     ("paser as in its paper", "simcse", 76.16, 76.25),
     ("slt-fai as in its paper", "simcse", 76.18, 74.60),
@@ -67,11 +69,15 @@ AIMS = [
     ("recommended", "simcse", None, None),
     ("recommended", "simcse:temperature=0.1", None, None),
     ("recommended", "consert", None, None),
-    ("recommended", "consert + arccse", None, None),
-    ("recommended:words=0.3", "recommended", None, None),
-    ("recommended:words=0.3,mlm_head=fresh", "recommended", None, None),
-    ("denosent:mlm_head=fresh", "denosent", None, None),
-    ("bag-of-words:mlm_head=fresh", "bag-of-words", None, None),
+    ("recommended", "denosent", None, None),
+    ("recommended", "recommended:words=0", None, None),
+    ("recommended:words=0", "simcse", None, None),
+    ("recommended:words=0", "simcse:temperature=0.1", None, None),
+    ("recommended:words=0", "consert", None, None),
+    ("recommended:words=0", "consert + arccse", None, None),
+    ("recommended:learning_rate=1e-4", "simcse:learning_rate=1e-4", None, None),
+    ("denosent", "denosent:mlm_head=pretrained", None, None),
+    ("bag-of-words", "bag-of-words:mlm_head=pretrained", None, None),
     ("consert + arccse", "consert", None, None),
     ("consert + arccse", "arccse:temperature=0.1", None, None),
     ("consert + arccse + words", "consert + arccse", None, None),
@@ -83,8 +89,8 @@ AIMS = [
 STEPS = {
     "simcse:temperature=0.1": "SimCSE floor",
     "consert": "ConSERT",
-    "denosent:balance=1": "DenoSent",
-    "bag-of-words": "bag of words",
+    "denosent:balance=1,mlm_head=pretrained": "DenoSent",
+    "bag-of-words:mlm_head=pretrained": "bag of words",
     "arccse": "ArcCSE",
     "paser": "PaSeR",
     "pt-bert": "PT-BERT",
@@ -500,7 +506,11 @@ def _grids(*, dev_only: bool, supervised: bool = False) -> dict[str, list[dict]]
 
 
 def _as_it_was(record: dict) -> str:
-    """Name a method by what it was: four losses had other defaults when the first cells were made, two had later."""
+    """Name a method by what it was: seven losses had other defaults when their first cells were made."""
+    return _by_its_words(record, _by_its_loss(record))
+
+
+def _by_its_loss(record: dict) -> str:
     name, colon, keywords = record["method"].partition(":")
     if name.startswith("recommended") and "ArcCSELoss" in json.dumps(record["loss"]):
         return record["method"].replace("recommended", "consert + arccse", 1)
@@ -522,6 +532,26 @@ def _by_its_bound(record: dict) -> str:
     bound = record["loss"]["balance"]
     named += [] if bound == 0.3 else [f"balance={bound:g}"]
     return "denosent" + ":" * bool(named) + ",".join(named)
+
+
+def _by_its_words(record: dict, named: str) -> str:
+    """Name what scored the words, where it is not today's default, and that `recommended` had none once."""
+    name, _, rest = named.partition(":")
+    loss, default = record.get("loss") or {}, "pretrained" if name == "paser" else "embeddings"
+    of_words = loss
+    keywords = [keyword for keyword in rest.split(",") if keyword and not keyword.startswith("mlm_head=")]
+    if name == "recommended":
+        keywords = [keyword for keyword in keywords if not keyword.startswith("words=")]
+        of_words = loss.get("words", {}).get("settings", {})
+        bound = loss["balance"] if of_words else 0
+        keywords = ([] if bound == 0.3 else [f"words={bound:g}"]) + keywords
+    elif name not in ("bag-of-words", "denosent", "paser") or loss.get("decoder_layers"):
+        return named
+    if of_words:
+        # None was the encoder's own head, and a new one was left out where no layers stand before it.
+        scored_by = {None: "pretrained", "fresh": "embeddings"}.get(of_words["mlm_head"], of_words["mlm_head"])
+        keywords += [] if scored_by == default else [f"mlm_head={scored_by}"]
+    return name + ":" * bool(keywords) + ",".join(keywords)
 
 
 def _grid(text: str, steps: int) -> list[dict]:

@@ -20,9 +20,8 @@ SEED = 42
 # Four layers of MiniLM, which needs no network. Online: recipes.build_encoder("bert-base-uncased", pooling="mean").
 model = recipes.offline_encoder(max_seq_length=MAX_SEQ_LENGTH)
 train_dataset = data.read_sentences(recipes.offline_sentences_path(), limit=SENTENCES)
-# MiniLM was published without its language model's head: words are then scored by their own embeddings. bert-base-uncased
-# has one, which is found by itself. The counts of BookCorpus, for BERT's vocabulary, say which words are rare.
-loss = losses.BagOfWordsLoss(model, mlm_head="fresh")
+# Words are scored by their own embeddings. The counts of BookCorpus, for BERT's vocabulary, say which are rare.
+loss = losses.BagOfWordsLoss(model)
 
 # Pairs graded for this project; online: evaluation.load_sts("STS-B dev", hub=True).
 evaluator = EmbeddingSimilarityEvaluator(*recipes.graded_pairs(), name="graded", main_similarity="cosine")

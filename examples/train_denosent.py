@@ -8,7 +8,6 @@ where the paper's writes sentences. The paper's training settings are in ``sbert
 
 from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-from transformers import set_seed
 
 from sbert_plugins import data, losses, recipes
 from sbert_plugins.training import SentenceTransformerTrainer
@@ -33,9 +32,8 @@ def swap_clauses(texts: list[str]) -> list[str]:
 # Online, without the two callables: English to Chinese and back, by the paper's models. Without paraphrases at all, on a
 # dataset of one column, two dropout views of a sentence take their place, which costs the paper 1.3 points.
 train_dataset = data.back_translate(sentences, forward=swap_clauses, backward=lambda texts: texts)
-set_seed(SEED)  # before the trainer sets its seed: a fresh head's first weights are drawn here
-# MiniLM was published without its language model's head; bert-base-uncased has one, which is then found by itself.
-loss = losses.DenoSentLoss(model, mlm_head="fresh")
+# The counts of BookCorpus, for BERT's vocabulary, say which words are rare.
+loss = losses.DenoSentLoss(model)
 
 # Pairs graded for this project; online: evaluation.load_sts("STS-B dev", hub=True).
 evaluator = EmbeddingSimilarityEvaluator(*recipes.graded_pairs(), name="graded", main_similarity="cosine")

@@ -7,7 +7,6 @@ words; the paper's decoder, ``losses.PaSeRLoss(model, **recipes.PASER.paper_keyw
 
 from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-from transformers import set_seed
 
 from sbert_plugins import data, losses, recipes
 from sbert_plugins.training import SentenceTransformerTrainer
@@ -25,9 +24,9 @@ SEED = 42
 model = recipes.offline_encoder(max_seq_length=MAX_SEQ_LENGTH)
 sentences = data.read_sentences(recipes.offline_sentences_path(), limit=SENTENCES)
 train_dataset = data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, top_k=TOP_K, synonyms=SYNONYMS, seed=SEED)
-set_seed(SEED)  # before the trainer sets its seed: a fresh head's first weights are drawn here
-# MiniLM was published without its language model's head; bert-base-uncased has one, which is then found by itself.
-loss = losses.PaSeRLoss(model, mlm_head="fresh")
+# MiniLM was published without its language model's head: its words are scored by their own embeddings. Online, with
+# bert-base-uncased, which has one: losses.PaSeRLoss(model).
+loss = losses.PaSeRLoss(model, mlm_head="embeddings")
 
 # Pairs graded for this project; online: evaluation.load_sts("STS-B dev", hub=True).
 evaluator = EmbeddingSimilarityEvaluator(*recipes.graded_pairs(), name="graded", main_similarity="cosine")

@@ -130,11 +130,11 @@ def test_the_mixes_are_built(tiny_encoder):
     assert list(names["loss"].losses) == ["consert", "arccse"]
 
 
-def test_the_page_builds_what_is_recommended(tiny_encoder):
+def test_the_page_builds_what_is_recommended(minilm_mlm):
     (code,) = python_of("methods/recommended.md")
-    names = {"losses": losses, "model": tiny_encoder()}
+    names = {"losses": losses, "model": minilm_mlm}
     exec(code, names)
-    expected = recipes.recommended_loss(tiny_encoder())
+    expected = recipes.recommended_loss(minilm_mlm)
     assert type(names["loss"]) is type(expected)
     assert names["loss"].get_config_dict() == expected.get_config_dict()
 

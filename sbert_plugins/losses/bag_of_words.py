@@ -12,17 +12,16 @@ from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, TokenRoles, require_one_encoder, sentence_width
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import weights_of_tokens
-from sbert_plugins.modules import BagOfWordsDecoder, MLMHead
+from sbert_plugins.losses.decoding import weights_of_tokens, word_scorer
+from sbert_plugins.modules import BagOfWordsDecoder
 
 
 class BagOfWordsLoss(nn.Module):
     r"""Bag of words: a sentence vector that tells which words the sentence has. Learns from single sentences.
 
-    A sentence passes the encoder once. One linear map, which starts as the identity, and the encoder's own pretrained
-    masked-language-model head score the words of the whole batch for its vector; those of the sentence shall win, rare ones
-    above all. An encoder without such a head scores them by its word embeddings. There are no negatives, no second view and
-    no decoder to train first.
+    A sentence passes the encoder once. One linear map, which starts as the identity, and the encoder's word embeddings score
+    the words of the whole batch for its vector; those of the sentence shall win, rare ones above all. There are no negatives,
+    no second view and no decoder to train first.
 
     .. math::
         L = -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij}
@@ -45,17 +44,17 @@ class BagOfWordsLoss(nn.Module):
     another sentence's vector: near 0 the vector is not read).
 
     Args:
-        model: Any encoder that sentence-transformers loads and transformers has a masked-language-model head for.
+        model: Any encoder that sentence-transformers loads.
         token_weights: :math:`t`, a share of running text: tokens rarer than this count fully, others less. None weighs all
             alike, function words with the rest: it costs points.
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
             of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
-        mlm_head: Checkpoint to read the pretrained head from, by default the encoder's own; ``"fresh"`` leaves it out: words
-            are scored by their own embeddings.
+        mlm_head: What scores the words: ``"embeddings"``, their own; ``"pretrained"``, the masked-language-model head that the
+            encoder was pretrained with; or a checkpoint to read that head from.
 
     Raises:
-        ValueError: On a threshold out of range, an encoder of another vocabulary without ``frequencies``, a model without a
-            head for its family, and more or fewer columns than one.
+        ValueError: On a threshold out of range, an encoder of another vocabulary without ``frequencies``, and more or fewer
+            columns than one.
 
     Relations:
         - Beside a contrast: :class:`DenoSentLoss` (its default), or :class:`WeightedSumLoss` with ``balance``.
@@ -84,14 +83,14 @@ class BagOfWordsLoss(nn.Module):
         *,
         token_weights: float | None = 1e-6,
         frequencies: TokenFrequencies | str | None = None,
-        mlm_head: str | None = None,
+        mlm_head: str = "embeddings",
     ) -> None:
         super().__init__()
         begin_init(self, locals())
         require_one_encoder(model, "BagOfWordsLoss")
         self.model = model
         self.tokens = TokenRoles(model.tokenizer)
-        self.head = MLMHead(model, checkpoint=mlm_head, is_needed=False)
+        self.head = word_scorer(model, mlm_head, reads_vectors=True)
         self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
         self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}

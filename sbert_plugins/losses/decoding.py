@@ -2,18 +2,65 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.data import TokenFrequencies
+from sbert_plugins.encoder import transformer_of
+from sbert_plugins.modules import MLMHead, WordEmbeddings
+from sbert_plugins.modules.mlm_head import NoPretrainedHead
+from sbert_plugins.modules.word_embeddings import WordScorer
+
+logger = logging.getLogger(__name__)
 
 
 def check_layers(decoder_layers: int, *, paper: int) -> None:
     """Refuse a number of layers below 0."""
     if decoder_layers < 0:
         raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses {paper}.")
+
+
+def word_scorer(model: SentenceTransformer, mlm_head: str, *, reads_vectors: bool) -> WordScorer:
+    """Return what scores words: their own embeddings, or a masked-language-model head.
+
+    Args:
+        model: The encoder.
+        mlm_head: ``"embeddings"``, ``"pretrained"`` for the encoder's own head, ``"fresh"`` for one of new weights, or a
+            checkpoint to read it from.
+        reads_vectors: Whether nothing stands before it that is trained to be read: a head of random weights then says
+            nothing, and the words' own embeddings take its place.
+
+    Raises:
+        ValueError: If ``mlm_head`` is no text, or for what the head refuses.
+        OSError: If a checkpoint cannot be loaded.
+    """
+    if not isinstance(mlm_head, str):
+        raise ValueError(
+            f"mlm_head must be 'embeddings', 'pretrained', 'fresh' or a checkpoint, got {mlm_head!r}: 'pretrained' is the "
+            "head of the encoder's own checkpoint."
+        )
+    if mlm_head == "embeddings" or (mlm_head == "fresh" and reads_vectors):
+        words = WordEmbeddings(model)
+        width = transformer_of(model).config.hidden_size
+        if not reads_vectors and words.width != width:
+            raise ValueError(
+                f"mlm_head='embeddings' scores vectors of width {words.width}, and a decoder with layers gives {width}: "
+                "'pretrained' has the encoder's head, which maps them."
+            )
+        return words
+    try:
+        return MLMHead(model, checkpoint=None if mlm_head == "pretrained" else mlm_head, or_new=not reads_vectors)
+    except NoPretrainedHead as error:
+        logger.warning(
+            "There is no pretrained masked-language-model head, so words are scored by their own embeddings: %s. "
+            "mlm_head='embeddings' asks for that.",
+            error,
+        )
+        return WordEmbeddings(model)
 
 
 def linear_projector(size: int) -> nn.Linear:

@@ -27,8 +27,8 @@ from sbert_plugins.encoder import (
     unwrap,
 )
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import check_layers, in_own_dtype, linear_projector, weights_of_tokens
-from sbert_plugins.modules import BagOfWordsDecoder, DenoisingDecoder, MLMHead
+from sbert_plugins.losses.decoding import check_layers, in_own_dtype, linear_projector, weights_of_tokens, word_scorer
+from sbert_plugins.modules import BagOfWordsDecoder, DenoisingDecoder
 
 
 class DenoSentLoss(nn.Module):
@@ -83,7 +83,8 @@ class DenoSentLoss(nn.Module):
         denoising_weight: :math:`w_d`. 0 leaves decoder and head out, too.
         reconstruct: Column that is restored, from the other's vector: ``"anchor"``; in the official code ``"paraphrase"``.
         projector: Whether a Linear, in training only, sits on the vector for both terms, as in the official code.
-        mlm_head: Checkpoint of the head, by default the encoder's; ``"fresh"``: a new one; without layers, words' embeddings.
+        mlm_head: What scores words: ``"embeddings"``, their own; ``"pretrained"``, the encoder's masked-language-model head;
+            ``"fresh"``, one of new weights, behind layers; or a checkpoint to read it from. The paper's is the second.
         gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
@@ -135,7 +136,7 @@ class DenoSentLoss(nn.Module):
         denoising_weight: float = 1.0,
         reconstruct: str = "anchor",
         projector: bool = False,
-        mlm_head: str | None = None,
+        mlm_head: str = "embeddings",
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
@@ -155,7 +156,7 @@ class DenoSentLoss(nn.Module):
             require_one_encoder(model, "DenoSentLoss with denoising_weight above 0")
             self.tokens = TokenRoles(model.tokenizer)
             self.overhead = sum(map(len, added_around(model.tokenizer)))
-            self.head = MLMHead(model, checkpoint=mlm_head, is_needed=decoder_layers > 0)
+            self.head = word_scorer(model, mlm_head, reads_vectors=not decoder_layers)
             self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
             sizes = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
             layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "noise_dropout": noise_dropout}

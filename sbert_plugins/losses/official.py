@@ -56,7 +56,8 @@ class PaSeRLoss(paser.PaSeRLoss):
     def __init__(self, model: SentenceTransformer, **keywords: Any) -> None:
         code = {"difference_scale": 1.0, "product_scale": 1.0, "mlm_weight": 1.0, "normalize_memory": False}
         super().__init__(model, **({"decoder_layers": 6, "token_weights": None} | code | keywords))
-        self.head.untie()
+        if isinstance(self.head, modules.MLMHead):  # without layers it need not be
+            self.head.untie()
         self.projection = linear_projector(sentence_width(model))
         self.to(model.device)
 
@@ -97,8 +98,8 @@ class DenoSentLoss(denosent.DenoSentLoss):
 
     def __init__(self, model: SentenceTransformer, **keywords: Any) -> None:
         code = {"temperature": 0.05, "contrastive_weight": 5.0, "denoising_weight": 7.0, "noise_dropout": 0.8425}
-        whole = {"decoder_layers": 16, "projector": True, "token_weights": None, "balance": None, "reconstruct": "paraphrase"}
-        super().__init__(model, **(whole | code | keywords))
+        whole = {"decoder_layers": 16, "projector": True, "token_weights": None, "balance": None, "mlm_head": "pretrained"}
+        super().__init__(model, **(whole | {"reconstruct": "paraphrase"} | code | keywords))
 
     def _scored(self, features: dict[str, Tensor]) -> tuple[Tensor, int]:
         return features["attention_mask"].bool(), features["input_ids"].shape[1]

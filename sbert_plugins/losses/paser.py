@@ -13,7 +13,7 @@ from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, transformer_of
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import check_layers, weights_of_tokens
+from sbert_plugins.losses.decoding import check_layers, weights_of_tokens, word_scorer
 from sbert_plugins.losses.reconstruction import reconstruct
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
 
@@ -59,7 +59,7 @@ class PaSeRLoss(nn.Module):
         decoder_dropout: Dropout of the decoder with layers.
         mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out; the paper's is 1.
         mlm_probability: Share of the sentence's tokens to predict.
-        mlm_head: As in :class:`DenoSentLoss`.
+        mlm_head: As in :class:`DenoSentLoss`, by default ``"pretrained"``: the words' embeddings gained nothing here.
         signed: Difference and product as they are; False: their absolute values, eq. 2. Of frozen [CLS] vectors six layers
             read 1.24 nats a token with the sign after 120 updates and .12 without, normalised 1.82 and 1.08.
         normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
@@ -109,7 +109,7 @@ class PaSeRLoss(nn.Module):
         decoder_dropout: float = 0.1,
         mlm_weight: float = 0.0,
         mlm_probability: float = 0.15,
-        mlm_head: str | None = None,
+        mlm_head: str = "pretrained",
         signed: bool = True,
         normalize_memory: bool = True,
     ) -> None:
@@ -130,7 +130,9 @@ class PaSeRLoss(nn.Module):
         self.mlm_weight = mlm_weight
         self.mlm_probability = mlm_probability
         self.signed = signed
-        self.head = MLMHead(model, checkpoint=mlm_head, is_needed=bool(decoder_layers or mlm_weight))
+        self.head = word_scorer(model, mlm_head, reads_vectors=not decoder_layers)
+        if mlm_weight:
+            self.language_model = self.head if isinstance(self.head, MLMHead) else MLMHead(model)
         size = sentence_width(model)
         sizes = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
         layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "normalize_memory": normalize_memory}
@@ -171,6 +173,8 @@ class PaSeRLoss(nn.Module):
         begin_forward(self)
         follow_mode(self)
         self.head.follow(self.model)
+        if self.mlm_weight:
+            self.language_model.follow(self.model)
         batches = [anchor, masked]
         if self.mlm_weight:
             ids, content, share = anchor["input_ids"], self.tokens.content(anchor), self.mlm_probability
@@ -180,7 +184,7 @@ class PaSeRLoss(nn.Module):
         sentences, copies, *third = encode(batches, tokens=bool(self.mlm_weight))
         terms = Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
         if self.mlm_weight:
-            logits = self.head(third[0].require_tokens()[:, : chosen.shape[1]][chosen])
+            logits = self.language_model(third[0].require_tokens()[:, : chosen.shape[1]][chosen])
             terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[chosen])
         return terms
 

@@ -12,6 +12,7 @@ from .momentum_encoder import MomentumEncoder
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
+from .word_embeddings import WordEmbeddings
 
 __all__ = [
     "BagOfWordsDecoder",
@@ -24,6 +25,7 @@ __all__ = [
     "ProjectionHead",
     "PseudoTokenAttention",
     "TokenFrequencyDiscriminator",
+    "WordEmbeddings",
     "after_optimizer_step",
     "apply_mask_template",
     "ema_update",

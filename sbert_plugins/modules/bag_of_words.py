@@ -10,35 +10,34 @@ from torch import Tensor, nn
 from sbert_plugins import functional
 
 from .mlm_head import MLMHead
+from .word_embeddings import WordScorer
 
 
 class BagOfWordsDecoder(nn.Module):
     """Scores of candidate words for a text: ``head(W z)``, the same at each place. Used in training only.
 
-    The map starts as the identity. A sentence vector that is a mean of token embeddings lies where the pretrained
-    masked-language-model head reads words, so that the first gradient already says which words the vector lacks; behind
-    random weights it tells nothing. Where no head was pretrained, a random one is left out: the words are then scored by
-    their own embeddings, ``table(W z)``, which an encoder's vectors are nearer to than to noise.
+    The map starts as the identity. What an encoder makes of a text lies nearer to the embeddings of its words than to those of
+    others, and a mean of token embeddings where a pretrained masked-language-model head reads words: either way the first
+    gradient already says which words the vector lacks. Behind random weights it tells nothing.
 
     Args:
-        head: The encoder's. It stays the caller's.
+        head: What scores words, :class:`WordEmbeddings` or a pretrained :class:`MLMHead`. It stays the caller's.
         memory_dimension: Width M of the vectors. Where that is not what is read, the map starts with orthogonal rows.
         start: For a memory of several vectors, what each is multiplied by at the start.
     """
 
-    def __init__(self, head: MLMHead, memory_dimension: int, *, start: Sequence[float] = (1.0,)) -> None:
+    def __init__(self, head: WordScorer, memory_dimension: int, *, start: Sequence[float] = (1.0,)) -> None:
         super().__init__()
-        dimension = head.full.config.hidden_size if head.is_pretrained else head.table.shape[1]
-        self.map = nn.Linear(len(start) * memory_dimension, dimension)
+        self.map = nn.Linear(len(start) * memory_dimension, head.width)
         with torch.no_grad():
-            block = torch.empty(dimension, memory_dimension)
-            (nn.init.eye_ if memory_dimension == dimension else nn.init.orthogonal_)(block)
+            block = torch.empty(head.width, memory_dimension)
+            (nn.init.eye_ if memory_dimension == head.width else nn.init.orthogonal_)(block)
             self.map.weight.copy_(torch.cat([factor * block for factor in start], dim=1))
         nn.init.zeros_(self.map.bias)
-        # Part of the state: a loss that is loaded is built with a head of random weights, which are then replaced.
-        self.register_buffer("through_head", torch.tensor(int(head.is_pretrained), dtype=torch.uint8))
+        # For who reads a saved state: whether a head stood there.
+        self.register_buffer("through_head", torch.tensor(int(isinstance(head, MLMHead)), dtype=torch.uint8))
 
-    def forward(self, memory: Tensor, head: MLMHead, candidates: Tensor) -> Tensor:
+    def forward(self, memory: Tensor, head: WordScorer, candidates: Tensor) -> Tensor:
         """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits.
 
         Raises:
@@ -50,24 +49,23 @@ class BagOfWordsDecoder(nn.Module):
                 f"the decoder reads vectors of width {self.map.in_features}, for which the loss was built, got "
                 f"{memory.shape[1]} (MatryoshkaLoss cuts them): train without it."
             )
-        read = self.map(memory.to(self.map.weight.dtype))
-        return head(read, candidates) if self.through_head else read.to(head.table.dtype) @ head.table[candidates].T
+        return head(self.map(memory.to(self.map.weight.dtype)), candidates)
 
     @torch.no_grad()
-    def likeliest(self, memory: Tensor, head: MLMHead, ids: Tensor, counts: Sequence[int]) -> list[list[int]]:
+    def likeliest(self, memory: Tensor, head: WordScorer, ids: Tensor, counts: Sequence[int]) -> list[list[int]]:
         """Return the likeliest of the (V,) ids for each text, best first, as many as ``counts`` says."""
         logits = self(memory, head, ids)
         best = ids[logits.topk(max([1, *counts]), dim=1).indices].tolist()
         return [found[:count] for found, count in zip(best, counts, strict=True)]
 
     def loss(
-        self, memory: Tensor, head: MLMHead, ids: Tensor, content: Tensor, weights: Tensor | None
+        self, memory: Tensor, head: WordScorer, ids: Tensor, content: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute :func:`functional.bag_of_words_loss` of a batch, the candidates its own different tokens.
 
         Args:
             memory: (B, M), a vector a text.
-            head: The encoder's.
+            head: What scores words.
             ids: (B, L), the texts' tokens.
             content: (B, L) bool, those to predict.
             weights: (V,), of each token of the vocabulary, or None for 1.

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from sbert_plugins import functional
 
-from .mlm_head import MLMHead
+from .word_embeddings import WordScorer
 
 EVERY = 50
 
 
 def decoding_loss(
     decode: Callable[[Tensor], Tensor],
-    head: MLMHead,
+    head: WordScorer,
     memory: Tensor,
     targets: Tensor,
     weights: Tensor | None,
@@ -27,7 +27,7 @@ def decoding_loss(
 
     Args:
         decode: From a memory to (N, D) at the scored places: the vocabulary is met there only.
-        head: The encoder's.
+        head: What scores words.
         memory: (B, ...), one row a text.
         targets: (N,), ids.
         weights: (V,), of each token of the vocabulary, or None for 1.

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .decoding import decoding_loss
-from .mlm_head import MLMHead
+from .word_embeddings import WordScorer
 
 
 class DenoisingLayer(nn.Module):
@@ -116,7 +116,7 @@ class DenoisingDecoder(nn.Module):
     def loss(
         self,
         memory: Tensor,
-        head: MLMHead,
+        head: WordScorer,
         ids: Tensor,
         content: Tensor,
         weights: Tensor | None,
@@ -128,7 +128,7 @@ class DenoisingDecoder(nn.Module):
 
         Args:
             memory: (B, M), a vector a sentence.
-            head: The encoder's.
+            head: What scores words.
             ids: (B, L), the sentences' tokens.
             content: (B, L) bool, those to predict.
             weights: (V,), of each token of the vocabulary, or None for 1.

@@ -22,6 +22,10 @@ from sbert_plugins.encoder import unwrap
 logger = logging.getLogger(__name__)
 
 
+class NoPretrainedHead(ValueError):
+    """An encoder's checkpoint holds no masked-language-model head."""
+
+
 class MLMHead(nn.Module):
     """Token embeddings to logits over the vocabulary, by the head that the encoder was pretrained with.
 
@@ -35,8 +39,7 @@ class MLMHead(nn.Module):
         model: The encoder that is trained. Its word embeddings are the output weights where the two are tied.
         checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from.
             ``"fresh"`` takes new random weights, and ``"saved"`` those of a pretrained head whose state is loaded afterwards.
-        is_needed: Whether a fresh head is trained. Without, its own weights are frozen, since nothing reads them:
-            :class:`BagOfWordsDecoder` then scores words by their embeddings.
+        or_new: Whether a new head takes the place of one that the encoder's checkpoint does not hold.
 
     Tokens that were added to the encoder get rows in its own head, too. Where the checkpoint holds no head (a saved
     sentence-transformers model, for instance) the head is fresh and a warning says so.
@@ -44,39 +47,33 @@ class MLMHead(nn.Module):
     Raises:
         ValueError: If the architecture has no masked-language-model class, the encoder is not a transformer, or the head of
             ``checkpoint`` is of another vocabulary or width.
+        NoPretrainedHead: A ValueError too, if there is none and ``or_new`` is False.
         OSError: If ``checkpoint`` is given and cannot be loaded.
     """
 
-    def __init__(
-        self,
-        model: SentenceTransformer,
-        *,
-        checkpoint: str | None = None,
-        is_needed: bool = True,
-    ) -> None:
+    def __init__(self, model: SentenceTransformer, *, checkpoint: str | None = None, or_new: bool = True) -> None:
         super().__init__()
-        encoder = _encoder_of(model)
-        full, self.is_pretrained = _load_full_model(encoder, checkpoint, is_needed)
+        encoder = encoder_of(model)
+        full, self.is_pretrained = _load_full_model(encoder, checkpoint, or_new)
         setattr(full, full.base_model_prefix, encoder)
         full.tie_weights()
-        embeddings, output = _word_embeddings(encoder), full.get_output_embeddings()
-        is_left_out = not (self.is_pretrained or is_needed)
-        if is_left_out or not (self.is_pretrained or output.weight.shape != embeddings.shape):
+        embeddings, output = table_of(encoder), full.get_output_embeddings()
+        if not (self.is_pretrained or output.weight.shape != embeddings.shape):
             output.weight = embeddings  # tie_word_embeddings may be off
         setattr(full, full.base_model_prefix, _PassThrough())
         # transformers' decorator hides self from the checker.
         self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)  # type: ignore[call-arg]
-        # What says nothing stays 0: transformers sets it so when it loads a Funnel, and its vectors hold some of the padding.
-        pad = getattr(encoder.get_input_embeddings(), "padding_idx", None)
-        self._pad = pad if output.weight is embeddings and pad is not None and not embeddings[pad].any() else None
-        if is_left_out:
-            for parameter in self.full.parameters():  # but for the output matrix, which is the encoder's
-                parameter.requires_grad_(parameter.requires_grad and parameter is self.table)
+        self._pad = silent_token(encoder) if output.weight is embeddings else None
 
     @property
     def table(self) -> Tensor:
         """The output matrix (V, E): the encoder's word embeddings, or the head's own where they were not pretrained as one."""
         return self.full.get_output_embeddings().weight
+
+    @property
+    def width(self) -> int:
+        """Width D of the token embeddings that it reads."""
+        return self.full.config.hidden_size
 
     def untie(self) -> None:
         """Give the output matrix weights of its own, a copy of what they are: not tied to the word embeddings any more."""
@@ -90,13 +87,7 @@ class MLMHead(nn.Module):
         Raises:
             ValueError: If the encoder has another number of word embeddings by now, to which the head does not fit.
         """
-        words = _word_embeddings(_encoder_of(model))
-        size = self.full.get_output_embeddings().out_features
-        if size != len(words):
-            raise ValueError(
-                f"the encoder must keep the {size:,} word embeddings that it had when the loss was built, got {len(words):,}: "
-                "call resize_token_embeddings before the loss is built."
-            )
+        words = table_of(encoder_of(model), before=self.full.get_output_embeddings().out_features)
         if any(parameter.dtype != words.dtype for parameter in self.parameters()):
             self.to(words.dtype)
 
@@ -105,11 +96,7 @@ class MLMHead(nn.Module):
         size = len(self.table)
         inputs = {"inputs_embeds": token_embeddings.to(self.table.dtype).unsqueeze(0)}
         if candidates is None:
-            logits = self.full(**inputs).logits.squeeze(0)
-            if self._pad is not None and logits.requires_grad:
-                # As detaching the column would do, which in place costs two copies of the gradient instead of one.
-                logits.register_hook(partial(_without_column, column=self._pad))
-            return logits
+            return keep_silent(self.full(**inputs).logits.squeeze(0), self._pad)
         # The same head with a smaller vocabulary: names differ from family to family, and MobileBERT has its matrix in two.
         fewer = {
             name: tensor.index_select(tensor.shape.index(size), candidates)
@@ -119,20 +106,52 @@ class MLMHead(nn.Module):
         return functional_call(self.full, fewer, kwargs=inputs).logits.squeeze(0)
 
 
-def _encoder_of(model: nn.Module) -> PreTrainedModel:
+def encoder_of(model: nn.Module) -> PreTrainedModel:
+    """Return the transformers encoder of a model, which may be wrapped.
+
+    Raises:
+        ValueError: If it has none.
+    """
     encoder = getattr(unwrap(model), "transformers_model", None)
     if not isinstance(encoder, PreTrainedModel):
         raise ValueError(
-            f"a head needs a transformers encoder, got {type(encoder).__name__}: "
+            f"words are scored with a transformers encoder, got {type(encoder).__name__}: "
             "use a model that begins with a Transformer module."
         )
     return encoder
 
 
-def _word_embeddings(encoder: PreTrainedModel) -> Tensor:
+def table_of(encoder: PreTrainedModel, *, before: int | None = None) -> nn.Parameter:
+    """Return the word embeddings (V, E) of an encoder.
+
+    Raises:
+        ValueError: If they are not as many as they were ``before``.
+    """
     table = encoder.get_input_embeddings().weight
-    assert isinstance(table, Tensor)
+    assert isinstance(table, nn.Parameter)
+    if before is not None and len(table) != before:
+        raise ValueError(
+            f"the encoder must keep the {before:,} word embeddings that it had when the loss was built, got {len(table):,}: "
+            "call resize_token_embeddings before the loss is built."
+        )
     return table
+
+
+def silent_token(encoder: PreTrainedModel) -> int | None:
+    """Return the id of the padding if its embedding is 0, which it then stays.
+
+    transformers sets it so when it loads a Funnel, whose vectors hold some of the padding.
+    """
+    pad = getattr(encoder.get_input_embeddings(), "padding_idx", None)
+    return pad if pad is not None and not table_of(encoder)[pad].any() else None
+
+
+def keep_silent(logits: Tensor, token: int | None) -> Tensor:
+    """Return (N, V) logits that teach a token's embedding nothing; None leaves out no token."""
+    if token is not None and logits.requires_grad:
+        # As detaching the column would do, which in place costs two copies of the gradient instead of one.
+        logits.register_hook(partial(_without_column, column=token))
+    return logits
 
 
 def _without_column(gradient: Tensor, *, column: int) -> Tensor:
@@ -159,30 +178,14 @@ class _Passed(BaseModelOutput):
             raise AttributeError(name)
 
 
-def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed: bool) -> tuple[PreTrainedModel, bool]:
-    name = checkpoint or encoder.config.name_or_path
-    reason = f"{name or 'the encoder'} holds none"
+def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, or_new: bool) -> tuple[PreTrainedModel, bool]:
     is_new = checkpoint in ("fresh", "saved")
-    if not is_new and name:
-        try:
-            with _quiet():  # what is missing is told below, in words
-                full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True)
-        except (OSError, ValueError) as error:
-            if checkpoint:
-                raise
-            why = "it is not on this machine, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else str(error).splitlines()[0]
-            reason = f"{name} could not be read ({why})"
-        else:
-            prefix = re.compile(rf"^{full.base_model_prefix}\.")
-            missing = sorted(key for key in info["missing_keys"] if not prefix.match(key))
-            tied = set(full.all_tied_weights_keys) if hasattr(full, "all_tied_weights_keys") else set()
-            if not set(missing) - tied:
-                if _fits(full, encoder, grown=not checkpoint):
-                    return full, True
-                shapes = [tuple(_word_embeddings(each).shape) for each in (full, encoder)]
-                reason = f"that of {name} is of word embeddings {shapes[0]}, and the encoder's are {shapes[1]}"
-                if checkpoint:
-                    raise ValueError(f"mlm_head must be a checkpoint with the encoder's word embeddings, but {reason}.")
+    if not is_new:
+        full, reason = _pretrained(encoder, checkpoint)
+        if full is not None:
+            return full, True
+        if not or_new:
+            raise NoPretrainedHead(reason)
     if not host.has_masked_language_model(encoder.config):
         raise ValueError(
             f"transformers has no masked-language-model head for {type(encoder).__name__}: "
@@ -190,14 +193,39 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, is_needed
         )
     if not is_new:
         logger.warning(
-            "There is no pretrained masked-language-model head, so %s: %s. "
-            "Name a checkpoint that has one (mlm_head='bert-base-uncased', for instance) to start from pretrained weights.",
-            "it starts from random weights, tied to the word embeddings"
-            if is_needed
-            else "words are scored by their own embeddings",
+            "There is no pretrained masked-language-model head, so a new one starts from random weights, tied to the word "
+            "embeddings: %s. Name a checkpoint that has one (mlm_head='bert-base-uncased', for instance).",
             reason,
         )
     return AutoModelForMaskedLM.from_config(encoder.config), checkpoint == "saved"
+
+
+def _pretrained(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[PreTrainedModel | None, str]:
+    """Return the encoder's class with the head of a checkpoint, by default its own, or None and the reason."""
+    name = checkpoint or encoder.config.name_or_path
+    reason = f"{name or 'the encoder'} holds none"
+    if not name:
+        return None, reason
+    try:
+        with _quiet():  # what is missing is told in words
+            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True)
+    except (OSError, ValueError) as error:
+        if checkpoint:
+            raise
+        why = "it is not on this machine, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else str(error).splitlines()[0]
+        return None, f"{name} could not be read ({why})"
+    prefix = re.compile(rf"^{full.base_model_prefix}\.")
+    missing = sorted(key for key in info["missing_keys"] if not prefix.match(key))
+    tied = set(full.all_tied_weights_keys) if hasattr(full, "all_tied_weights_keys") else set()
+    if set(missing) - tied:
+        return None, reason
+    if _fits(full, encoder, grown=not checkpoint):
+        return full, ""
+    shapes = [tuple(table_of(each).shape) for each in (full, encoder)]
+    reason = f"that of {name} is of word embeddings {shapes[0]}, and the encoder's are {shapes[1]}"
+    if checkpoint:
+        raise ValueError(f"mlm_head must be a checkpoint with the encoder's word embeddings, but {reason}.")
+    return None, reason
 
 
 @contextmanager
@@ -212,8 +240,8 @@ def _quiet() -> Iterator[None]:
 
 def _fits(full: PreTrainedModel, encoder: PreTrainedModel, *, grown: bool) -> bool:
     """Return whether a head reads the encoder's vectors, after it got rows for tokens that were added, where it may."""
-    words, width = _word_embeddings(encoder).shape
-    its_words, its_width = _word_embeddings(full).shape
+    words, width = table_of(encoder).shape
+    its_words, its_width = table_of(full).shape
     if grown and its_words < words and its_width == width:
         full.resize_token_embeddings(words, mean_resizing=False)
         return True

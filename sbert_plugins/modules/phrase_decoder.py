@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .decoding import decoding_loss
-from .mlm_head import MLMHead
+from .word_embeddings import WordScorer
 
 
 class PhraseDecoder(nn.Module):
@@ -88,7 +88,7 @@ class PhraseDecoder(nn.Module):
     def loss(
         self,
         memory: Tensor,
-        head: MLMHead,
+        head: WordScorer,
         ids: Tensor,
         content: Tensor,
         weights: Tensor | None,
@@ -101,7 +101,7 @@ class PhraseDecoder(nn.Module):
 
         Args:
             memory: (B, K, M), a memory a phrase.
-            head: The encoder's.
+            head: What scores words.
             ids: (B, T), the phrases' tokens.
             content: (B, T) bool, those to predict; a row without any is not scored.
             weights: (V,), of each token of the vocabulary, or None for 1.

@@ -126,7 +126,7 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     recipe = recipe_of(results["method"])
     if (found := results.get("loss_found")) is None:  # of an earlier version
         found = {key: results["loss"][key] for key in recipe.chosen if key in results.get("loss", {})}
-    keywords, errors = found | results["loss_keywords"], []
+    keywords, errors = _defaults_then(output, recipe.method) | found | results["loss_keywords"], []
     # A pretrained head may have other parts than a fresh one, and that of another checkpoint other widths: the file decides.
     for head in dict.fromkeys((recipe.reload.get("mlm_head"), "saved", keywords.get("mlm_head"))):
         reload = recipe.reload | ({} if head is None else {"mlm_head": head})
@@ -137,6 +137,15 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
         except (ValueError, OSError) as error:
             errors.append(error)
     raise errors[0]
+
+
+def _defaults_then(output: Path, method: str) -> dict[str, Any]:
+    """Return what the loss of a training was built with unless told otherwise, where that is not today's default."""
+    from sbert_plugins.recipes.keywords import default_keywords
+
+    run = output / RUN_FILE
+    then = read_results(run).get("loss_defaults", {}) if run.is_file() else {}
+    return {key: then[key] for key, now in default_keywords(method).items() if key in then and then[key] != now}
 
 
 def reconstructions(

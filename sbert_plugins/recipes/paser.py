@@ -60,7 +60,7 @@ def paser_supervised_loss(
     temperature: float = 0.05,
     token_weights: float | None = 1e-6,
     frequencies: TokenFrequencies | str | None = None,
-    mlm_head: str | None = None,
+    mlm_head: str = "pretrained",
     decoder_layers: int = 0,
     decoder_heads: int = 16,
     decoder_dropout: float = 0.1,
@@ -78,7 +78,7 @@ def paser_supervised_loss(
         temperature: Of the contrastive loss, SimCSE's.
         token_weights: As in :class:`losses.PaSeRLoss`, and so are all that follow.
         frequencies: Counts of the encoder's vocabulary.
-        mlm_head: Checkpoint of the head.
+        mlm_head: What scores words.
         decoder_layers: The paper's 6, or the words alone.
         decoder_heads: Of a layer.
         decoder_dropout: Likewise.

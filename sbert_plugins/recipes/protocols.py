@@ -135,6 +135,7 @@ _DENOSENT_LOSS: _Values = {
     "loss.temperature": (0.03, "paper, Implementation Details; the code .05"),
     "loss.reconstruct": ("anchor", "paper: the original is restored; the code restores the paraphrase"),
     "loss.projector": (True, "code"),
+    "loss.mlm_head": ("pretrained", "code"),
 }
 
 _PT_BERT: _Values = {
@@ -285,6 +286,7 @@ _DENOSENT_CODE: _Values = {
     "loss.temperature": (0.05, "code; the paper .03"),
     "loss.reconstruct": ("paraphrase", "code; the paper: the original"),
     "loss.projector": (True, "code"),
+    "loss.mlm_head": ("pretrained", "code"),
 }
 _PT_BERT_CODE: _Values = {
     "batch_size": (64, "code"),

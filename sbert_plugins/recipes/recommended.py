@@ -1,4 +1,4 @@
-"""What this library's own tables say is best: ConSERT with a projection head, in training only."""
+"""What this library's own tables say is best: ConSERT with a projection head, in training only, and the words beside it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,35 @@ if TYPE_CHECKING:
     from sbert_plugins.data import TokenFrequencies
 
 
+_WORDS = 0.3
+
+
 def recommended_loss(
     model: SentenceTransformer,
     *,
     projection_head: bool = True,
-    words: float = 0.0,
+    words: float = _WORDS,
     token_weights: float | None = 1e-6,
     frequencies: TokenFrequencies | str | None = None,
-    mlm_head: str | None = None,
+    mlm_head: str = "embeddings",
     **keywords: Any,
 ) -> Any:
-    """Build :class:`losses.ConSERTLoss` with a projection head, for one column of sentences, or sentences and positives.
+    """Build :class:`losses.ConSERTLoss` with a projection head, and :class:`losses.BagOfWordsLoss` beside it.
+
+    For one column of sentences, or sentences and positives, of which the words are those of the sentences.
 
     Args:
         model: The encoder.
-        projection_head: As in :class:`losses.ConSERTLoss`; without, ``MatryoshkaLoss`` goes round this.
-        words: Above 0, :class:`losses.BagOfWordsLoss` of the sentences stands beside the contrast, and this is the most that
-            its gradient at the sentence vectors may be, as a multiple of the contrast's (docs/benchmarks.md has 0.3).
+        projection_head: As in :class:`losses.ConSERTLoss`.
+        words: The most that the gradient of the words may be at the sentence vectors, as a multiple of the contrast's; 0
+            leaves them out. ``MatryoshkaLoss`` goes round this with ``words=0, projection_head=False``.
         token_weights: As in :class:`losses.BagOfWordsLoss`, like the two that follow.
-        frequencies: See there.
+        frequencies: See there: an encoder of another vocabulary than ``bert-base-uncased`` needs them.
         mlm_head: See there.
         **keywords: The others of :class:`losses.ConSERTLoss`.
 
     Raises:
-        ValueError: If ``words`` is not a finite number, 0 or above, or for what :class:`losses.ConSERTLoss` refuses.
+        ValueError: If ``words`` is not a finite number, 0 or above, or for what the two losses refuse.
     """
     from sbert_plugins import losses
 
@@ -60,24 +65,24 @@ def counts_for_words(
     """Find ``frequencies``, where there are words to weigh.
 
     Raises:
-        ValueError: If what is read of the words is given, and no words are.
+        ValueError: If what is read of the words is given, and they are left out.
     """
-    if given.get("words"):
+    if given.get("words", _WORDS):
         return frequencies_of(sentences, model, settings, given)
     if unread := [key for key in ("token_weights", "frequencies", "mlm_head") if key in given]:
-        raise ValueError(f"{', '.join(unread)} would be of words that are left out: give words a bound, 0.3 for one.")
+        raise ValueError(f"{', '.join(unread)} would be of words, which words=0 leaves out: leave out one or the other.")
     return {}
 
 
 RECOMMENDED = Recipe(
     method="recommended",
-    name="ConSERT with a projection head",
+    name="ConSERT with a projection head, and words",
     paper="this library, of two papers",
     url="https://aclanthology.org/2021.acl-long.393",
     loss="ConSERTLoss",
     columns=("anchor",),
     second_column="positive",
-    equation="ConSERT's views, SimCSE's head in training, temperature 0.1",
+    equation="ConSERT's views, SimCSE's head in training, temperature 0.1; a sentence's words beside, bounded",
     # Those of the tables (docs/benchmarks.md), which compare methods at equal updates.
     settings=Settings(
         learning_rate=5e-5,
@@ -104,8 +109,8 @@ RECOMMENDED = Recipe(
     keywords=counts_for_words,
     reload=BAG_OF_WORDS.reload,
     citations=SIMCSE.citations,  # of the head
-    note="recommended is ConSERT with a projection head in training, the best on sentence similarity in this library's tables "
-    "of short trainings (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). Contrast can harm topics and "
-    "clusters: for those compare it with paser and bag-of-words, which have no negatives. An encoder that was trained with "
-    "labels, as all-MiniLM-L6-v2 was, hardly gains by any of them.",
+    note="recommended is ConSERT with a projection head in training and a sentence's words beside it, the best on sentence "
+    "similarity in this library's tables of short trainings (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). "
+    "Contrast can harm topics and clusters: for those compare it with paser and bag-of-words, which have no negatives. An "
+    "encoder that was trained with labels, as all-MiniLM-L6-v2 was, hardly gains by any of them.",
 )

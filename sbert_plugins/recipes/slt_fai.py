@@ -72,7 +72,7 @@ def slt_fai_loss(
         frequencies: :class:`data.TokenFrequencies`, or the path of saved ones; by default those of BookCorpus. ``"saved"``
             where a state is loaded afterwards, which holds the labels.
         temperature: Of the backbone; by default its own.
-        mlm_head: Of a backbone that reads one, such as ``"denosent"``; by default the encoder's own.
+        mlm_head: Of a backbone that reads one, such as ``"denosent"``; by default its own.
         pairs: Whether there are positives, for ``"simcse"``, which contrasts a sentence with itself otherwise.
         official: Whether as the authors' code: :class:`losses.official.SLTFAILoss`.
         **keywords: Of :class:`losses.SLTFAILoss`.

@@ -326,7 +326,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
         self._terms = loss
         # Of a dict of losses the host would divide each one's terms by the batches of all.
-        if not (self._is_replaying() or isinstance(self.loss, dict)):
+        is_one_of_several = isinstance(self.loss, dict)
+        if not (self._is_replaying() or is_one_of_several):
             self._term_names |= dict.fromkeys(loss)
             super().track_loss_components(loss)
 

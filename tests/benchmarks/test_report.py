@@ -34,7 +34,8 @@ def test_a_difference_is_taken_where_both_have_most_seeds():
 
 def test_denosent_is_named_by_its_bound():
     def named(method, bound):
-        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": {"balance": bound}})
+        loss = {"balance": bound, "mlm_head": "embeddings"}
+        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss})
 
     assert named("denosent", 1.0) == "denosent:balance=1"
     assert named("denosent", 0.3) == named("denosent:balance=0.3", 0.3) == "denosent"
@@ -94,7 +95,42 @@ def test_what_was_recommended_before_is_named_by_what_it_was():
     mean = {"consert": {"loss": "ConSERTLoss"}, "arccse": {"loss": "ArcCSELoss"}}
     assert named("recommended", mean) == "consert + arccse"
     assert named("recommended + words:balance=0.3", {"contrast": {"settings": mean}}) == "consert + arccse + words:balance=0.3"
-    assert named("recommended", {"projection_head": True}) == "recommended"
+    assert named("recommended", {"projection_head": True}) == "recommended:words=0"
+
+
+@pytest.mark.parametrize(
+    ("method", "scored_by", "expected"),
+    [
+        ("bag-of-words", None, "bag-of-words:mlm_head=pretrained"),
+        ("bag-of-words:mlm_head=fresh", "fresh", "bag-of-words"),
+        ("bag-of-words", "embeddings", "bag-of-words"),
+        ("bag-of-words:token_weights=null", None, "bag-of-words:token_weights=null,mlm_head=pretrained"),
+        ("denosent:temperature=0.05", None, "denosent:temperature=0.05,mlm_head=pretrained"),
+        ("paser", None, "paser"),
+        ("paser", "pretrained", "paser"),
+        ("paser:mlm_head=fresh", "fresh", "paser:mlm_head=embeddings"),
+        ("simcse", None, "simcse"),
+        ("recommended:words=0.3", None, "recommended:mlm_head=pretrained"),
+        ("recommended:words=0.3,mlm_head=fresh", "fresh", "recommended"),
+        ("recommended:words=1,mlm_head=fresh,learning_rate=1e-4", "fresh", "recommended:words=1,learning_rate=1e-4"),
+        ("recommended:learning_rate=1e-4", "embeddings", "recommended:learning_rate=1e-4"),
+    ],
+)
+def test_a_method_is_named_by_what_scored_its_words(method, scored_by, expected):
+    loss = {"mlm_head": scored_by, "balance": 0.3, "decoder_layers": 0}
+    if method.startswith("recommended"):
+        bound = 1.0 if "words=1" in method else 0.3
+        loss = {"balance": bound, "contrast": {}, "words": {"settings": {"mlm_head": scored_by}}}
+    assert report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss}) == expected
+
+
+def test_behind_layers_a_method_keeps_its_name():
+    record = {
+        "method": "denosent as in its paper",
+        "settings": {"packed": True},
+        "loss": {"mlm_head": None, "decoder_layers": 16},
+    }
+    assert report._as_it_was(record) == "denosent as in its paper"
 
 
 def test_trainings_with_bf16_and_without_stand_in_one_table(monkeypatch):

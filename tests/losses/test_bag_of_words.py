@@ -17,7 +17,7 @@ def counts(model):
 
 def build(model, **keywords):
     torch.manual_seed(0)
-    loss = losses.BagOfWordsLoss(model, **({"frequencies": counts(model), "mlm_head": "fresh"} | keywords))
+    loss = losses.BagOfWordsLoss(model, **({"frequencies": counts(model)} | keywords))
     loss.state_is_kept = True
     return loss
 
@@ -30,7 +30,7 @@ class TestValue:
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("token_weights", [1e-3, None])
     def test_is_that_of_the_reference(self, tiny_encoder, architecture, token_weights):
-        """The map starts as the identity: the words' own embeddings, for a head that nobody has trained."""
+        """The map starts as the identity, and words are scored by their own embeddings."""
         model = tiny_encoder(architecture, "mean")
         loss = build(model, token_weights=token_weights)
         model.eval()
@@ -87,10 +87,10 @@ class TestHostileInput:
         with pytest.raises(
             ValueError, match=r"pass frequencies=data.TokenFrequencies.from_corpus\(sentences, model.tokenizer\)"
         ):
-            losses.BagOfWordsLoss(tiny_encoder(), mlm_head="fresh")
+            losses.BagOfWordsLoss(tiny_encoder())
         with pytest.raises(ValueError, match="must be of the encoder's vocabulary"):
             build(tiny_encoder("roberta"), frequencies=counts(tiny_encoder("bert")))
-        losses.BagOfWordsLoss(tiny_encoder(), mlm_head="fresh", token_weights=None)
+        losses.BagOfWordsLoss(tiny_encoder(), token_weights=None)
 
     @pytest.mark.parametrize("value", [0.0, -1.0, 1.5, float("nan")])
     def test_thresholds(self, tiny_encoder, value):

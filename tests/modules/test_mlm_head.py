@@ -6,6 +6,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from transformers import AutoModelForMaskedLM, GPT2Config
 
 from sbert_plugins.modules import MLMHead
+from sbert_plugins.modules.mlm_head import NoPretrainedHead
 
 
 @pytest.fixture
@@ -80,9 +81,10 @@ class TestFreshHead:
         assert "starts from random weights, tied to the word embeddings" in caplog.text
         assert "holds none" in caplog.text
 
-    def test_a_head_that_nobody_needs_is_left_out(self, tiny_encoder, caplog):
-        MLMHead(tiny_encoder(), is_needed=False)
-        assert "so words are scored by their own embeddings" in caplog.text
+    def test_where_nobody_wants_a_new_one(self, tiny_encoder, caplog):
+        with pytest.raises(NoPretrainedHead, match="holds none"):
+            MLMHead(tiny_encoder(), or_new=False)
+        assert caplog.text == ""
 
     def test_asked_for(self, tiny_encoder, caplog):
         assert not MLMHead(tiny_encoder(), checkpoint="fresh").is_pretrained
@@ -109,7 +111,7 @@ class TestFreshHead:
         before = full(input_ids=(ids := torch.tensor([[5, 6, 7]]))).logits
         words = len(model.transformers_model.get_input_embeddings().weight)
         model.transformers_model.resize_token_embeddings(words + 3, mean_resizing=False)
-        head = MLMHead(model, is_needed=False)
+        head = MLMHead(model, or_new=False)
         assert head.is_pretrained
         assert head.table is model.transformers_model.get_input_embeddings().weight
         logits = head(model.transformers_model(input_ids=ids).last_hidden_state[0])
@@ -133,7 +135,7 @@ class TestOtherModels:
 
     def test_static_embeddings(self, tokenizers):
         model = SentenceTransformer(modules=[StaticEmbedding(tokenizers["bpe"].backend_tokenizer, embedding_dim=8)])
-        with pytest.raises(ValueError, match="a head needs a transformers encoder"):
+        with pytest.raises(ValueError, match="scored with a transformers encoder"):
             MLMHead(model)
 
 

@@ -21,7 +21,7 @@ class TestRead:
             ("paser", "decoder_feedforward=none", None),
             ("paser", "decoder_feedforward=64", 64),
             ("paser", "mlm_head=fresh", "fresh"),
-            ("paser", "mlm_head=None", None),
+            ("paser", "token_weights=None", None),
             ("denosent", "reconstruct=paraphrase", "paraphrase"),
             # Of the function that builds the loss, and of the loss that the function passes the rest to.
             ("slt-fai", "temperature=0.1", 0.1),

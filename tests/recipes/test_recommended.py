@@ -10,9 +10,14 @@ from sentence_transformers import SentenceTransformer
 from sbert_plugins import data, losses, recipes
 
 
-def test_recommended_is_the_row_that_leads_the_table(tiny_encoder):
+@pytest.fixture
+def keywords(tiny_encoder):
+    return {"frequencies": data.TokenFrequencies.from_corpus(anchors(20)["anchor"], tiny_encoder().tokenizer)}
+
+
+def test_without_words_it_is_consert(tiny_encoder):
     """``consert:projection_head=true``."""
-    loss = recipes.build_loss("recommended", tiny_encoder())
+    loss = recipes.build_loss("recommended", tiny_encoder(), words=0)
     assert type(loss) is losses.ConSERTLoss
     assert loss.get_config_dict() == recipes.build_loss("consert", tiny_encoder(), projection_head=True).get_config_dict()
     assert loss.temperature == 0.1
@@ -22,18 +27,18 @@ def test_recommended_is_the_row_that_leads_the_table(tiny_encoder):
 
 
 def test_consert_s_keywords_are_its_own(tiny_encoder):
-    assert recipes.build_loss("recommended", tiny_encoder(), first_view=("token_cutoff",)).views[0] == ("token_cutoff",)
-    loss = recipes.build_loss("recommended", tiny_encoder(), projection_head=False)
-    assert list(loss.head.parameters()) == []
+    def build(**changes):
+        return recipes.build_loss("recommended", tiny_encoder(), words=0, **changes)
+
+    assert build(first_view=("token_cutoff",)).views[0] == ("token_cutoff",)
+    assert list(build(projection_head=False).head.parameters()) == []
     with pytest.raises(ValueError, match="temperature must be"):
-        recipes.build_loss("recommended", tiny_encoder(), temperature=0.0)
+        build(temperature=0.0)
 
 
 class TestWords:
-    def test_stand_beside_the_contrast_and_are_bounded(self, tiny_encoder):
-        model = tiny_encoder()
-        counts = data.TokenFrequencies.from_corpus(anchors(20)["anchor"], model.tokenizer)
-        loss = recipes.build_loss("recommended", model, words=0.3, frequencies=counts)
+    def test_stand_beside_the_contrast_and_are_bounded(self, tiny_encoder, keywords):
+        loss = recipes.build_loss("recommended", tiny_encoder(), **keywords)
         assert loss.weights == {"contrast": 1.0, "words": 1.0}
         assert loss.balance == 0.3
         assert isinstance(loss.losses["contrast"], losses.ConSERTLoss)
@@ -42,12 +47,8 @@ class TestWords:
     @pytest.mark.parametrize("columns", [("anchor",), ("anchor", "positive")])
     def test_train_on_sentences_and_on_pairs(self, columns, tiny_encoder, tmp_path):
         rows = Dataset.from_dict({key: texts("paser-supervised", 20)[key] for key in columns})
-        keywords = {"words": 0.3}
-        recipes.train(
-            "recommended", rows, tiny_encoder(), output=tmp_path, settings=quick(max_steps=2), loss_keywords=keywords
-        )
+        recipes.train("recommended", rows, tiny_encoder(), output=tmp_path, settings=quick(max_steps=2))
         results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-        assert results["loss_keywords"]["words"] == 0.3
         names = {name for entry in results["log"] for name in entry}
         assert {"contrast/nt_xent", "words/words"} <= names
         rebuilt = recipes.load_loss(tmp_path, SentenceTransformer(str(tmp_path / "model"), device="cpu"))
@@ -56,10 +57,11 @@ class TestWords:
         loaded = rebuilt.state_dict()
         assert [name for name, value in state.items() if not loaded[name].equal(value)] == []
 
-    @pytest.mark.parametrize("keywords", [{"token_weights": None}, {"mlm_head": "fresh"}])
-    def test_nothing_is_read_of_words_that_are_left_out(self, keywords, tiny_encoder, tmp_path):
-        with pytest.raises(ValueError, match=f"{next(iter(keywords))} would be of words that are left out"):
-            recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path / "new", loss_keywords=keywords)
+    @pytest.mark.parametrize("unread", [{"token_weights": None}, {"mlm_head": "pretrained"}])
+    def test_nothing_is_read_of_words_that_are_left_out(self, unread, tiny_encoder, tmp_path):
+        given = {"words": 0} | unread
+        with pytest.raises(ValueError, match=f"{next(iter(unread))} would be of words, which words=0 leaves out"):
+            recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path / "new", loss_keywords=given)
         assert not (tmp_path / "new").exists()
 
     @pytest.mark.parametrize("words", [-0.1, float("nan"), float("inf"), "3", None, True])
@@ -73,9 +75,9 @@ class TestWords:
             "sbert_plugins.recipes.recommended.frequencies_of", lambda *found: counted.append(found) or {"a": 1}
         )
         find = recipes.RECOMMENDED.keywords
-        assert find(None, None, None, {}) == find(None, None, None, {"words": 0.0}) == {}
-        assert find("sentences", "model", "settings", {"words": 0.3}) == {"a": 1}
-        assert counted == [("sentences", "model", "settings", {"words": 0.3})]
+        assert find(None, None, None, {"words": 0.0}) == {}
+        assert find("sentences", "model", "settings", {}) == find("sentences", "model", "settings", {"words": 1}) == {"a": 1}
+        assert counted == [("sentences", "model", "settings", given) for given in ({}, {"words": 1})]
 
 
 def test_epochs_take_the_place_of_the_small_budget():
@@ -95,7 +97,7 @@ def test_it_says_what_it_is_when_it_starts(tiny_encoder, tmp_path):
 @pytest.mark.parametrize(
     ("method", "cited"),
     [
-        ("recommended", {"ConSERTLoss": "yan-etal-2021-consert", "SimCSE": "gao-etal-2021-simcse"}),
+        ("recommended", {"WeightedSumLoss": "yan-etal-2021-consert", "SimCSE": "gao-etal-2021-simcse"}),
         ("consert", {"ConSERTLoss": "yan-etal-2021-consert"}),
         ("simcse", {"SimCSE": "gao-etal-2021-simcse"}),
     ],

@@ -80,7 +80,7 @@ class TestTrain:
             "pt-bert": {"contrastive"},
             "paser-supervised": {"contrastive", "paser/generative"},
             "slt-fai": {"base/simcse", "adversarial", "filtering"},
-            "recommended": {"nt_xent"},
+            "recommended": {"contrast/nt_xent", "words/words"},
             "consert": {"nt_xent"},
             "simcse": {"simcse"},
         }[trained.method]
@@ -430,14 +430,17 @@ def test_a_loss_comes_back_with_the_keywords_that_were_found(method, columns, ke
     assert results["loss_found"] == keywords
 
 
+HEAD = {"mlm_head": "pretrained"}
+
+
 @pytest.mark.parametrize(
     ("architecture", "head", "method", "keywords"),
     [
-        *[("electra", "electra", method, {}) for method in ("bag-of-words", "denosent", "paser", "paser-supervised")],
+        *[("electra", "electra", method, HEAD) for method in ("bag-of-words", "denosent", "paser", "paser-supervised")],
         ("bert", "electra", "bag-of-words", {"mlm_head": "HEAD"}),  # of another checkpoint, in other widths
-        *[("albert", "albert", *one) for one in (("bag-of-words", {}), ("paser", {}), ("recommended", {"words": 0.3}))],
-        *[("bert", "bert", "denosent", {"decoder_layers": layers}) for layers in (0, 1)],
-        ("electra", "electra", "slt-fai", {"backbone": "bag-of-words"}),
+        *[("albert", "albert", method, HEAD) for method in ("bag-of-words", "paser", "recommended")],
+        *[("bert", "bert", "denosent", HEAD | {"decoder_layers": layers}) for layers in (0, 1)],
+        ("electra", "electra", "slt-fai", HEAD | {"backbone": "bag-of-words"}),
     ],
 )
 def test_a_pretrained_head_comes_back(architecture, head, method, keywords, tokenizers, tmp_path):
