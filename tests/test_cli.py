@@ -219,7 +219,7 @@ def test_offline_first_command(tmp_path, capsys):
     arguments = command.replace("runs/demo", str(tmp_path / "demo")).split()
     assert cli.main([*arguments, "--max-steps", "2", "--limit", "32", "--batch-size", "16"]) == 0
     printed = capsys.readouterr().out
-    assert "Training ConSERT with a projection head on 32 sentences" in printed
+    assert "Training ConSERT with a projection head, and words on 32 sentences" in printed
     assert "2 updates; loss with words=3." in printed
     (row,) = [line for line in printed.splitlines() if line.startswith("graded pairs")]
     before, after = (float(value) for value in row.split()[2:])

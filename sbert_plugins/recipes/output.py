@@ -128,7 +128,7 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
         found = {key: results["loss"][key] for key in recipe.chosen if key in results.get("loss", {})}
     keywords, errors = _defaults_then(output, recipe.method) | found | results["loss_keywords"], []
     # A pretrained head may have other parts than a fresh one, and that of another checkpoint other widths: the file decides.
-    for head in dict.fromkeys((recipe.reload.get("mlm_head"), "saved", keywords.get("mlm_head"))):
+    for head in dict.fromkeys((recipe.reload.get("mlm_head"), "saved", "embeddings", keywords.get("mlm_head"))):
         reload = recipe.reload | ({} if head is None else {"mlm_head": head})
         try:
             loss = build_loss(results["method"], model, **(keywords | reload))

@@ -77,6 +77,7 @@ DENOSENT = {
     "loss.token_weights": "none",
     "loss.balance": "none",
     "loss.projector": "true",
+    "loss.mlm_head": "pretrained",
     "updates": "up to 5,000",
 }
 PT_BERT = {

@@ -29,7 +29,8 @@ def report(encoder_path, once):
 @pytest.mark.parametrize("name", [*METHODS, *(f"{method} accumulated" for method in METHODS), "sam"])
 def test_ranks_stay_equal(report, name):
     """Loss-owned tensors start as rank 0's and differ by 0.0 after two updates, like the encoder's."""
-    assert report[name]["fresh"] > 0.01
+    starts_alike = any(words in name for words in ("words", "balanced sum"))  # a map that is the identity is all they own
+    assert (report[name]["fresh"] == 0) if starts_alike else (report[name]["fresh"] > 0.01)
     assert report[name] | {"fresh": None} == {"fresh": None, "own": 0.0, "encoder": 0.0, "steps": 2}
 
 
