@@ -100,8 +100,9 @@ class DenoSentLoss(nn.Module):
         From the paper, by default: decoder, temperature, weights, bound. On the seven tasks a small encoder, trained on short
         sentences, is above SimCSE at 0.1 by .40 after 60 updates (five seeds), with ``mlm_head="pretrained"`` by .15. The
         paper's noise leaves 67 of 384 numbers, enough to name the word: in 120 updates two layers restored 94 % of a frozen
-        encoder's tokens, and another sentence's vector cost them .18 nats. From :class:`losses.official.DenoSentLoss`: the anchor is restored, template and
-        special tokens are neither read nor scored. Eq. 5 is printed without the positive in the denominator; here it is there.
+        encoder's tokens, and another sentence's vector cost them .18 nats. From :class:`losses.official.DenoSentLoss`: the
+        anchor is restored, template and special tokens are neither read nor scored. Eq. 5 is printed without the positive in
+        the denominator; here it is there.
 
     Example:
         >>> from datasets import Dataset
