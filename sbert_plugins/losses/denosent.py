@@ -97,12 +97,11 @@ class DenoSentLoss(nn.Module):
         - ``contrastive_weight=0`` is :class:`BagOfWordsLoss`.
 
     Deviations:
-        From the paper, by default: decoder, temperature, weights, bound. On the seven tasks a small encoder, trained on short
-        sentences, is above SimCSE at 0.1 by .40 after 60 updates (five seeds), with ``mlm_head="pretrained"`` by .15. The
-        paper's noise leaves 67 of 384 numbers, enough to name the word: in 120 updates two layers restored 94 % of a frozen
-        encoder's tokens, and another sentence's vector cost them .18 nats. From :class:`losses.official.DenoSentLoss`: the
-        anchor is restored, template and special tokens are neither read nor scored. Eq. 5 is printed without the positive in
-        the denominator; here it is there.
+        From the paper, by default: decoder, temperature, weights, bound. After 60 updates a small encoder is above SimCSE at
+        0.1 by .40 on the seven tasks (five seeds). The paper's noise leaves 67 of 384 numbers, enough to name the word: in 120
+        updates two layers restored 94 % of a frozen encoder's tokens, and another sentence's vector cost them .18 nats. From
+        :class:`losses.official.DenoSentLoss`: the anchor is restored, template and special tokens are neither read nor scored.
+        Eq. 5 is printed without the positive in the denominator; here it is there.
 
     Example:
         >>> from datasets import Dataset
