@@ -42,9 +42,9 @@ def test_it_is_short():
 def test_the_script_runs(tiny_encoder, tmp_path, monkeypatch, capsys):
     """With a tiny encoder in place of BERT, pairs of the package in place of the Hub's, and two updates."""
     import sentence_transformers
-    from encoders import project_text
+    from encoders import project_counts, project_text
 
-    from sbert_plugins import recipes
+    from sbert_plugins import data, recipes
 
     asked = []
 
@@ -57,6 +57,8 @@ def test_the_script_runs(tiny_encoder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sentence_transformers, "SentenceTransformer", lambda name: tiny_encoder())
     monkeypatch.setattr(evaluation, "load_sts", load_sts)
+    counts = project_counts(tiny_encoder().tokenizer)  # for BERT's vocabulary those that ship
+    monkeypatch.setattr(data.TokenFrequencies, "bookcorpus", staticmethod(lambda: counts))
     (tmp_path / "sentences.txt").write_text("\n".join(project_text()[:128]), encoding="utf-8")
     exec(code, {})
     assert asked == [("STS-B dev", True)]

@@ -74,9 +74,9 @@ class PaSeRLoss(nn.Module):
 
     Deviations:
         From the paper, by default: the decoder, its weights and sign, and no masked language model. After 60 updates
-        of a small encoder on short sentences STS-B dev is 79.94, with the paper's keywords 70.48 (five seeds). Without layers
-        the map starts by reading :math:`E_s` alone. From the official code (:class:`losses.official.PaSeRLoss` has it): no
-        projection; words looked up in the encoder's table; truncated sentences count, unless their mask was cut off.
+        of a small encoder STS-B dev is 79.94, with the paper's keywords 70.48 (five seeds). Without layers the map starts by
+        reading :math:`E_s` alone. From :class:`losses.official.PaSeRLoss`, the authors' code: no projection; words looked up in
+        the encoder's table; truncated sentences count, unless their mask was cut off.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
@@ -173,13 +173,11 @@ class PaSeRLoss(nn.Module):
         begin_forward(self)
         follow_mode(self)
         self.head.follow(self.model)
-        if self.mlm_weight:
-            self.language_model.follow(self.model)
         batches = [anchor, masked]
         if self.mlm_weight:
-            ids, content, share = anchor["input_ids"], self.tokens.content(anchor), self.mlm_probability
-            ordinary, mask = self.ordinary_ids, self.mask_id
-            corrupted, chosen = mlm_mask(ids, content, mask_token_id=mask, ordinary_ids=ordinary, probability=share)
+            self.language_model.follow(self.model)
+            ids, content, share, mask = anchor["input_ids"], self.tokens.content(anchor), self.mlm_probability, self.mask_id
+            corrupted, chosen = mlm_mask(ids, content, mask_token_id=mask, ordinary_ids=self.ordinary_ids, probability=share)
             batches.append({**anchor, "input_ids": corrupted})
         sentences, copies, *third = encode(batches, tokens=bool(self.mlm_weight))
         terms = Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
