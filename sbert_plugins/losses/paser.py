@@ -75,7 +75,7 @@ class PaSeRLoss(nn.Module):
     Deviations:
         From the paper, by default: the decoder, its weights and sign, and no masked language model. After 60 updates
         of a small encoder STS-B dev is 79.94, with the paper's keywords 70.48 (five seeds). Without layers the map starts by
-        reading :math:`E_s` alone. From :class:`losses.official.PaSeRLoss`, the authors' code: no projection; words looked up in
+        reading :math:`E_s` alone. From :class:`losses.official.PaSeRLoss`, the authors': no projection; words looked up in
         the encoder's table; truncated sentences count, unless their mask was cut off.
 
     Example:
