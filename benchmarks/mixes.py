@@ -55,7 +55,7 @@ def consert_arccse(model: SentenceTransformer, *, temperature: float = 0.1) -> A
 
 
 def _words_by_the_head(model: SentenceTransformer) -> Any:
-    """The bag of words as it was when these mixes were measured."""
+    """The bag of words as it was when these mixes were measured; it had a pass of its own, or ArcCSE's, then."""
     return losses.BagOfWordsLoss(model, mlm_head="pretrained")
 
 
@@ -68,6 +68,13 @@ def consert_arccse_words(model: SentenceTransformer, *, temperature: float = 0.1
 def consert_words(model: SentenceTransformer, *, balance: float = 1.0) -> Any:
     members = {"contrast": (losses.ConSERTLoss(model), 1.0), "words": (_words_by_the_head(model), 1.0)}
     return losses.WeightedSumLoss(model, members, balance=balance)
+
+
+def recommended_own_pass(model: SentenceTransformer) -> Any:
+    """What is recommended, its words read in a pass of their own."""
+    loss = recipes.recommended_loss(model)
+    loss.share_passes = False
+    return loss
 
 
 def simcse_on_first(model: SentenceTransformer, *, temperature: float = 0.1) -> Any:
@@ -119,6 +126,7 @@ MIXES = [
     _mix("consert + words", consert_words, **_ALONE),
     _mix("consert + arccse", consert_arccse, **_ALONE),
     _mix("consert + arccse + words", consert_arccse_words, **_ALONE),
+    _mix("recommended with a pass for its words", recommended_own_pass, **_ALONE),
     _mix("simcse on paser's rows", simcse_on_first, recipes.PASER),
     _mix("simcse + paser", simcse_paser, recipes.PASER),
     _mix("consert + arccse on paser's rows", consert_arccse_on_first, recipes.PASER),

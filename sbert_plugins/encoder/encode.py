@@ -103,6 +103,10 @@ class Encoder:
         self._made += zip(columns, passes, strict=True)
         return passes
 
+    def any_pass(self, column: Column) -> Pass:
+        """Return a pass over a column for a loss to which all views are alike: here, its own."""
+        return self([column])[0]
+
     @contextmanager
     def seen_from_outside(self) -> Iterator[None]:
         """Inside the block, a loss that calls the model itself reads its passes as one that asks this would."""
@@ -149,6 +153,15 @@ class MemberEncoder(Encoder):
         self._tap = tap
         self._tokens = tokens or shared is not None
         self._asked = SharedPasses()
+
+    def any_pass(self, column: Column) -> Pass:
+        """Return the first that a member before this one made, if they share passes, in whatever view; else its own."""
+        made = [] if self._shared is None else self._whole.over(column)
+        learning = [one for one in made if one.all_vectors.requires_grad or not torch.is_grad_enabled()]
+        if not learning:
+            return super().any_pass(column)
+        self._made.append((column, learning[0].read_through(self._tap)))
+        return self._made[-1][1]
 
     @contextmanager
     def seen_from_outside(self) -> Iterator[None]:

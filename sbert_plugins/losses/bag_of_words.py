@@ -57,7 +57,8 @@ class BagOfWordsLoss(nn.Module):
             columns than one.
 
     Relations:
-        - Beside a contrast: :class:`DenoSentLoss` (its default), or :class:`WeightedSumLoss` with ``balance``.
+        - Beside a contrast: :class:`DenoSentLoss` (its default), or :class:`WeightedSumLoss` with ``balance``, where the words
+          are read in the first pass that a loss before this one makes over the column: a view cut or shuffled serves as well.
         - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the sentence with a decoder that has to be trained first.
         - The weights are word2vec's subsampling (Mikolov et al., 2013, eq. 5) without its draws.
 
@@ -114,7 +115,7 @@ class BagOfWordsLoss(nn.Module):
         follow_mode(self)
         self.head.follow(self.model)
         (anchor,) = columns
-        (seen,) = encode([anchor])
+        seen = encode.any_pass(anchor)
         content = self.tokens.content(anchor)
         loss, self.diagnostics = self.decoder.loss(seen.vectors, self.head, anchor["input_ids"], content, self.weights)
         return Terms(words=loss)

@@ -30,8 +30,9 @@ class WeightedSumLoss(nn.Module):
     .. math:: L = \sum_k w_k L_k
 
     Losses that read one column share the encoder's passes over it: the first pass of each is one dropout view, the second of
-    each another. Passes over changed columns (masked, in a view, without dropout) are each loss's own. sentence-transformers
-    trains several losses on several datasets in turn; this is several losses on one dataset, at once.
+    each another. Passes over changed columns (masked, in a view, without dropout) are each loss's own, but
+    :class:`BagOfWordsLoss` reads the first of a loss before it, in whatever view. sentence-transformers trains several losses
+    on several datasets in turn; this is several losses on one dataset, at once.
 
     Inputs:
         +---------------------------------------------+------------------------------+

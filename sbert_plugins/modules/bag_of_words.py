@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 
-from .mlm_head import MLMHead
 from .word_embeddings import WordScorer
 
 
@@ -34,8 +33,6 @@ class BagOfWordsDecoder(nn.Module):
             (nn.init.eye_ if memory_dimension == head.width else nn.init.orthogonal_)(block)
             self.map.weight.copy_(torch.cat([factor * block for factor in start], dim=1))
         nn.init.zeros_(self.map.bias)
-        # For who reads a saved state: whether a head stood there.
-        self.register_buffer("through_head", torch.tensor(int(isinstance(head, MLMHead)), dtype=torch.uint8))
 
     def forward(self, memory: Tensor, head: WordScorer, candidates: Tensor) -> Tensor:
         """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits.

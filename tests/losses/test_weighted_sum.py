@@ -104,6 +104,32 @@ class TestSharedPasses:
         assert self.rows_encoded(encoder, self.mix(encoder), features) == 4  # two with dropout, two in ConSERT's views
         assert self.rows_encoded(encoder, self.mix(encoder, share_passes=False), features) == 6
 
+    @pytest.mark.parametrize(
+        ("names", "share_passes", "passes"), [("consert words", True, 2), ("consert words", False, 3), ("words consert", True, 3)]
+    )
+    def test_words_are_read_in_whatever_view_is_there(self, encoder, names, share_passes, passes):
+        """And weigh what they weigh alone, where the view changes nothing."""
+        bag = losses.BagOfWordsLoss(encoder, token_weights=None)
+        members = {"consert": (losses.ConSERTLoss(encoder, first_view=()), 1), "words": (bag, 1)}
+        entries = {name: members[name] for name in names.split()}
+        loss = losses.WeightedSumLoss(encoder, entries, balance=0.3, share_passes=share_passes)
+        features = [encoder.eval().preprocess(SENTENCES)]
+        assert self.rows_encoded(encoder, loss, features) == passes
+        assert torch.allclose(loss(features)["words/words"], bag(features)["words"], rtol=1e-5)
+
+    def test_words_are_not_read_in_a_pass_without_gradients(self, encoder):
+        class Looking(losses.ConSERTLoss):
+            def compute_loss_from_passes(self, encode, columns, labels=None):
+                with torch.no_grad():
+                    encode(columns)
+                return super().compute_loss_from_passes(encode, columns, labels)
+
+        members = {"looking": (Looking(encoder), 1), "words": (losses.BagOfWordsLoss(encoder, token_weights=None), 1)}
+        loss = losses.WeightedSumLoss(encoder, members)
+        loss([encoder.preprocess(SENTENCES)])["words/words"].backward()
+        assert encoder[0].model.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+        assert encoder[0].model.encoder.layer[0].output.dense.weight.grad.abs().sum() > 0
+
     def test_supervised_paser_embeds_its_anchor_once(self, encoder):
         loss, features = supervised(encoder.train()), batch(encoder)
         assert self.rows_encoded(encoder, loss, features) == 4

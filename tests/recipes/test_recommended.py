@@ -57,6 +57,25 @@ class TestWords:
         loaded = rebuilt.state_dict()
         assert [name for name, value in state.items() if not loaded[name].equal(value)] == []
 
+    def test_cost_no_pass(self, tiny_encoder, keywords):
+        model, seen = tiny_encoder(), []
+        loss = recipes.build_loss("recommended", model, **keywords)
+        model[0].register_forward_hook(lambda module, arguments, output: seen.append(len(output["token_embeddings"])))
+        loss([model.preprocess(["It is raining.", "He plays the organ."])])
+        assert sum(seen) == 4  # both views of both sentences
+
+    def test_of_an_output_from_before_there_were_any(self, tiny_encoder, tmp_path):
+        """What was built by default then is built again, and not by what is the default since."""
+        recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path, settings=quick(), loss_keywords={"words": 0})
+        for name in ("run.json", "results.json"):
+            record = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+            assert record["loss_keywords"].pop("words") == 0
+            if name == "run.json":
+                record["loss_defaults"]["words"] = 0
+            (tmp_path / name).write_text(json.dumps(record), encoding="utf-8")
+        loss = recipes.load_loss(tmp_path, SentenceTransformer(str(tmp_path / "model"), device="cpu"))
+        assert isinstance(loss, losses.ConSERTLoss)
+
     @pytest.mark.parametrize("unread", [{"token_weights": None}, {"mlm_head": "pretrained"}])
     def test_nothing_is_read_of_words_that_are_left_out(self, unread, tiny_encoder, tmp_path):
         given = {"words": 0} | unread
