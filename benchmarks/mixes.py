@@ -70,9 +70,9 @@ def consert_words(model: SentenceTransformer, *, balance: float = 1.0) -> Any:
     return losses.WeightedSumLoss(model, members, balance=balance)
 
 
-def recommended_own_pass(model: SentenceTransformer) -> Any:
+def recommended_own_pass(model: SentenceTransformer, *, words: float = 0.3) -> Any:
     """What is recommended, its words read in a pass of their own."""
-    loss = recipes.recommended_loss(model)
+    loss = recipes.recommended_loss(model, words=words)
     loss.share_passes = False
     return loss
 
