@@ -9,6 +9,7 @@ import copy
 import random
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import testbeds
@@ -17,6 +18,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses as host
 
 from sbert_plugins import data, evaluation, losses, recipes
+
+
+def tsdae(model: SentenceTransformer) -> Any:
+    """The host's, whose settings name the encoder and not where on a machine it lies."""
+    loss = host.DenoisingAutoEncoderLoss(model)
+    loss.decoder.config._name_or_path = Path(loss.decoder.config._name_or_path).name
+    return loss
 
 
 def noisy(sentences: Dataset, model: SentenceTransformer, seed: int) -> tuple[Dataset, dict[str, Any]]:
@@ -121,7 +129,7 @@ def _mix(method: str, build: Any, base: recipes.Recipe = recipes.SIMCSE, **chang
 
 _ALONE = {"columns": ("anchor",), "second_column": None}
 MIXES = [
-    _mix("tsdae", host.DenoisingAutoEncoderLoss, columns=("noisy", "text"), second_column=None, prepare=noisy),
+    _mix("tsdae", tsdae, columns=("noisy", "text"), second_column=None, prepare=noisy),
     _mix("ct", host.ContrastiveTensionLossInBatchNegatives, **_ALONE),
     _mix("consert + words", consert_words, **_ALONE),
     _mix("consert + arccse", consert_arccse, **_ALONE),

@@ -39,7 +39,7 @@ def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
     if "dev" not in scores or (not settings["dev_only"] and settings["text"] in ("short", "wiki") and "avg7" not in scores):
         raise ValueError(f"{path} misses scores that the tables show, has {', '.join(scores)}: make it again.")
     is_start = path.name == "start.json"
-    where = {key: record[key] for key in ("commit", "uncommitted_changes", "hardware", "threads") if key in record}
+    where = {key: record[key] for key in ("commit", "uncommitted_changes", "hardware", "threads", "date") if key in record}
     return {
         "method": "raw" if is_start else record["name"],
         "seed": 0 if is_start else record["seed"],

@@ -254,12 +254,15 @@ def test_flags_that_contradict(text, encoder, capsys, flags, message):
     assert message in capsys.readouterr().err
 
 
-def test_a_protocol_has_its_template_with_its_pooling_only(text, encoder, capsys):
-    for pooling, is_shown in (([], True), (["--pooling", "mean"], False)):
-        assert (
-            cli.main(["train", "denosent", str(text), "--model", encoder, "--protocol", "paper", *pooling, "--dry-run"]) == 0
-        )
-        assert ("means [MASK]" in capsys.readouterr().out) == is_shown
+@pytest.mark.parametrize(
+    ("method", "row", "changed"),
+    [("denosent", "means [MASK]", ["--pooling", "mean"]), ("pt-bert", "\nnegatives ", ["--loss", "queue_size=64"])],
+)
+def test_a_protocol_has_no_row_of_what_a_flag_took_away(method, row, changed, text, encoder, capsys):
+    for flags, is_shown in (([], True), (changed, False)):
+        given = ["train", method, str(text), "--model", encoder, "--protocol", "paper", *flags, "--dry-run"]
+        assert cli.main(given) == 0
+        assert (row in capsys.readouterr().out) == is_shown
 
 
 def test_a_plain_encoder_is_scored_with_the_template_of_the_trainings():

@@ -13,6 +13,9 @@ from sbert_plugins.cli.flags import changed, text_or_default
 
 _SENTENCES = {plan["text"]: plan["sentences"] for plan in recipes.PROTOCOLS.values()}
 
+# Rows that say what follows from a keyword of the protocol: not of another one.
+_FOLLOWS = {"negatives": "loss.queue_size"}
+
 
 def loss_keywords(options: argparse.Namespace) -> dict[str, Any]:
     """Return the keywords of the loss that flags give; only these need the loss, and torch."""
@@ -45,6 +48,7 @@ def planned(
         own = replace(own, epochs=settings.epochs)
     asked = _asked(options, settings, keywords, sentences)
     unread = set() if settings.pooling == "mask" else {"template"}
+    unread |= {name for name, keyword in _FOLLOWS.items() if keyword in asked}
     rows = [row for row in plan.rows if row.setting not in unread] if plan else _defaults(recipe, own, text, is_demo=is_demo)
     shown = [_changed(row, *asked.pop(row.setting, (row.value, ""))) for row in rows]
     shown += [recipes.Row(key, value, flag) for key, (value, flag) in asked.items()]

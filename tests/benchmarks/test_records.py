@@ -63,3 +63,11 @@ def test_a_tree_with_changes(write):
 def test_a_missing_score(write):
     with pytest.raises(ValueError, match="misses scores that the tables show, has dev: make it again"):
         write("simcse_seed3.json", scores={"STS-B dev: Spearman": 80.0})
+
+
+def test_no_record_names_a_place_on_a_machine():
+    """Of the grid: what an attack answers may have one."""
+    folder = Path(records.__file__).parent / "results" / "quality"
+    texts = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.json")}
+    assert len(texts) > 100
+    assert [path for path, text in texts.items() if '"/' in text] == []

@@ -90,7 +90,7 @@ def test_a_missing_record_blanks_no_table(tmp_path, monkeypatch):
 
 def test_what_was_recommended_before_is_named_by_what_it_was():
     def named(method, loss):
-        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss})
+        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss, "date": "2026-11-24T09"})
 
     mean = {"consert": {"loss": "ConSERTLoss"}, "arccse": {"loss": "ArcCSELoss"}}
     assert named("recommended", mean) == "consert + arccse"
@@ -121,7 +121,10 @@ def test_a_method_is_named_by_what_scored_its_words(method, scored_by, expected)
     if method.startswith("recommended"):
         bound = 1.0 if "words=1" in method else 0.3
         loss = {"balance": bound, "contrast": {}, "words": {"settings": {"mlm_head": scored_by}}}
-    assert report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss}) == expected
+    record = {"method": method, "settings": {"packed": True}, "loss": loss, "date": "2026-11-24T09"}
+    assert report._as_it_was(record) == expected
+    then = report._as_it_was(record | {"date": "2026-11-24T07"})
+    assert then == expected.replace("recommended", "recommended with a pass for its words", 1)
 
 
 def test_behind_layers_a_method_keeps_its_name():

@@ -105,7 +105,8 @@ class TestSharedPasses:
         assert self.rows_encoded(encoder, self.mix(encoder, share_passes=False), features) == 6
 
     @pytest.mark.parametrize(
-        ("names", "share_passes", "passes"), [("consert words", True, 2), ("consert words", False, 3), ("words consert", True, 3)]
+        ("names", "share_passes", "passes"),
+        [("consert words", True, 2), ("consert words", False, 3), ("words consert", True, 3)],
     )
     def test_words_are_read_in_whatever_view_is_there(self, encoder, names, share_passes, passes):
         """And weigh what they weigh alone, where the view changes nothing."""

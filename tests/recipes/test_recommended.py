@@ -66,7 +66,9 @@ class TestWords:
 
     def test_of_an_output_from_before_there_were_any(self, tiny_encoder, tmp_path):
         """What was built by default then is built again, and not by what is the default since."""
-        recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path, settings=quick(), loss_keywords={"words": 0})
+        recipes.train(
+            "recommended", anchors(20), tiny_encoder(), output=tmp_path, settings=quick(), loss_keywords={"words": 0}
+        )
         for name in ("run.json", "results.json"):
             record = json.loads((tmp_path / name).read_text(encoding="utf-8"))
             assert record["loss_keywords"].pop("words") == 0

@@ -40,33 +40,20 @@ class TestAugmentingCollator:
         self.collator(tiny_encoder(), [])([row, row])
         assert row == {"anchor": SENTENCES[0]}
 
-    def test_prompts_of_the_arguments_are_kept(self, tiny_encoder, tmp_path):
+    @pytest.mark.parametrize(
+        ("argument", "value"), [("prompts", {"anchor": "query: "}), ("router_mapping", {"anchor": "query"})]
+    )
+    def test_what_the_arguments_say_is_kept(self, argument, value, tiny_encoder, tmp_path):
         model = tiny_encoder()
         collator = self.collator(model, [])
         training.SentenceTransformerTrainer(
             model=model,
-            args=SentenceTransformerTrainingArguments(
-                str(tmp_path), prompts={"anchor": "query: "}, report_to="none", use_cpu=True
-            ),
+            args=SentenceTransformerTrainingArguments(str(tmp_path), report_to="none", use_cpu=True, **{argument: value}),
             train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
             loss=losses.ArcCSELoss(model),
             data_collator=collator,
         )
-        assert collator.prompts == {"anchor": "query: "}
-
-    def test_the_router_of_the_arguments_is_kept(self, tiny_encoder, tmp_path):
-        model = tiny_encoder()
-        collator = self.collator(model, [])
-        training.SentenceTransformerTrainer(
-            model=model,
-            args=SentenceTransformerTrainingArguments(
-                str(tmp_path), router_mapping={"anchor": "query"}, report_to="none", use_cpu=True
-            ),
-            train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
-            loss=losses.ArcCSELoss(model),
-            data_collator=collator,
-        )
-        assert collator.router_mapping == {"anchor": "query"}
+        assert getattr(collator, argument) == value
 
     def test_the_name_of_the_dataset_is_not_the_users_to_keep(self, tiny_encoder):
         rows = [{"anchor": sentence, "dataset_name": "one"} for sentence in SENTENCES]
