@@ -49,8 +49,8 @@ OUTPUT = Path("runs") / time.strftime("own-text-%Y%m%d-%H%M%S")  # a training wa
 # %% [markdown]
 # ## The training
 #
-# `recommended` is ConSERT's loss with a projection head that only training has. The grades choose nothing: they are looked
-# at before and after.
+# `recommended` is ConSERT's loss with a projection head that only training has, and the words of each sentence beside it. The
+# grades choose nothing: they are looked at before and after.
 
 # %%
 sentences = data.read_sentences(TEXT, limit=SENTENCES)
