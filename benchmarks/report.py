@@ -250,7 +250,7 @@ def _curves(records: list[dict]) -> str:
 
 def quality_wiki() -> str:
     """Those that were also trained on the papers' text."""
-    return _quality_table(_grid("wiki", 60))
+    return "\n".join(_quality_table(_grid("wiki", steps)) for steps in (60, 400))
 
 
 def of_method(name: str) -> str:
@@ -443,6 +443,7 @@ def quality_grids() -> str:
         ("short", 400),
         ("short", 2000),
         ("wiki", 60),
+        ("wiki", 400),
         ("crops", 60),
         ("crops", 400),
         ("paragraphs", 60),
