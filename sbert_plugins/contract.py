@@ -63,7 +63,10 @@ class Loss(Protocol):
     def compute_loss_from_passes(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
-        """Compute the weighted terms, each pass asked of ``encode``: a loss round this one shares, reads or replaces them."""
+        """Compute the weighted terms, each pass asked of ``encode``: a loss round this one shares, reads or replaces them.
+
+        ``encode(columns, ...)`` makes passes, ``encode.any_pass(column)`` takes one that is there, however seen.
+        """
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings: for the model card, and for a resumed training, which must have the same."""

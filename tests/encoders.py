@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable
 
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -13,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from sbert_plugins import data, recipes
-from sbert_plugins.encoder import Pass
+from sbert_plugins.encoder import Encoder, Pass
 
 LONG = (
     "The old man, who had lived by the sea for forty years, told the visitors that a storm was coming and that nobody "
@@ -166,7 +165,14 @@ def build_tokenizers() -> dict[str, PreTrainedTokenizerFast]:
     return built
 
 
-def given(*vectors: Tensor, tokens: Tensor | None = None, attended: Tensor | None = None) -> Callable[..., list[Pass]]:
+class _Given(Encoder):
+    def __init__(self, passes: list[Pass]) -> None:
+        self.passes = passes
+
+    def __call__(self, columns, **how):
+        return self.passes
+
+
+def given(*vectors: Tensor, tokens: Tensor | None = None, attended: Tensor | None = None) -> Encoder:
     """What a loss asks for passes, answering with these vectors: the seam from vectors to a loss's value."""
-    passes = [Pass(each, tokens, attended, slice(None)) for each in vectors]
-    return lambda columns, **how: passes
+    return _Given([Pass(each, tokens, attended, slice(None)) for each in vectors])

@@ -155,8 +155,11 @@ class MemberEncoder(Encoder):
         self._asked = SharedPasses()
 
     def any_pass(self, column: Column) -> Pass:
-        """Return the first that a member before this one made, if they share passes, in whatever view; else its own."""
-        made = [] if self._shared is None else self._whole.over(column)
+        """Return the first that a member before this one made, if they share passes, in whatever view; else its own.
+
+        Views are drawn: what is measured in evaluation is of the text as it is.
+        """
+        made = self._whole.over(column) if self._shared is not None and unwrap(self.model).training else []
         learning = [one for one in made if one.all_vectors.requires_grad or not torch.is_grad_enabled()]
         if not learning:
             return super().any_pass(column)

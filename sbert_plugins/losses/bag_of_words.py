@@ -59,6 +59,7 @@ class BagOfWordsLoss(nn.Module):
     Relations:
         - Beside a contrast: :class:`DenoSentLoss` (its default), or :class:`WeightedSumLoss` with ``balance``, where the words
           are read in the first pass that a loss before this one makes over the column: a view cut or shuffled serves as well.
+          In evaluation they have a pass of their own, without views.
         - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the sentence with a decoder that has to be trained first.
         - The weights are word2vec's subsampling (Mikolov et al., 2013, eq. 5) without its draws.
 

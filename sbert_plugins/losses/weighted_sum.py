@@ -31,8 +31,8 @@ class WeightedSumLoss(nn.Module):
 
     Losses that read one column share the encoder's passes over it: the first pass of each is one dropout view, the second of
     each another. Passes over changed columns (masked, in a view, without dropout) are each loss's own, but
-    :class:`BagOfWordsLoss` reads the first of a loss before it, in whatever view. sentence-transformers trains several losses
-    on several datasets in turn; this is several losses on one dataset, at once.
+    :class:`BagOfWordsLoss` reads, in training, the first of a loss before it, in whatever view. sentence-transformers trains
+    several losses on several datasets in turn; this is several losses on one dataset, at once.
 
     Inputs:
         +---------------------------------------------+------------------------------+
@@ -53,7 +53,7 @@ class WeightedSumLoss(nn.Module):
         balance: Most that the gradient of any further loss may be where the encoder's outputs are read, as a multiple of the
             first loss's (:func:`functional.balance_factor`): the first leads, the others help. A constant weight cannot say
             that, for a contrast solves itself within some updates and its gradient falls with it. What a loss owns (a
-            decoder) learns at full speed. None leaves the gradients as they are.
+            decoder) learns at full speed, and so do word embeddings that score words. None leaves the gradients as they are.
         share_passes: Whether losses share passes. Without, each makes all of its own, with its own dropout.
 
     Raises:

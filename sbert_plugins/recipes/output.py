@@ -237,6 +237,7 @@ def check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
     if changed := changes({"columns": {}} | read_results(output / RUN_FILE), run):
         why = f" {_WORDNET}" if f"{_PREPARED}synonyms" in changed else ""
+        why += f" {_VERSION}" if _DEFAULT in changed else ""
         raise ValueError(f"{output} was begun with {changed}: resume with the same, or begin in another directory.{why}")
 
 
@@ -253,6 +254,7 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 _DEFAULT, _PREPARED, _ENCODER = "default of ", "columns with ", "encoder's "
+_VERSION = "A default that has changed is that of another version of this library: resume with that version."
 _WORDNET = "Synonyms are made where NLTK finds WordNet: NLTK_DATA says where it looks."
 _NESTED = {"settings": "", "loss_defaults": _DEFAULT, "prepared": _PREPARED, "encoder_settings": _ENCODER}
 

@@ -325,6 +325,9 @@ def _changes(name: str, old: Any, new: Any) -> list[str]:
     """Return where two settings differ, as ``name old (now new)``."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
+        losses = [[key for key, value in settings.items() if isinstance(value, dict)] for settings in (old, new)]
+        if set(losses[0]) == set(losses[1]) and losses[0] != losses[1]:  # the first may lead, or make what the next reads
+            return [f"the order of {name or 'the losses'} {', '.join(losses[0])} (now {', '.join(losses[1])})"]
         return [
             change
             for key in keys
@@ -333,11 +336,14 @@ def _changes(name: str, old: Any, new: Any) -> list[str]:
     return [] if old == new else [f"{name} {old} (now {new})"]
 
 
+_OTHER_PARTS = "it was written for a loss with other parts, or by another version of it: load or resume it with what wrote it."
+
+
 def _check_tensors(saved: Mapping[str, list], expected: Mapping[str, list], file: Path) -> None:
     if missing := sorted(set(expected) - set(saved)):
-        raise ValueError(f"{file} lacks {', '.join(missing)}: it was written for a loss with other parts.")
+        raise ValueError(f"{file} lacks {', '.join(missing)}: {_OTHER_PARTS}")
     if extra := sorted(set(saved) - set(expected)):
-        raise ValueError(f"{file} also holds {', '.join(extra)}: it was written for a loss with other parts.")
+        raise ValueError(f"{file} also holds {', '.join(extra)}: {_OTHER_PARTS}")
     for key, want in expected.items():
         if saved[key] != want:
             raise ValueError(f"{file} holds {key} as {_shape(saved[key])}, the loss has {_shape(want)}: its settings differ.")

@@ -109,14 +109,25 @@ class TestSharedPasses:
         [("consert words", True, 2), ("consert words", False, 3), ("words consert", True, 3)],
     )
     def test_words_are_read_in_whatever_view_is_there(self, encoder, names, share_passes, passes):
-        """And weigh what they weigh alone, where the view changes nothing."""
+        """In training; evaluated they are what they are alone, of the text as it is."""
         bag = losses.BagOfWordsLoss(encoder, token_weights=None)
-        members = {"consert": (losses.ConSERTLoss(encoder, first_view=()), 1), "words": (bag, 1)}
+        members = {"consert": (losses.ConSERTLoss(encoder), 1), "words": (bag, 1)}
         entries = {name: members[name] for name in names.split()}
         loss = losses.WeightedSumLoss(encoder, entries, balance=0.3, share_passes=share_passes)
-        features = [encoder.eval().preprocess(SENTENCES)]
+        features = [encoder.train().preprocess(SENTENCES)]
         assert self.rows_encoded(encoder, loss, features) == passes
+        encoder.eval()
+        assert self.rows_encoded(encoder, loss, features) == 3
         assert torch.allclose(loss(features)["words/words"], bag(features)["words"], rtol=1e-5)
+
+    def test_words_read_the_first_view(self, encoder):
+        """Which here changes nothing, so that they weigh what they weigh alone."""
+        contrast, bag = losses.ConSERTLoss(encoder, first_view=()), losses.BagOfWordsLoss(encoder, token_weights=None)
+        loss = losses.WeightedSumLoss(encoder, {"contrast": (contrast, 1), "words": (bag, 1)})
+        features = [encoder.train().preprocess(SENTENCES)]
+        words = loss(features)["words/words"]
+        encoder.eval()
+        assert torch.allclose(words, bag(features)["words"], rtol=1e-5)
 
     def test_words_are_not_read_in_a_pass_without_gradients(self, encoder):
         class Looking(losses.ConSERTLoss):

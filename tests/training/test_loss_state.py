@@ -226,6 +226,14 @@ class TestSettings:
         assert settings_of(loss)["matryoshka_dims"] == [32, 16]
         assert settings_of(nn.Linear(2, 2)) == {}
 
+    def test_losses_of_a_sum_in_another_order(self, model, tmp_path):
+        """The first may lead, or make the pass that the next one reads."""
+        members = {"a": (losses.ArcCSELoss(model), 1.0), "b": (losses.ConSERTLoss(model), 1.0)}
+        training.save_loss_state(losses.WeightedSumLoss(model, members), model, tmp_path)
+        check_settings(losses.WeightedSumLoss(model, members), tmp_path)
+        with pytest.raises(ValueError, match=r"the order of the losses a, b \(now b, a\)"):
+            check_settings(losses.WeightedSumLoss(model, dict(reversed(members.items()))), tmp_path)
+
 
 @pytest.mark.slow
 class TestCallback:
