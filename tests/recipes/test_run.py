@@ -239,7 +239,9 @@ class TestResume:
             run(resume=True, dev=evaluation.ScoredPairs(*(values[:20] for values in dev)))
         # Of what it had not heard of, its keywords were what they are.
         (tmp_path / "run.json").write_text(json.dumps(record | {"loss_defaults": {"margin_degrees": 20.0}}))
-        with pytest.raises(ValueError, match=r"was begun with default of margin_degrees 20.0 \(now 10.0\): .* with that version"):
+        with pytest.raises(
+            ValueError, match=r"was begun with default of margin_degrees 20.0 \(now 10.0\): .* with that version"
+        ):
             run(resume=True)
         (tmp_path / "run.json").write_text(json.dumps(record | {"loss_class": "WeightedSumLoss"}))
         with pytest.raises(ValueError, match=r"was begun with loss_class WeightedSumLoss \(now ArcCSELoss\): resume"):
