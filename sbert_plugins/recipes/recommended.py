@@ -89,7 +89,7 @@ RECOMMENDED = Recipe(
         batch_size=64,
         gradient_accumulation_steps=1,
         epochs=1,
-        # Minutes on a laptop. On Wikipedia 400 updates of ConSERT end four points of STS-B dev below their best.
+        # Minutes on a laptop. 400 add one to two points (docs/guides/text.md); without the words they may take points away.
         max_steps=60,
         pooling="mean",
         max_seq_length=32,
