@@ -76,7 +76,7 @@ AIMS = [
     ("recommended:words=0", "simcse:temperature=0.1", None, None),
     ("recommended:words=0", "consert", None, None),
     ("recommended:words=0", "consert + arccse", None, None),
-    ("recommended:learning_rate=1e-4", "simcse:learning_rate=1e-4", None, None),
+    ("recommended with a pass for its words:learning_rate=1e-4", "simcse:learning_rate=1e-4", None, None),
     ("denosent", "denosent:mlm_head=pretrained", None, None),
     ("bag-of-words", "bag-of-words:mlm_head=pretrained", None, None),
     ("consert + arccse", "consert", None, None),
