@@ -6,8 +6,8 @@ A cell is a method and a seed; one that has its json is not run again, so a grid
 with other methods may fill one grid. A method takes keywords after a colon: ``pt-bert:attend_to=pooled,momentum=0.99``.
 STS-B dev selects the checkpoint. The test tasks are looked at once, after training; ``--dev-only``, for screening, leaves
 them out. With ``--text quora``, ``cranfield``, ``agnews`` or ``biomedical``, domain adaptation, a model trains on the texts
-of a collection for a fixed number of updates, and search or clusters in it are scored; ``cranfield-crops`` has two sentences
-of each abstract as a pair. Encoders and texts are those of ``testbeds.py``, methods those of the package and of ``mixes.py``.
+of a collection for a fixed number of updates, and is scored on each kind of task: similarity, search and topics (packed, in
+bfloat16); ``cranfield-crops`` has two sentences of each abstract as a pair. Encoders and texts are those of ``testbeds.py``, methods those of the package and of ``mixes.py``.
 ``--untrained`` adds encoders that are fitted on the text and not trained, those of ``rivals.py``.
 """
 
@@ -137,6 +137,7 @@ def encoder(options: argparse.Namespace) -> SentenceTransformer:
         pooling=options.pooling,
         max_seq_length=options.max_seq_length,
         without_padding=options.packed,
+        scores_in_bf16=options.packed and options.bf16 and options.text in testbeds.COLLECTIONS,
     )
 
 
@@ -189,18 +190,18 @@ def evaluators(options: argparse.Namespace) -> list:
     """Return what scores a grid; STS-B dev is the first, also where it selects nothing."""
     dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="STS-B dev", write_csv=False)
     found = [dev, evaluation.AlignmentUniformityEvaluator(name="geometry", write_csv=False)]
+    topics = [evaluation.agnews_clustering, evaluation.biomedical_clustering]
     if options.text in testbeds.COLLECTIONS:
-        # What else may be harmed: questions, where they are not what it trains on.
-        others = {testbeds.COLLECTIONS[options.text], evaluation.quora_retrieval}
-        return [*found, *(build(write_csv=False) for build in sorted(others, key=lambda build: build.__name__))]
+        # Whatever it trains on, each kind of task: what else is harmed?
+        kinds = [evaluation.STSSuiteEvaluator, evaluation.quora_retrieval, evaluation.cranfield_retrieval, *topics]
+        return [*found, *(build(write_csv=False) for build in kinds)]
     if not options.dev_only:
         # PT-BERT's paper gives no gold thresholds for its subset.
         found += [evaluation.HardLengthEvaluator(positive=">=4", negative="<=1", write_csv=False)]
         found += [evaluation.STSSuiteEvaluator(write_csv=False)]
         found += [evaluation.quora_retrieval(write_csv=False)] if options.search else []
-        topics = (evaluation.agnews_clustering, evaluation.biomedical_clustering) if options.topics else ()
-        # Three starts of k-means, not ten, which would take longer than the training: means are over seeds of the training.
-        found += [build(write_csv=False, n_init=3) for build in topics]
+        # Three starts of k-means, not ten: half the time, and means are over seeds of the training.
+        found += [build(write_csv=False, n_init=3) for build in topics] if options.topics else []
     return found
 
 

@@ -26,9 +26,17 @@ COLLECTIONS = {
 
 
 def encoder(
-    name: str, *, pooling: str = "mean", max_seq_length: int = 32, without_padding: bool = False
+    name: str,
+    *,
+    pooling: str = "mean",
+    max_seq_length: int = 32,
+    without_padding: bool = False,
+    scores_in_bf16: bool = False,
 ) -> SentenceTransformer:
-    """Build ``minilm-mlm``, ``minilm-4-layers``, ``all-minilm``, or what a path or Hub name names."""
+    """Build ``minilm-mlm``, ``minilm-4-layers``, ``all-minilm``, or what a path or Hub name names.
+
+    ``without_padding`` and ``scores_in_bf16`` are of ``packed.py``, the second only with the first.
+    """
     if name in ("minilm-4-layers", "all-minilm"):
         if pooling != "mean":
             raise SystemExit(f"{name} has mean pooling, got pooling {pooling!r}: take minilm-mlm.")
@@ -38,7 +46,7 @@ def encoder(
         model = recipes.build_encoder(path, pooling=pooling, max_seq_length=max_seq_length)
     if without_padding:
         packed.install()
-        packed.use(model.transformers_model)
+        packed.use(model.transformers_model, scores_in_bf16=scores_in_bf16)
     return model
 
 
