@@ -7,8 +7,9 @@ with other methods may fill one grid. A method takes keywords after a colon: ``p
 STS-B dev selects the checkpoint. The test tasks are looked at once, after training; ``--dev-only``, for screening, leaves
 them out. With ``--text quora``, ``cranfield``, ``agnews`` or ``biomedical``, domain adaptation, a model trains on the texts
 of a collection for a fixed number of updates, and is scored on each kind of task: similarity, search and topics (packed, in
-bfloat16); ``cranfield-crops`` has two sentences of each abstract as a pair. Encoders and texts are those of ``testbeds.py``, methods those of the package and of ``mixes.py``.
-``--untrained`` adds encoders that are fitted on the text and not trained, those of ``rivals.py``.
+bfloat16); ``cranfield-crops`` has two sentences of each abstract as a pair. Encoders and texts are those of ``testbeds.py``,
+methods those of the package and of ``mixes.py``. ``--untrained`` adds encoders that are fitted on the text and not trained,
+those of ``rivals.py``.
 """
 
 from __future__ import annotations
