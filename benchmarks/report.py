@@ -32,11 +32,11 @@ TEXTS = {
     "sts": "the unlabelled sentences of the seven tasks (transductive)",
 }
 OWN_TEXTS = {
-    "quora": "the questions of the collection",
-    "cranfield": "the sentences of the collection",
-    "cranfield-crops": "two neighbouring sentences of each document of the collection",
-    "agnews": "the texts of the collection",
-    "biomedical": "the titles of the collection",
+    "quora": "Quora's questions",
+    "cranfield": "Cranfield's sentences",
+    "cranfield-crops": "two neighbouring sentences of each of Cranfield's documents",
+    "agnews": "AG News",
+    "biomedical": "biomedical titles",
 }
 RECOVERED = " The encoder descends from a supervised embedder: part of each gain is recovered knowledge."
 # The README's rows.
@@ -99,6 +99,17 @@ STEPS = {
 STEPS_OF_WORDS = {"recommended": "recommended", "denosent": "DenoSent", "bag-of-words": "bag of words"}
 # From then on the words of what is recommended are read in a pass of its contrast.
 WORDS_SHARE_SINCE = "2026-11-24T08:05"
+# Each kind of task, and what makes its score one in hundreds.
+KINDS = [
+    ("avg7", "seven tasks", 1),
+    ("dev", "STS-B dev", 1),
+    ("quora_dev_cosine_map@100", "Quora: MAP", 100),
+    ("cranfield_cosine_map@100", "Cranfield: MAP", 100),
+    ("agnews_purity@10", "news: purity", 1),
+    ("agnews_v_measure", "news: v-measure", 1),
+    ("biomedical_purity@10", "titles: purity", 1),
+    ("biomedical_v_measure", "titles: v-measure", 1),
+]
 TOPICS = {"agnews_purity@10": "news: purity", "biomedical_purity@10": "titles: purity"}
 
 
@@ -398,17 +409,59 @@ def _end(cell: dict) -> float:
 
 
 def own_texts() -> str:
-    """Encoders trained on a collection's own texts, searched or clustered before and after."""
+    """Encoders trained on a collection's own texts and scored on each kind of task: the start, and what is gained on it."""
+    tables = []
+    for encoder, grids in itertools.groupby(
+        _own_grids(of_each_kind=True), key=lambda records: records[0]["settings"]["encoder"]
+    ):
+        rows, settings, everything = [], None, []
+        for records in grids:
+            methods = _by_method(records)
+            (start,) = methods.pop("raw")
+            settings = start["settings"]
+            everything += records
+            before = ["nothing: the start", "", "", "", *(f"{factor * _score(start, key):.2f}" for key, _, factor in KINDS)]
+            if before not in rows:
+                rows.append(before)
+            for name, cells in methods.items():
+                row = [OWN_TEXTS[settings["text"]], name, f"{settings['learning_rate']:g}", str(len(cells))]
+                rows.append(row + [_gained(start, cells, key, factor) for key, _, factor in KINDS])
+        made = sorted({f"{cell['hardware']}, {_threads(cell)}" for cell in everything})
+        commits = ", ".join(sorted({_commit(cell) for cell in everything}))
+        tables.append(
+            f"{encoder}: {settings['steps']} updates of {settings['batch_size']} sentences, up to "
+            f"{settings['max_seq_length']} tokens, bf16; {' and '.join(made)}; commit {commits}.\n\n"
+            + table(["trained on", "method", "rate", "seeds", *(words for _, words, _ in KINDS)], rows)
+        )
+    return "\n\n".join(tables)
+
+
+def _gained(start: dict, cells: list[dict], key: str, factor: int) -> str:
+    """Return the mean of what cells have over their start, and of three or more its standard error."""
+    gains = [factor * (_score(cell, key) - _score(start, key)) for cell in cells]
+    return f"{np.mean(gains):+.2f}" + (f" ± {stats.sem(gains):.2f}" if len(gains) > 2 else "")
+
+
+def _own_grids(*, of_each_kind: bool) -> list[list[dict]]:
+    """Return the grids that trained on a collection's own texts, scored on each kind of task or on search in it alone."""
+
+    def place(records: list[dict]) -> tuple:
+        return tuple(records[0]["settings"][key] for key in ("encoder", "text", "learning_rate"))
+
+    found = [records for records in _grids(dev_only=False).values() if records[0]["settings"]["text"] in OWN_TEXTS]
+    return sorted((grid for grid in found if ("avg7" in grid[0]["scores"]) == of_each_kind), key=place)
+
+
+def own_texts_alone() -> str:
+    """The same where only what the collection is for was scored: before and after."""
     rows = []
-    for records in _grids(dev_only=False).values():
+    for records in _own_grids(of_each_kind=False):
         settings = records[0]["settings"]
-        if settings["text"] not in OWN_TEXTS:
-            continue
         methods = _by_method(records)
         (start,) = methods.pop("raw")
         collection = settings["text"].partition("-")[0]
         for name, cells in methods.items():
-            row = [settings["encoder"], OWN_TEXTS[settings["text"]].replace("the collection", collection), name]
+            row = [settings["encoder"], OWN_TEXTS[settings["text"]], name]
             row += [f"{settings['learning_rate']:g}", str(settings["steps"]), str(len(cells))]
             for part in ("map@100", "purity@10", "v_measure", "dev"):
                 row.append(_before_after(start, cells, collection, part))
@@ -978,6 +1031,7 @@ TABLES = {
     "quality wiki": quality_wiki,
     "crops": crops,
     "own texts": own_texts,
+    "own texts alone": own_texts_alone,
     "supervised": supervised,
     "simcse check": simcse_check,
     "aims": aims,

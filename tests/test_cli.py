@@ -74,6 +74,7 @@ def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
     assert cli.main(["train", "arccse", str(text), "--model", encoder, "--output", str(output), *QUICK]) == 0
     printed = capsys.readouterr().out
     assert "Training ArcCSE on 30 sentences, seed 42." in printed
+    assert printed.startswith(f"{encoder} is a sentence encoder already.")
     assert "skipped 29 blank lines" in caplog.text
     assert "before  after" in printed
     assert "graded pairs" in printed
@@ -118,6 +119,7 @@ class TestOneNumber:
 
     def test_printed_in_the_results_on_the_card_and_evaluated(self, run, plain, data_dir_with_dev, tmp_path, capsys):
         output, printed = run
+        assert "is a sentence encoder already" not in printed
         results = json.loads((output / "results.json").read_text(encoding="utf-8"))
         names = {"graded pairs": None, "STS-B dev": None}
         for name in names:

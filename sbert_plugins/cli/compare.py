@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
-from sbert_plugins.cli.flags import add_data, add_settings, add_start, add_sts, changed, encoder_to_train, text_or_default
+from sbert_plugins.cli.flags import (
+    add_data,
+    add_settings,
+    add_start,
+    add_sts,
+    changed,
+    encoder_to_train,
+    say_of_embedders,
+    text_or_default,
+)
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
 from sbert_plugins.recipes.cells import read_methods
 from sbert_plugins.recipes.held_out import hold_out
@@ -72,6 +81,7 @@ def _compare(options: argparse.Namespace) -> None:
     if not found:
         text, label_free = held_out(options, text)
         found = [label_free]
+    say_of_embedders(options)
     with less_said_by("sbert_plugins.evaluation"):  # what is scored is said here
         result = recipes.compare(
             options.methods,

@@ -15,6 +15,7 @@ from sbert_plugins.cli.flags import (
     add_start,
     changed,
     encoder_to_train,
+    say_of_embedders,
     text_width,
 )
 from sbert_plugins.cli.outcome import print_results, print_seeds
@@ -152,6 +153,7 @@ def _train(options: argparse.Namespace) -> None:
     if plan is None and options.epochs is None:
         settings = recipes.shortened(recipe, settings, len(sentences))
     prepare_push(options)
+    say_of_embedders(options)
     how: dict[str, Any] = {
         "output": options.output,
         "settings": settings,

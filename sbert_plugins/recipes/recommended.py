@@ -111,6 +111,5 @@ RECOMMENDED = Recipe(
     citations=SIMCSE.citations,  # of the head
     note="recommended is ConSERT with a projection head in training and a sentence's words beside it, the best on sentence "
     "similarity in this library's tables of short trainings (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). "
-    "Contrast can harm topics and clusters: for those compare it with paser and bag-of-words, which have no negatives. An "
-    "encoder that was trained with labels, as all-MiniLM-L6-v2 was, hardly gains by any of them.",
+    "Contrast can harm topics and clusters: for those compare it with paser and bag-of-words, which have no negatives.",
 )
