@@ -82,6 +82,13 @@ def test_before_and_after():
     assert report._before_after(start, after, "cranfield", "dev") == "60.00 → 70.00 ± 0.00"
 
 
+def test_what_own_text_gains_over_the_start():
+    start, cells = cell("raw", 0, 80.0, MAP=0.5), [cell("a", seed, 80.0 + seed, MAP=0.4) for seed in (0, 1, 2)]
+    assert report._gained(start, cells, "dev", 1) == "+1.00 ± 0.58"
+    assert report._gained(start, cells[:2], "dev", 1) == "+0.50"  # two say nothing of their scatter
+    assert report._gained(start, cells[:1], "MAP", 100) == "-10.00"
+
+
 def test_a_missing_record_blanks_no_table(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     with pytest.raises(FileNotFoundError):
