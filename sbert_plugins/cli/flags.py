@@ -116,7 +116,7 @@ def say_of_embedders(options: argparse.Namespace) -> None:
     if options.model and recipes.has_pooling(options.model):
         print(
             f"{options.model} is a sentence encoder already. One that was trained with labels, all-MiniLM-L6-v2, gained up to "
-            "a point of sentence similarity by 60 updates on a collection's text, and lost in search: hardly at a rate of 1e-5, "
+            "a point of sentence similarity by 60 updates on a collection's text, and lost in search: hardly at 1e-5, "
             "points at 5e-5 and by bag-of-words (https://sbert-plugins.github.io/sbert-plugins/guides/text.html). Take "
             "--learning-rate 1e-5, and look at labels of your own before and after."
         )
