@@ -62,7 +62,9 @@ def test_from_text_to_page(command, labels, tmp_path, capsys):
     given = [part for pair in labels.items() for part in pair]
     assert cli.main([*command, "--methods", "recommended", "simcse:temperature=0.1", *given]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("recommended is ConSERT with a projection head")
+    first, second = printed.splitlines()[:2]
+    assert first.startswith(f"{encoder} is a sentence encoder already.")
+    assert second.startswith("recommended is ConSERT with a projection head")
     assert printed.count("recommended is ConSERT") == 1
     assert "1/2 recommended, seed 0 ..." in printed
     assert "2/2 simcse:temperature=0.1, seed 0 ..." in printed
