@@ -411,10 +411,9 @@ def _end(cell: dict) -> float:
 def own_texts() -> str:
     """Encoders trained on a collection's own texts and scored on each kind of task: the start, and what is gained on it."""
     tables = []
-    for encoder, grids in itertools.groupby(
-        _own_grids(of_each_kind=True), key=lambda records: records[0]["settings"]["encoder"]
-    ):
-        rows, settings, everything = [], None, []
+    of_each = itertools.groupby(_own_grids(of_each_kind=True), key=lambda records: records[0]["settings"]["encoder"])
+    for encoder, grids in of_each:
+        rows, everything = [], []
         for records in grids:
             methods = _by_method(records)
             (start,) = methods.pop("raw")
