@@ -64,6 +64,7 @@ def test_from_text_to_page(command, labels, tmp_path, capsys):
     printed = capsys.readouterr().out
     first, second = printed.splitlines()[:2]
     assert "encoder is a sentence encoder already." in first
+    assert first.endswith("Take --learning-rate 1e-5, and look at labels of your own before and after.")
     assert second.startswith("recommended is ConSERT with a projection head")
     assert printed.count("recommended is ConSERT") == 1
     assert "1/2 recommended, seed 0 ..." in printed
@@ -83,6 +84,13 @@ def test_from_text_to_page(command, labels, tmp_path, capsys):
     assert "2/2 simcse:temperature=0.1, seed 0: finished before" in capsys.readouterr().out
     assert cli.main([*command, "--methods", "recommended", *given, "--learning-rate", "1e-3"]) == 2
     assert "recommended_seed0 was made with learning_rate 5e-05 (now 0.001): ask for the same" in capsys.readouterr().err
+
+
+def test_no_rate_is_advised_to_who_gave_it(command, labels, capsys):
+    lines = [*command, "--methods", "simcse", "--pairs", labels["--pairs"], "--learning-rate", "1e-5"]
+    assert cli.main(lines) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.endswith("text.html). Look at labels of your own before and after.")
 
 
 def test_a_failure_is_no_success(command, labels, capsys):

@@ -111,12 +111,13 @@ def encoder_to_train(
     return model
 
 
-def say_of_embedders(options: argparse.Namespace) -> None:
+def say_of_embedders(options: argparse.Namespace, settings: recipes.Settings) -> None:
     """Say before a training starts what more of it did to an encoder that embeds well already."""
     if options.model and recipes.has_pooling(options.model):
+        advice = "Take --learning-rate 1e-5, and look" if settings.learning_rate > 1e-5 else "Look"
         print(
             f"{options.model} is a sentence encoder already. One that was trained with labels, all-MiniLM-L6-v2, gained up to "
             "a point of sentence similarity by 60 updates on a collection's text, and lost in search: hardly at 1e-5, "
-            "points at 5e-5 and by bag-of-words (https://sbert-plugins.github.io/sbert-plugins/guides/text.html). Take "
-            "--learning-rate 1e-5, and look at labels of your own before and after."
+            "points at 5e-5 and by bag-of-words (https://sbert-plugins.github.io/sbert-plugins/guides/text.html). "
+            f"{advice} at labels of your own before and after."
         )
