@@ -241,6 +241,22 @@ def test_text_may_stand_behind_flags(text, encoder, capsys):
         assert f"unrecognized arguments: {' '.join(rest)}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("protocol", [[], ["--protocol", "paper"]], ids=str)
+def test_a_dry_run_shows_the_pooling_that_the_encoder_keeps(text, encoder, tiny_encoder, tmp_path, capsys, protocol):
+    def rows(model, *flags):
+        assert cli.main(["train", "arccse", str(text), "--model", model, *protocol, *flags, "--dry-run"]) == 0
+        found = [line.split("  ") for line in capsys.readouterr().out.splitlines() if line.startswith("pooling")]
+        return {name: [cell.strip() for cell in cells if cell.strip()] for name, *cells in found}
+
+    own = rows(encoder)
+    assert len(own) == 1 + bool(protocol)
+    for value, source in own.values():
+        assert value == "its own"
+        assert source.startswith("--model; else cls, paper 4.1")
+    assert [value for value, _ in rows(write_plain(tiny_encoder, tmp_path)).values()] == ["cls"] * len(own)
+    assert rows(encoder, "--pooling", "mean")["pooling"][0] == "mean"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -295,9 +311,9 @@ def test_paser_from_raw_text_to_its_reconstructions(text, encoder, tmp_path, cap
     assert "generative" in printed
     assert cli.main(["evaluate", str(output / "model"), "--reconstruct", str(text), "--limit", "4"]) == 0
     lines = capsys.readouterr().out.strip().splitlines()
-    assert lines[0].split() == ["masked", "hidden", "written"]
+    assert lines[0].split() == ["model", "masked", "hidden", "written"]
     assert len(lines) == 5
-    assert all("<mask>" in line for line in lines[1:])
+    assert all(line.startswith("run  ") and "<mask>" in line for line in lines[1:])
     assert cli.main(["evaluate", encoder, "--reconstruct", str(text)]) == 2
     assert "must be the output of a training" in capsys.readouterr().err
 

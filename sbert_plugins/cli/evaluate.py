@@ -57,10 +57,10 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     if options.reconstruct is not None:
         sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
-        rows: list[Sequence[str]] = [("masked", "hidden", "written")]
-        for name in options.models:
+        rows: list[Sequence[str]] = [("model", "masked", "hidden", "written")]
+        for short, name in zip(short_names(options.models), options.models, strict=True):
             table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
-            rows += [tuple(row.values()) for row in table]
+            rows += [(short, *row.values()) for row in table]
     elif options.offline and not options.data_dir:
         pairs = recipes.graded_pairs()
         rows = [("model", "pooling", "graded pairs")]

@@ -50,6 +50,9 @@ def planned(
     unread = set() if settings.pooling == "mask" else {"template"}
     unread |= {name for name, keyword in _FOLLOWS.items() if keyword in asked}
     rows = [row for row in plan.rows if row.setting not in unread] if plan else _defaults(recipe, own, text, is_demo=is_demo)
+    is_given = settings.pooling == "mask" or options.pooling is not None
+    if not is_given and options.model and (Path(options.model) / "modules.json").is_file():
+        asked |= {row.setting: ("its own", "--model") for row in rows if row.setting in ("pooling", "pooling at test")}
     shown = [_changed(row, *asked.pop(row.setting, (row.value, ""))) for row in rows]
     shown += [recipes.Row(key, value, flag) for key, (value, flag) in asked.items()]
     top_k = recipe.rows_a_sentence if plan is None else plan["columns.top_k"] or 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -18,10 +20,30 @@ from sbert_plugins.modules.word_embeddings import WordScorer
 logger = logging.getLogger(__name__)
 
 
-def check_layers(decoder_layers: int, *, paper: int) -> None:
-    """Refuse a number of layers below 0."""
-    if decoder_layers < 0:
-        raise ValueError(f"decoder_layers must be at least 0, got {decoder_layers}. 0 tells words; the paper uses {paper}.")
+_OF_LAYERS = ("decoder_heads", "decoder_feedforward", "decoder_dropout", "noise_dropout", "normalize_memory")
+
+
+def check_layers(loss: Any, build: type, *, paper: int) -> None:
+    """Refuse a number of layers below 0, and say which keywords nobody reads without a layer.
+
+    Args:
+        loss: A loss that has begun its ``__init__``.
+        build: The class whose ``__init__`` it is.
+        paper: The paper's number.
+    """
+    given, declared = loss.settings, inspect.signature(build).parameters
+    if given["decoder_layers"] < 0:
+        raise ValueError(
+            f"decoder_layers must be at least 0, got {given['decoder_layers']}. 0 tells words; the paper uses {paper}."
+        )
+    unread = [name for name in _OF_LAYERS if name in given and given[name] != declared[name].default]
+    if unread and not given["decoder_layers"]:
+        logger.warning(
+            "%s of %s would be read by a decoder with layers only, and decoder_layers is 0; the paper uses %d.",
+            " and ".join(f"{name}={given[name]!r}" for name in unread),
+            build.__name__,
+            paper,
+        )
 
 
 def word_scorer(model: SentenceTransformer, mlm_head: str, *, reads_vectors: bool) -> WordScorer:

@@ -141,7 +141,8 @@ class DenoSentLoss(nn.Module):
         super().__init__()
         begin_init(self, locals())
         functional.check_temperature(temperature)
-        _check_values(contrastive_weight, denoising_weight, decoder_layers, balance, reconstruct)
+        check_layers(self, DenoSentLoss, paper=16)
+        _check_values(contrastive_weight, denoising_weight, balance, reconstruct)
         self.model = model
         self.temperature = temperature
         self.contrastive_weight = contrastive_weight
@@ -236,15 +237,12 @@ class DenoSentLoss(nn.Module):
         return settings_of(self)
 
 
-def _check_values(
-    contrastive_weight: float, denoising_weight: float, decoder_layers: int, balance: float | None, reconstruct: str
-) -> None:
+def _check_values(contrastive_weight: float, denoising_weight: float, balance: float | None, reconstruct: str) -> None:
     if not min(contrastive_weight, denoising_weight) >= 0 or not 0 < contrastive_weight + denoising_weight < math.inf:
         raise ValueError(
             "contrastive_weight and denoising_weight must be at least 0, and one above, "
             f"got {contrastive_weight} and {denoising_weight}. 0 leaves a term out."
         )
-    check_layers(decoder_layers, paper=16)
     functional.check_balance(balance)
     if reconstruct not in ("anchor", "paraphrase"):
         raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")

@@ -115,7 +115,7 @@ class PaSeRLoss(nn.Module):
     ) -> None:
         super().__init__()
         begin_init(self, locals())
-        check_layers(decoder_layers, paper=6)
+        check_layers(self, PaSeRLoss, paper=6)
         functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
         functional.check_share("mlm_probability", mlm_probability, "The paper's 0.15 is BERT's.")
         functional.check_finite(difference_scale=difference_scale, product_scale=product_scale)

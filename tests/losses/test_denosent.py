@@ -407,6 +407,18 @@ class TestWords:
             rel=1e-5,
         )
 
+    def test_keywords_that_only_layers_read_are_named(self, words, caplog):
+        words(balance=0.1)
+        assert not caplog.records
+        words(noise_dropout=0.5, decoder_heads=2)
+        (said,) = caplog.messages
+        assert said.startswith(
+            "decoder_heads=2 and noise_dropout=0.5 of DenoSentLoss would be read by a decoder with layers only"
+        )
+        caplog.clear()
+        words(noise_dropout=0.5, decoder_layers=1)
+        assert "would be read" not in caplog.text
+
     @pytest.mark.parametrize("balance", [0.01, 1.0])
     def test_the_denoising_gradient_is_bounded_at_the_vectors(self, words, balance):
         loss = words(balance=balance)
