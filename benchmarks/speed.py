@@ -228,8 +228,11 @@ def denosent_floor(model: SentenceTransformer, features: dict[str, Tensor]) -> t
     return [*model.parameters(), *layers.parameters(), *head.parameters()], loss
 
 
-def decoder_passes() -> dict[str, tuple[nn.Module, Callable[[], Tensor]]]:
-    """Sixteen layers over 64 sentences of 30 tokens and a memory of one vector: here, and with torch's own layers."""
+def decoder_passes(*, is_ragged: bool) -> dict[str, tuple[nn.Module, Callable[[], Tensor]]]:
+    """Sixteen layers over 64 sentences and a memory of one vector: here, and with torch's own layers.
+
+    The sentences have 30 tokens each or, ``is_ragged``, 5 to 30.
+    """
     own = DenoisingDecoder(
         384,
         num_layers=DENOSENT_LAYERS,
@@ -241,7 +244,8 @@ def decoder_passes() -> dict[str, tuple[nn.Module, Callable[[], Tensor]]]:
     layer = nn.TransformerDecoderLayer(384, 1, DENOSENT_FEEDFORWARD, batch_first=True)
     theirs = nn.TransformerDecoder(layer, DENOSENT_LAYERS)
     embedded, memory = torch.randn(BATCH, LENGTH - 2, 384), torch.randn(BATCH, 384, requires_grad=True)
-    seen = torch.ones(BATCH, LENGTH - 2, dtype=torch.bool)
+    lengths = torch.linspace(5 if is_ragged else LENGTH - 2, LENGTH - 2, BATCH).round()
+    seen = torch.arange(LENGTH - 2) < lengths[:, None]
     return {
         "here": (own, lambda: own(embedded, memory, seen).sum()),
         "torch.nn.TransformerDecoder": (
@@ -251,9 +255,9 @@ def decoder_passes() -> dict[str, tuple[nn.Module, Callable[[], Tensor]]]:
     }
 
 
-def decoder_record(rounds: int) -> dict[str, dict[str, float]]:
+def decoder_record(rounds: int, *, is_ragged: bool) -> dict[str, dict[str, float]]:
     """Seconds of a forward and backward in turns, parameters, and what the forward keeps for the backward."""
-    passes = decoder_passes()
+    passes = decoder_passes(is_ragged=is_ragged)
     times: dict[str, list[float]] = {name: [] for name in passes}
     for _ in trange(1 + rounds, desc="decoders"):
         for name, (module, forward) in passes.items():
@@ -347,7 +351,8 @@ def main() -> None:
         "median_seconds": {name: statistics.median(values) for name, values in times.items()},
         "multiple_of_simcse_floor": {name: ratio(name, "SimCSE floor") for name in steps},
         "multiple_of_own_floor": {name: ratio(name, f"{name} floor") for name in steps if f"{name} floor" in steps},
-        "denosent_decoder": decoder_record(options.rounds),
+        "denosent_decoder": decoder_record(options.rounds, is_ragged=False),
+        "denosent_decoder_ragged": decoder_record(options.rounds, is_ragged=True),
         "target": TARGETS,
         **provenance(),
     }
@@ -363,8 +368,9 @@ def show(record: dict) -> None:
         own = record["multiple_of_own_floor"].get(name)
         own = f"  {own:.2f} x its own floor" if own else ""
         print(f"{name:24}  {seconds:.3f} s  {record['multiple_of_simcse_floor'][name]:.2f} x SimCSE floor{target}{own}")
-    for name, values in record["denosent_decoder"].items():
-        print(f"16 decoder layers, {name}: {values}")
+    for kind in ("denosent_decoder", "denosent_decoder_ragged"):
+        for name, values in record[kind].items():
+            print(f"{kind}, {name}: {values}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from sbert_plugins import modules
 from sbert_plugins.encoder import Encoder, GradientTap, Pass, sentence_width, transformer_of, unwrap
 from sbert_plugins.losses import denosent, paser, pt_bert, slt_fai
 from sbert_plugins.losses.decoding import in_own_dtype, linear_projector
-from sbert_plugins.modules.denoising_decoder import DenoisingLayer
+from sbert_plugins.modules.denoising_decoder import DenoisingLayer, Places
 
 __all__ = ["DenoSentLoss", "PTBERTLoss", "PaSeRLoss", "SLTFAILoss"]
 
@@ -109,9 +109,10 @@ class DenoSentLoss(denosent.DenoSentLoss):
 
 
 class _ForgettingLayer(DenoisingLayer):
-    def _remember(self, memory: Tensor, hidden: Tensor) -> Tensor:
-        weight = F.dropout(torch.ones_like(hidden[..., :1]), self.dropout.p, self.training)
-        return self.memory_out(weight * self.memory_value(memory))
+    def _remember(self, memory: Tensor, places: Places) -> Tensor:
+        value = places.each(self.memory_value(memory))
+        weight = F.dropout(torch.ones_like(value[:, :1]), self.dropout.p, self.training)
+        return self.memory_out(weight * value)
 
 
 class _ForgettingDecoder(modules.DenoisingDecoder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,41 @@ from torch import Tensor, nn
 
 from .decoding import decoding_loss
 from .word_embeddings import WordScorer
+
+
+class Places(NamedTuple):
+    """Where the tokens of a batch stand: linear maps and norms compute these alone, attention pads them."""
+
+    flat: Tensor  # (N,), places in B x T
+    seen: Tensor  # (B, 1, 1, T) bool, the same for all heads and places
+
+    @classmethod
+    def of(cls, attended: Tensor) -> Places:
+        """Find them in (B, T) bool."""
+        seen = attended.clone()
+        seen[:, 0] = True  # a row of padding alone would be 0 / 0; what it becomes is never read
+        return cls(attended.flatten().nonzero().squeeze(1), seen[:, None, None, :])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """B and T."""
+        return self.seen.shape[0], self.seen.shape[3]
+
+    def packed(self, x: Tensor) -> Tensor:
+        """Map (B, T, X) to (N, X)."""
+        x = x.reshape(-1, x.shape[2])
+        return x if len(self.flat) == len(x) else x.index_select(0, self.flat)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """Map (N, X) to (B, T, X), 0 elsewhere."""
+        rows, length = self.shape
+        whole = rows * length
+        x = x if len(x) == whole else x.new_zeros(whole, x.shape[1]).index_copy(0, self.flat, x)
+        return x.view(rows, length, -1)
+
+    def each(self, x: Tensor) -> Tensor:
+        """Map (B, X), of each sentence, to (N, X), of its tokens."""
+        return self.packed(x.unsqueeze(1).expand(-1, self.shape[1], -1))
 
 
 class DenoisingLayer(nn.Module):
@@ -27,24 +63,24 @@ class DenoisingLayer(nn.Module):
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(dimension) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, hidden: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
-        """Map (B, T, D) with a (B, 1, D) memory, where (B, 1, 1, T) places are seen."""
-        hidden = self.norm1(hidden + self.dropout(self._attend(hidden, seen)))
-        hidden = self.norm2(hidden + self.dropout(self._remember(memory, hidden)))
+    def forward(self, hidden: Tensor, memory: Tensor, places: Places) -> Tensor:
+        """Map (N, D), the tokens of a batch, with a (B, D) memory."""
+        hidden = self.norm1(hidden + self.dropout(self._attend(hidden, places)))
+        hidden = self.norm2(hidden + self.dropout(self._remember(memory, places)))
         inner = self.dropout(F.relu(self.linear1(hidden)))
         return self.norm3(hidden + self.dropout(self.linear2(inner)))
 
-    def _remember(self, memory: Tensor, hidden: Tensor) -> Tensor:
-        """Return what each place reads of the (B, 1, D) memory: all the same."""
-        return self.memory_out(self.memory_value(memory)).expand_as(hidden)
+    def _remember(self, memory: Tensor, places: Places) -> Tensor:
+        """Return what each token reads of the (B, D) memory: all of a sentence the same."""
+        return places.each(self.memory_out(self.memory_value(memory)))
 
-    def _attend(self, hidden: Tensor, seen: Tensor) -> Tensor:
-        rows, length, width = hidden.shape
-        heads = self.self_in(hidden).view(rows, length, 3, self.num_heads, width // self.num_heads)
+    def _attend(self, hidden: Tensor, places: Places) -> Tensor:
+        (rows, length), width = places.shape, hidden.shape[1]
+        heads = places.padded(self.self_in(hidden)).view(rows, length, 3, self.num_heads, width // self.num_heads)
         queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # (B, H, T, D / H) each
         probability = self.dropout.p if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, dropout_p=probability)
-        return self.self_out(mixed.transpose(1, 2).reshape(rows, length, width))
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=places.seen, dropout_p=probability)
+        return self.self_out(places.packed(mixed.transpose(1, 2).reshape(rows, length, width)))
 
 
 class DenoisingDecoder(nn.Module):
@@ -142,23 +178,29 @@ class DenoisingDecoder(nn.Module):
         order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
         ids, content = ids.gather(1, order), content.gather(1, order)
         embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
+        places = Places.of(content)
         return decoding_loss(
-            lambda memory: self(embedded, memory, content)[content],
+            lambda memory: self._decode(embedded, memory, places),
             head,
             memory,
-            ids[content],
+            ids.flatten()[places.flat],
             weights,
             training=self.training,
         )
 
     def forward(self, embedded: Tensor, memory: Tensor, attended: Tensor) -> Tensor:
-        """Decode (B, T, E) embeddings with a (B, M) memory to (B, T, D).
+        """Decode (B, T, E) embeddings with a (B, M) memory to (B, T, D), 0 at padding.
 
         Args:
             embedded: (B, T, E), without noise: it is added here.
             memory: (B, M), one vector a sentence.
-            attended: (B, T) bool, false at padding, which no other place sees.
+            attended: (B, T) bool, false at padding, which no other place sees, and which costs nothing but in attention.
         """
+        places = Places.of(attended)
+        return places.padded(self._decode(embedded, memory, places))
+
+    def _decode(self, embedded: Tensor, memory: Tensor, places: Places) -> Tensor:
+        """Decode to (N, D), at the tokens."""
         dtype = next(self.layers.parameters()).dtype
         embedded, length = embedded.to(dtype), embedded.shape[1]
         if self.positions is not None:
@@ -167,11 +209,8 @@ class DenoisingDecoder(nn.Module):
                     f"a sentence must have at most {self.max_positions} tokens, got {length}: lower model.max_seq_length."
                 )
             embedded = embedded + self.positions.weight[:length]
-        hidden = self.widen(self.noise(embedded))
-        memory = self.read_memory(memory.to(dtype)).unsqueeze(1)  # (B, 1, D)
-        seen = attended.clone()
-        seen[:, 0] = True  # a row of padding alone would be 0 / 0; what it becomes is never scored
-        seen = seen[:, None, None, :]  # the same for all heads and places
+        hidden = self.widen(places.packed(self.noise(embedded)))  # drawn for padding, too: as it was, for who resumes
+        memory = self.read_memory(memory.to(dtype))
         for layer in self.layers:
-            hidden = layer(hidden, memory, seen)
+            hidden = layer(hidden, memory, places)
         return hidden

@@ -12,6 +12,7 @@ from sbert_plugins import data, losses
 from sbert_plugins.encoder import VIEWS, apply_mask_template
 from sbert_plugins.losses import official
 from sbert_plugins.modules import BagOfWordsDecoder
+from sbert_plugins.modules.denoising_decoder import Places
 
 PARAPHRASES = SENTENCES[1:] + SENTENCES[:1]
 
@@ -170,15 +171,17 @@ class TestDenoSent:
     def test_a_place_may_forget_the_memory(self, tiny_encoder):
         """Dropout of the one attention weight: a place reads 1 / (1 - p) times the memory, or nothing."""
         layer = self.build(tiny_encoder(), decoder_dropout=0.2).decoder.layers[0].train()
-        memory, hidden = torch.randn(50, 1, 32), torch.randn(50, 40, 32)
+        memory, places = torch.randn(50, 32), Places.of(torch.ones(50, 40, dtype=torch.bool))
         nn.init.normal_(layer.memory_out.bias)
         value, forgotten = layer.memory_value(memory), layer.memory_out.bias
         kept = layer.memory_out(value / 0.8)
-        read = layer._remember(memory, hidden)
-        nothing, everything = ((read - each).abs().amax(dim=2) < 1e-5 for each in (forgotten, kept))
+        read = layer._remember(memory, places)
+        nothing, everything = (
+            (read - places.each(each)).abs().amax(dim=1) < 1e-5 for each in (forgotten.expand(50, -1), kept)
+        )
         assert (nothing ^ everything).all()
         assert nothing.float().mean().item() == pytest.approx(0.2, abs=0.03)
-        torch.testing.assert_close(layer.eval()._remember(memory, hidden), layer.memory_out(value).expand_as(hidden))
+        torch.testing.assert_close(layer.eval()._remember(memory, places), places.each(layer.memory_out(value)))
 
 
 class TestPTBERT:
