@@ -13,6 +13,8 @@ from sbert_plugins.cli.flags import changed, text_or_default
 
 _SENTENCES = {plan["text"]: plan["sentences"] for plan in recipes.PROTOCOLS.values()}
 
+_POOLINGS = ("pooling", "pooling at test")
+
 # Rows that say what follows from a keyword of the protocol: not of another one.
 _FOLLOWS = {"negatives": "loss.queue_size"}
 
@@ -50,9 +52,10 @@ def planned(
     unread = set() if settings.pooling == "mask" else {"template"}
     unread |= {name for name, keyword in _FOLLOWS.items() if keyword in asked}
     rows = [row for row in plan.rows if row.setting not in unread] if plan else _defaults(recipe, own, text, is_demo=is_demo)
-    is_given = settings.pooling == "mask" or options.pooling is not None
-    if not is_given and options.model and (Path(options.model) / "modules.json").is_file():
-        asked |= {row.setting: ("its own", "--model") for row in rows if row.setting in ("pooling", "pooling at test")}
+    if options.model and options.pooling is None and settings.pooling != "mask":
+        asked |= {
+            row.setting: (kept, "--model") for row in rows if row.setting in _POOLINGS and (kept := _pooling(options, row))
+        }
     shown = [_changed(row, *asked.pop(row.setting, (row.value, ""))) for row in rows]
     shown += [recipes.Row(key, value, flag) for key, (value, flag) in asked.items()]
     top_k = recipe.rows_a_sentence if plan is None else plan["columns.top_k"] or 1
@@ -60,6 +63,13 @@ def planned(
     updates = "by the text" if is_by_text else f"up to {settings.updates((sentences or 0) * top_k):,}"
     shown.append(recipes.Row("updates", updates, "of the rows above"))
     return [("setting", "value", "source"), *((row.setting, shown_value(row.value), row.source) for row in shown)]
+
+
+def _pooling(options: argparse.Namespace, row: recipes.Row) -> str | None:
+    """Return what the row of a pooling says of an encoder that may have one; None of a plain transformer."""
+    if not Path(options.model).is_dir():
+        return f"{row.value}, or its own"  # of a name on the Hub nothing is known here
+    return "its own" if (Path(options.model) / "modules.json").is_file() else None
 
 
 def _defaults(recipe: recipes.Recipe, settings: recipes.Settings, text: str, *, is_demo: bool) -> list[recipes.Row]:

@@ -37,7 +37,7 @@ def check_layers(loss: Any, build: type, *, paper: int) -> None:
             f"decoder_layers must be at least 0, got {given['decoder_layers']}. 0 tells words; the paper uses {paper}."
         )
     unread = [name for name in _OF_LAYERS if name in given and given[name] != declared[name].default]
-    if unread and not given["decoder_layers"]:
+    if unread and not given["decoder_layers"] and type(loss) is build:  # a subclass has other defaults
         logger.warning(
             "%s of %s would be read by a decoder with layers only, and decoder_layers is 0; the paper uses %d.",
             " and ".join(f"{name}={given[name]!r}" for name in unread),

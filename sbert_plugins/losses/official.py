@@ -111,8 +111,8 @@ class DenoSentLoss(denosent.DenoSentLoss):
 class _ForgettingLayer(DenoisingLayer):
     def _remember(self, memory: Tensor, places: Places) -> Tensor:
         value = places.each(self.memory_value(memory))
-        weight = F.dropout(torch.ones_like(value[:, :1]), self.dropout.p, self.training)
-        return self.memory_out(weight * value)
+        weight = torch.ones_like(value[:, :1], dtype=torch.promote_types(value.dtype, torch.float32))  # bfloat16 rounds 1 / .9
+        return self.memory_out((F.dropout(weight, self.dropout.p, self.training) * value).to(value.dtype))
 
 
 class _ForgettingDecoder(modules.DenoisingDecoder):

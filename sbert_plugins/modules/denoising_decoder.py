@@ -23,7 +23,7 @@ class Places(NamedTuple):
     def of(cls, attended: Tensor) -> Places:
         """Find them in (B, T) bool."""
         seen = attended.clone()
-        seen[:, 0] = True  # a row of padding alone would be 0 / 0; what it becomes is never read
+        seen[:, 0] |= ~attended.any(dim=1)  # a row of padding alone would be 0 / 0; what it becomes is never read
         return cls(attended.flatten().nonzero().squeeze(1), seen[:, None, None, :])
 
     @property
@@ -41,7 +41,7 @@ class Places(NamedTuple):
         rows, length = self.shape
         whole = rows * length
         x = x if len(x) == whole else x.new_zeros(whole, x.shape[1]).index_copy(0, self.flat, x)
-        return x.view(rows, length, -1)
+        return x.view(rows, length, x.shape[1])
 
     def each(self, x: Tensor) -> Tensor:
         """Map (B, X), of each sentence, to (N, X), of its tokens."""
@@ -178,12 +178,11 @@ class DenoisingDecoder(nn.Module):
         order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
         ids, content = ids.gather(1, order), content.gather(1, order)
         embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
-        places = Places.of(content)
         return decoding_loss(
-            lambda memory: self._decode(embedded, memory, places),
+            lambda memory: self(embedded, memory, content)[content],
             head,
             memory,
-            ids.flatten()[places.flat],
+            ids[content],
             weights,
             training=self.training,
         )
@@ -197,10 +196,6 @@ class DenoisingDecoder(nn.Module):
             attended: (B, T) bool, false at padding, which no other place sees, and which costs nothing but in attention.
         """
         places = Places.of(attended)
-        return places.padded(self._decode(embedded, memory, places))
-
-    def _decode(self, embedded: Tensor, memory: Tensor, places: Places) -> Tensor:
-        """Decode to (N, D), at the tokens."""
         dtype = next(self.layers.parameters()).dtype
         embedded, length = embedded.to(dtype), embedded.shape[1]
         if self.positions is not None:
@@ -209,8 +204,9 @@ class DenoisingDecoder(nn.Module):
                     f"a sentence must have at most {self.max_positions} tokens, got {length}: lower model.max_seq_length."
                 )
             embedded = embedded + self.positions.weight[:length]
-        hidden = self.widen(places.packed(self.noise(embedded)))  # drawn for padding, too: as it was, for who resumes
+        # The noise is drawn for padding, too: where layers have no dropout an earlier checkpoint trains on as it would have.
+        hidden = self.widen(places.packed(self.noise(embedded)))
         memory = self.read_memory(memory.to(dtype))
         for layer in self.layers:
             hidden = layer(hidden, memory, places)
-        return hidden
+        return places.padded(hidden)

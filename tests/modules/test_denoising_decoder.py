@@ -101,6 +101,17 @@ class TestWhatAPlaceSees:
         embedded[~ATTENDED] = 7.0
         assert torch.equal(decoder(embedded, memory, ATTENDED)[ATTENDED], before[ATTENDED])
 
+    def test_on_either_side(self):
+        decoder, (embedded, memory) = build(), inputs()
+        left = decoder(embedded.flip(1), memory, ATTENDED.flip(1)).flip(1)
+        torch.testing.assert_close(left, decoder(embedded, memory, ATTENDED))
+
+    def test_it_costs_nothing(self):
+        decoder, tokens = build(), []
+        decoder.layers[-1].register_forward_pre_hook(lambda module, arguments: tokens.append(len(arguments[0])))
+        decoder(*inputs(), ATTENDED)
+        assert tokens == [ATTENDED.sum()]
+
     def test_a_row_of_padding_is_finite(self):
         decoder, (embedded, memory) = build().train(), inputs()
         memory.requires_grad_()
