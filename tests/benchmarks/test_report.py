@@ -15,14 +15,15 @@ def cell(method, seed, dev, **scores):
 
 
 def test_a_difference_with_its_standard_error():
-    assert report._judged([1.0, 2.0, 3.0]) == "**+2.00** ± 0.58"  # deviation 1, over the root of 3
-    assert report._judged([-1.0, 2.0, 2.0]) == "+1.00 ± 1.00"
+    assert report._judged([1.0, 2.0, 3.0]) == "**+2.00** ± 0.58 (3)"  # deviation 1, over the root of 3
+    assert report._judged([-1.0, 2.0, 2.0]) == "+1.00 ± 1.00 (3)"
+    assert report._judged([-1.0, 2.0, 2.0, 1.0, 1.0]) == "+1.00 ± 0.55"  # five need not be told
     assert report._judged([1.0, 2.0]) == "+1.50 (2 seeds)"  # which say nothing of their scatter
     assert report._judged([1.0]) == "+1.00 (1 seed)"
     assert report._judged([]) == ""
 
 
-def test_a_difference_is_taken_where_both_have_most_seeds():
+def test_a_difference_is_taken_where_both_have_enough_seeds():
     def grid(method, seeds, base_seeds, gain):
         cells = [cell(method, seed, 80.0 + gain, avg7=70.0) for seed in seeds]
         return report._by_method([*cells, *(cell("simcse", seed, 80.0, avg7=70.0) for seed in base_seeds)])
@@ -30,6 +31,53 @@ def test_a_difference_is_taken_where_both_have_most_seeds():
     grids = [grid("a", (0, 1, 2), (0,), 5.0), grid("a", (0, 1), (0, 1), 2.0), grid("b", (0,), (0,), 9.0)]
     assert report._most_differences(grids, "a", "simcse", "dev") == [2.0, 2.0]
     assert report._most_differences(grids, "a", "simcse", "biomedical_purity@10") == []
+    three, five = grid("a", (0, 1, 2), (0, 1, 2), 1.0), grid("a", range(5), range(5), 2.0)
+    assert report._most_differences([*grids, three, five], "a", "simcse", "dev") == [1.0] * 3
+
+
+def test_of_two_grids_with_as_many_seeds_the_first_counts():
+    grids = [report._by_method([cell("a", 0, dev), cell("simcse", 0, 80.0)]) for dev in (81.0, 82.0)]
+    assert report._most_differences(grids, "a", "simcse", "dev") == [1.0]
+
+
+def test_todays_harness_comes_before_a_larger_grid(monkeypatch):
+    def grid(count, **settings):
+        return [cell("a", seed, 80.0) | {"settings": {"pooling": "mean"} | settings} for seed in range(count)]
+
+    before, of_cls, float32, small, today = (
+        grid(4, bf16=True),
+        grid(9, bf16=True, packed=True, pooling="cls"),
+        grid(5, bf16=False, packed=True),
+        grid(1, bf16=True, packed=True),
+        grid(2, bf16=True, packed=True),
+    )
+    monkeypatch.setattr(report, "_trained_as_long", lambda text, steps: [before, of_cls, float32, small, today])
+    assert report._grid("short", 60) is today
+    monkeypatch.setattr(report, "_trained_as_long", lambda text, steps: [grid(1, bf16=True), before])
+    assert report._grid("short", 60) is before
+
+
+def test_how_far_two_harnesses_are_apart(monkeypatch):
+    def grid(gain, **settings):
+        cells = [cell("simcse", seed, 80.0, avg7=70.0) for seed in range(3)]
+        cells += [cell("a", seed, 80.0, avg7=70.0 + gain) for seed in (0, 1, 2)] + [cell("b", 0, 80.0, avg7=70.0 + 9 * gain)]
+        return [one | {"settings": {"pooling": "mean"} | settings} for one in cells]
+
+    monkeypatch.setattr(report, "_trained_as_long", lambda *_: [grid(0.5, bf16=True, packed=True), grid(1.0, bf16=True)])
+    first, _, second = report.elsewhere().splitlines()
+    said = "2 methods were trained in both with three seeds or more; their means on the seven tasks are up to 0.50 apart"
+    assert (first, second) == (f"60 updates: {said} (median 0.25).", f"400 updates: {said} (median 0.25).")
+
+
+def test_a_place_without_a_record_blanks_no_table():
+    assert report._mean([1.0]) == "1.00"
+    with pytest.raises(FileNotFoundError, match="a place for which there is no record"):
+        report._mean([])
+
+
+def test_what_was_trained_in_an_earlier_way_gives_place_to_todays():
+    now, then, alone = (cell(name, 0, 80.0) for name in ("a:x=1", f"a{report.BEFORE_THAT}:x=1", f"a{report.BEFORE_THAT}:x=2"))
+    assert report._of_today([then, now, alone]) == [now, alone]
 
 
 def test_denosent_is_named_by_its_bound():

@@ -5,4 +5,5 @@ def test_is_the_loss_with_its_defaults(minilm_mlm):
     loss = recipes.build_loss("bag-of-words", minilm_mlm)
     assert isinstance(loss, losses.BagOfWordsLoss)
     assert loss.get_config_dict() == losses.BagOfWordsLoss(minilm_mlm).get_config_dict()
-    assert recipes.settings_of("bag-of-words").pooling == "mean"
+    settings = recipes.settings_of("bag-of-words")
+    assert (settings.pooling, settings.max_steps) == ("mean", 60)
