@@ -114,8 +114,8 @@ KINDS = [
     ("biomedical_purity@10", "titles: purity", 1),
     ("biomedical_v_measure", "titles: v-measure", 1),
 ]
-TOPICS = {"agnews_purity@10": "news: purity", "biomedical_purity@10": "titles: purity"}
-_SEARCH = "quora_dev_cosine_map@100"
+# Those of them that the tables of methods have where all of a table was scored on them.
+BESIDE_STS = [kind for kind in KINDS if kind[0].endswith(("dev_cosine_map@100", "purity@10"))]
 
 
 def main() -> None:
@@ -676,9 +676,8 @@ def _is_supervised(method: str) -> bool:
 
 
 def _quality_table(records: list[dict]) -> str:
-    found = {key: all(key in record["scores"] for record in records) for key in (*TOPICS, _SEARCH)}
-    topics = {key: words for key, words in TOPICS.items() if found[key]}
-    has_simcse, has_search = any(record["method"] == "simcse" for record in records), found[_SEARCH]
+    beside = [kind for kind in BESIDE_STS if all(kind[0] in record["scores"] for record in records)]
+    has_simcse = any(record["method"] == "simcse" for record in records)
     rows = []
     for name, cells in sorted(_by_method(records).items(), key=lambda item: _order(item[1], records), reverse=True):
         columns = [[cell["scores"][key] for cell in cells] for key in ("geometry_alignment", "geometry_uniformity")]
@@ -691,14 +690,13 @@ def _quality_table(records: list[dict]) -> str:
                 _mean([cell["scores"]["avg7"] for cell in cells]),
                 *[_against(cells, records, "avg7")] * has_simcse,
                 _mean([cell["scores"]["hard_length_avg5"] for cell in cells], 1),
-                *[_mean([100 * cell["scores"][_SEARCH] for cell in cells], 1) for _ in [0] if has_search],
-                *(_mean([cell["scores"][key] for cell in cells], 1) for key in topics),
+                *(_mean([factor * cell["scores"][key] for cell in cells], 1) for key, _, factor in beside),
                 *(f"{np.mean(values):.2f}" for values in columns),
             ]
         )
     heading = [
         "", "seeds", "STS-B dev", "end below it", "average of seven", *["minus SimCSE, same seeds"] * has_simcse,
-        "length misleads", *["Quora MAP"] * has_search, *topics.values(), "alignment", "uniformity",
+        "length misleads", *(words for _, words, _ in beside), "alignment", "uniformity",
     ]  # fmt: skip
     return _setting_line(records) + "\n" + table(heading, rows)
 
