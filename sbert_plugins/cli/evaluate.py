@@ -13,6 +13,7 @@ from typing import Any
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_sts
 from sbert_plugins.cli.printing import print_table, score_text, set_up_host
+from sbert_plugins.recipes.card import folder_name
 from sbert_plugins.recipes.output import updates_text
 
 
@@ -198,6 +199,5 @@ def _origin(training: dict[str, Any] | None) -> dict[str, str]:
 
 def short_names(models: Sequence[str]) -> list[str]:
     """Return the last part of each path, for OUTPUT/model that of OUTPUT; the whole ones where these are not distinct."""
-    paths = [Path(model) for model in models]
-    names = [path.parent.name if path.name == "model" and path.parent.name else path.name for path in paths]
+    names = [folder_name(model) for model in models]
     return names if len(set(names)) == len(names) else list(models)

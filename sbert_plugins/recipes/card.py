@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 
 
 def encoder_name(model: SentenceTransformer) -> str:
-    """Return the Hub name of an encoder, or the last part of its path: what may be printed and published."""
+    """Return the Hub name of an encoder, or what its folder is called: what may be printed and published."""
     transformer = model.transformers_model
     name = model.model_card_data.base_model or (transformer is not None and transformer.config.name_or_path)
     if name == OFFLINE_BASE and transformer is not None and (layers := transformer.config.num_hidden_layers) < OFFLINE_LAYERS:
         return f"{name} (its first {layers} layers)"
-    return Path(name).name if name and Path(name).exists() else name or type(model[0]).__name__
+    return folder_name(name) if name and Path(name).exists() else name or type(model[0]).__name__
+
+
+def folder_name(path: str | Path) -> str:
+    """Return the last part of a path, for OUTPUT/model that of OUTPUT."""
+    path = Path(path)
+    return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 
 def name_model(model: SentenceTransformer, encoder: str, method: str, changed: Mapping[str, Any]) -> None:
