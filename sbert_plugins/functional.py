@@ -476,17 +476,21 @@ def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
     Args:
         x: (B, D), of any length: normalised here.
         y: (B, D), row i belongs to row i of ``x``.
-        alpha: The exponent.
+        alpha: The exponent, above 0.
 
     Returns:
         A scalar, lower is better; in [0, 4] for ``alpha=2``.
 
     Raises:
-        ValueError: If the shapes are not one (B, D) with B of at least 1.
+        ValueError: If the shapes are not one (B, D) with B of at least 1, or ``alpha`` is not above 0.
     """
     _check_rows(1, x=x, y=y)
+    if not alpha > 0:
+        raise ValueError(f"alpha must be above 0, got {alpha}.")
     with torch.autocast(x.device.type, enabled=False):
-        return (_unit(x) - _unit(y)).norm(dim=1).pow(alpha).mean()
+        distances = (_unit(x) - _unit(y)).norm(dim=1)
+        # A power below 1 is infinitely steep at 0, where a pair is one vector twice.
+        return distances.clamp_min(torch.finfo(distances.dtype).tiny).pow(alpha).mean()
 
 
 def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:

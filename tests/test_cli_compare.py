@@ -86,9 +86,9 @@ def test_from_text_to_page(command, labels, tmp_path, capsys):
     assert "recommended_seed0 was made with learning_rate 5e-05 (now 0.001): ask for the same" in capsys.readouterr().err
 
 
-def test_no_rate_is_advised_to_who_gave_it(command, labels, capsys):
-    lines = [*command, "--methods", "simcse", "--pairs", labels["--pairs"], "--learning-rate", "1e-5"]
-    assert cli.main(lines) == 0
+@pytest.mark.parametrize("rate", [["simcse", "--learning-rate", "1e-5"], ["simcse:learning_rate=1e-5"]], ids=str)
+def test_no_rate_is_advised_to_who_gave_it(command, labels, capsys, rate):
+    assert cli.main([*command, "--pairs", labels["--pairs"], "--methods", *rate]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.endswith("text.html). Look at labels of your own before and after.")
 

@@ -405,6 +405,14 @@ class TestFinite:
         assert loss.item() == pytest.approx(0, abs=1e-6)
         assert torch.isfinite(x.grad).all()
 
+    def test_alignment_by_a_power_that_is_steep_at_zero(self):
+        """The pair that is one vector twice has no say: the gradient is that of the other pair."""
+        x, y = rows(2).requires_grad_(), rows(2, seed=1)
+        functional.alignment(x, torch.stack([x[0].detach(), y[1]]), alpha=0.5).backward()
+        alone = x.detach()[1:].requires_grad_()
+        (functional.alignment(alone, y[1:], alpha=0.5) / 2).backward()
+        torch.testing.assert_close(x.grad, torch.cat([torch.zeros(1, x.shape[1], dtype=x.dtype), alone.grad]))
+
     @pytest.mark.parametrize("dtype", HALF, ids=str)
     def test_decoding_signal_and_tokens_are_float32(self, dtype):
         """A product of 10 * 200 * 200 leaves float16; equal vectors are the kink of the absolute value."""
@@ -609,6 +617,11 @@ def _info_nce(a, p):
             functional.incomplete_sentence_loss(torch.zeros(3, 2), torch.zeros(2, 2), torch.ones(3))
         with pytest.raises(ValueError, match="first and second must be of one shape"):
             functional.nt_xent(rows(2), rows(3), temperature=0.1)
+
+    @pytest.mark.parametrize("alpha", [0, -2.0, math.nan])
+    def test_power_of_alignment(self, alpha):
+        with pytest.raises(ValueError, match="^alpha must be above 0, got"):
+            functional.alignment(rows(2), rows(2), alpha=alpha)
 
     @pytest.mark.parametrize("strength", [-1.0, math.nan, math.inf])
     def test_reversal_strength(self, strength):

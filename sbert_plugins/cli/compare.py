@@ -81,7 +81,7 @@ def _compare(options: argparse.Namespace) -> None:
     if not found:
         text, label_free = held_out(options, text)
         found = [label_free]
-    say_of_embedders(options, settings)
+    say_of_embedders(options, *(method.settings(settings).learning_rate for method in read_methods(options.methods)))
     with less_said_by("sbert_plugins.evaluation"):  # what is scored is said here
         result = recipes.compare(
             options.methods,

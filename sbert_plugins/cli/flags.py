@@ -111,10 +111,10 @@ def encoder_to_train(
     return model
 
 
-def say_of_embedders(options: argparse.Namespace, settings: recipes.Settings) -> None:
-    """Say before a training starts what more of it did to an encoder that embeds well already."""
+def say_of_embedders(options: argparse.Namespace, *learning_rates: float) -> None:
+    """Say before trainings at these rates start what more of it did to an encoder that embeds well already."""
     if options.model and recipes.has_pooling(options.model):
-        advice = "Take --learning-rate 1e-5, and look" if settings.learning_rate > 1e-5 else "Look"
+        advice = "Take --learning-rate 1e-5, and look" if max(learning_rates) > 1e-5 else "Look"
         print(
             f"{options.model} is a sentence encoder already. One that was trained with labels, all-MiniLM-L6-v2, gained up to "
             "a point of sentence similarity by 60 updates on a collection's text, and lost in search: hardly at 1e-5, "

@@ -112,7 +112,7 @@ def _asked(
     for name in recipes.SETTINGS:
         if getattr(options, name) is not None:
             asked[name] = (getattr(settings, name), f"--{name.replace('_', '-')}")
-    if options.pooling is not None:
+    if options.pooling is not None and options.protocol is not None:
         asked["pooling at test"] = (settings.pooling, "--pooling")
     if options.epochs is not None and options.max_steps is None:
         asked["max_steps"] = (settings.max_steps, "--epochs")

@@ -153,7 +153,7 @@ def _train(options: argparse.Namespace) -> None:
     if plan is None and options.epochs is None:
         settings = recipes.shortened(recipe, settings, len(sentences))
     prepare_push(options)
-    say_of_embedders(options, settings)
+    say_of_embedders(options, settings.learning_rate)
     how: dict[str, Any] = {
         "output": options.output,
         "settings": settings,

@@ -135,8 +135,8 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
             load_loss_state(loss, model, output / "loss")
             return loss
         except (ValueError, OSError) as error:
-            errors.append(error)
-    raise errors[0]
+            errors.append(str(error))
+    raise ValueError("; or with another head: ".join(dict.fromkeys(errors)))
 
 
 def _defaults_then(output: Path, method: str) -> dict[str, Any]:
