@@ -98,7 +98,8 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
             raise ValueError(f"extractor must give spans inside the sentence (0 to {len(sentence)}), got {start} to {end}.")
         text = sentence[start:end]
         entry = found.setdefault(text.lower(), [text, score, []])
-        entry[1] = max(entry[1], score)
+        if score > entry[1]:
+            entry[1] = score
         entry[2].append((start, end))
     phrases = [
         Phrase(text, score, tuple(spans))
@@ -164,14 +165,19 @@ class Rake:
     def _runs(self, sentence: str) -> Iterator[tuple[list[str], int, int]]:
         """Yield the runs of words between stop words and punctuation, in lower case, with start and end."""
         stop_words, is_ascii = self.stop_words, sentence.isascii()
+        if is_ascii:  # elsewhere a letter may become two in lower case
+            sentence = sentence.lower()
         for stretch in (_ASCII_STRETCH if is_ascii else _STRETCH).finditer(sentence):
             words: list[str] = []
             start = end = place = stretch.start()
             for word in stretch[0].split():
                 begin = sentence.index(word, place)
                 place = begin + len(word)
-                word = word.lower()
-                plain = word if is_ascii else word.replace("’", "'")
+                if is_ascii:
+                    plain = word
+                else:
+                    word = word.lower()
+                    plain = word.replace("’", "'")
                 if plain in stop_words or word[0] == "_":
                     if words:
                         yield words, start, end
