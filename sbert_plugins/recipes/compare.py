@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record
+from sbert_plugins.recipes.checked import check_columns, check_patience, how_prepared, run_values
 from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
@@ -26,7 +27,7 @@ from sbert_plugins.recipes.output import (
 )
 from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.run import check_columns, check_patience, how_prepared, run_values, train
+from sbert_plugins.recipes.run import train
 from sbert_plugins.recipes.scoring import Scorer
 from sbert_plugins.recipes.settings import Settings, processes
 from sbert_plugins.recipes.summary import Row, printed, shown, summarise

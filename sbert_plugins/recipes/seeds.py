@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.recipes.checked import checked_run
 from sbert_plugins.recipes.output import (
     RUN_FILE,
     check_same_run,
@@ -18,7 +19,7 @@ from sbert_plugins.recipes.output import (
     updates_text,
     write_json,
 )
-from sbert_plugins.recipes.run import AVERAGE, checked_run, train
+from sbert_plugins.recipes.run import AVERAGE, train
 from sbert_plugins.recipes.settings import processes
 from sbert_plugins.recipes.summary import Number
 

@@ -18,8 +18,10 @@ from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.encoder import apply_mask_template
+from sbert_plugins.recipes import checked
 from sbert_plugins.recipes import run as module
-from sbert_plugins.recipes.output import changes, encoder_settings, time_text, updates_text
+from sbert_plugins.recipes import trainer as trainer_module
+from sbert_plugins.recipes.output import changes, encoder_settings, time_text, updates_text, write_json
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +183,7 @@ def test_the_time_of_a_training_is_said_with_that_of_its_evaluations(seconds, ev
 
 
 def test_the_seconds_of_evaluations_are_counted(tiny_encoder, tmp_path, dev, monkeypatch):
-    evaluator = module._dev_evaluator(dev, None).__class__.__mro__[1]
+    evaluator = trainer_module.dev_evaluator(dev, None).__class__.__mro__[1]
     evaluate = evaluator.__call__
     monkeypatch.setattr(evaluator, "__call__", lambda *args, **keywords: time.sleep(0.2) or evaluate(*args, **keywords))
     results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=dev)
@@ -257,7 +259,7 @@ class TestResume:
 
 class TestNotFinite:
     def test_results_are_json_that_every_reader_takes(self, tmp_path):
-        module.write_json(tmp_path / "x.json", {"a": [float("nan"), {"b": float("inf")}], "c": (1.5, "x"), "d": True})
+        write_json(tmp_path / "x.json", {"a": [float("nan"), {"b": float("inf")}], "c": (1.5, "x"), "d": True})
         text = (tmp_path / "x.json").read_text()
         assert json.loads(text, parse_constant=pytest.fail) == {
             "a": [None, {"b": None}],
@@ -300,16 +302,16 @@ def test_what_a_record_names_is_hashed(tmp_path, monkeypatch):
     counts.write_bytes(b"one")
     monkeypatch.syspath_prepend(str(tmp_path))
     keywords = {"frequencies": str(counts), "mlm_head": "fresh", "token_weights": 0.1}
-    before = module._files("mine_of_today:Mine", keywords)
+    before = checked._files("mine_of_today:Mine", keywords)
     assert set(before) == {"mine_of_today:Mine", "frequencies"}
     counts.write_bytes(b"two")
-    assert {key for key, mark in module._files("mine_of_today:Mine", keywords).items() if mark != before[key]} == {
+    assert {key for key, mark in checked._files("mine_of_today:Mine", keywords).items() if mark != before[key]} == {
         "frequencies"
     }
     with (tmp_path / "mine_of_today.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
-    assert module._files("mine_of_today:Mine", {})["mine_of_today:Mine"] != before["mine_of_today:Mine"]
-    assert module._files("arccse", {}) == {}
+    assert checked._files("mine_of_today:Mine", {})["mine_of_today:Mine"] != before["mine_of_today:Mine"]
+    assert checked._files("arccse", {}) == {}
 
 
 class TestBadInput:
@@ -565,8 +567,8 @@ class TestWhichUpdateIsSaved:
         return SimpleNamespace(state=state, args=SimpleNamespace(load_best_model_at_end=True))
 
     def test_a_training_that_sank(self, trainer):
-        assert module._saved_update(trainer) == 20
-        assert module._which_is_saved(trainer) == (
+        assert trainer_module.saved_update(trainer) == 20
+        assert trainer_module.which_is_saved(trainer) == (
             "Saved is update 20 of 30, the best by STS-B dev: 75.00, and 72.01 at update 30. "
             "The training sank: try fewer updates or a lower rate."
         )
@@ -574,7 +576,7 @@ class TestWhichUpdateIsSaved:
     def test_what_came_behind_the_last_score_is_not_known(self, trainer):
         trainer.state.global_step = 35
         del trainer.state.log_history[-1]
-        assert module._which_is_saved(trainer) == "Saved is update 20 of 35, the best by STS-B dev: 75.00."
+        assert trainer_module.which_is_saved(trainer) == "Saved is update 20 of 35, the best by STS-B dev: 75.00."
 
     @pytest.mark.parametrize(
         ("loads_best", "checkpoint"), [(True, None), (True, "runs/checkpoint-30"), (False, "runs/checkpoint-20")]
@@ -582,8 +584,8 @@ class TestWhichUpdateIsSaved:
     def test_nothing_where_it_is_the_last(self, trainer, loads_best, checkpoint):
         trainer.args.load_best_model_at_end = loads_best
         trainer.state.best_model_checkpoint = checkpoint
-        assert module._saved_update(trainer) == 30
-        assert module._which_is_saved(trainer) == ""
+        assert trainer_module.saved_update(trainer) == 30
+        assert trainer_module.which_is_saved(trainer) == ""
 
     @pytest.mark.parametrize(
         ("results", "text"),
