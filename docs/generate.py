@@ -9,14 +9,14 @@ import argparse
 import dataclasses
 import importlib
 import inspect
-import json
 import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import report
+import quality_tables
+from tables import load_record, table
 
 from sbert_plugins import cli, losses, recipes
 
@@ -61,7 +61,7 @@ def fragments() -> dict[str, str]:
     """Return what pages include, by name."""
     parts = {"methods": methods_table()}
     parts |= {f"settings_{method}": settings_table(recipe) for method, recipe in recipes.RECIPES.items()}
-    parts |= {f"expect_{method}": report.of_method(method) + "\n" + as_measured(method) for method in STEPS}
+    parts |= {f"expect_{method}": quality_tables.of_method(method) + "\n" + as_measured(method) for method in STEPS}
     parts |= {f"cost_{method}": cost_table(method) for method in STEPS}
     parts |= {f"command_{name}": text for name, text in commands()}
     return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
@@ -78,7 +78,7 @@ def api_page(room: str) -> str:
         f".. autosummary::\n   :toctree:\n   :nosignatures:\n\n{documented}```\n"
     )
     constants = [[f"`{each}`", constant(value)] for each, value in public.items() if not callable(value)]
-    return page + ("\n## Constants\n\n" + report.table(["name", "what it holds"], constants) if constants else "")
+    return page + ("\n## Constants\n\n" + table(["name", "what it holds"], constants) if constants else "")
 
 
 def constant(value: Any) -> str:
@@ -94,7 +94,7 @@ def constant(value: Any) -> str:
 
 def quickstart() -> str:
     """Return the README's script, which a test runs."""
-    readme = (report.ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
     return readme.partition("```python\n")[2].partition("```")[0]
 
 
@@ -104,7 +104,7 @@ def methods_table() -> str:
         [f"`{recipe.method}`", f"[{recipe.name}]({recipe.url}), {recipe.paper}", recipe.columns_text, recipe.equation]
         for recipe in recipes.RECIPES.values()
     ]
-    return report.table(["method", "paper", "columns", "what it does"], rows)
+    return table(["method", "paper", "columns", "what it does"], rows)
 
 
 def settings_table(recipe: recipes.Recipe) -> str:
@@ -112,16 +112,14 @@ def settings_table(recipe: recipes.Recipe) -> str:
     ours = own_values(recipe)
     protocols = [protocol for (method, _), protocol in recipes.PROTOCOLS.items() if method == recipe.method]
     if not protocols:
-        return report.table(
-            ["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items() if value is not None]
-        )
+        return table(["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items() if value is not None])
     tables = []
     for protocol in protocols:
         rows = [[f"`{row.setting}`", shown(row.value), row.source, shown(ours.get(row.setting, ""))] for row in protocol.rows]
         rows += [[f"`{name}`", "", "", shown(value)] for name, value in ours.items() if protocol[name] is None and value]
         rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
         title = f"`sbert-plugins train {recipe.method} --protocol {protocol.name}`"
-        tables.append(f"{title}\n\n" + report.table(["setting", protocol.name, "where it stands", "default here"], rows))
+        tables.append(f"{title}\n\n" + table(["setting", protocol.name, "where it stands", "default here"], rows))
     return "\n".join(tables)
 
 
@@ -146,7 +144,7 @@ def shown(value: Any) -> str:
 
 def as_measured(method: str) -> str:
     """Say with which flags the command trains as the tables did, where its own settings are others."""
-    own, measured = recipes.RECIPES[method].settings, report.settings_of_tables()
+    own, measured = recipes.RECIPES[method].settings, quality_tables.settings_of_tables()
     changed = {
         name: value
         for name, value in dataclasses.asdict(measured).items()
@@ -173,7 +171,7 @@ def flag(setting: str, value: Any) -> str:
 
 def cost_table(method: str) -> str:
     """Return the time of trainings: steps of 64 sentences times the seconds of one in the record."""
-    record = json.loads((report.RESULTS / "speed.json").read_text(encoding="utf-8"))
+    record = load_record("speed.json")
     recipe = recipes.RECIPES[method]
     one_epoch = dataclasses.replace(recipe.settings, epochs=1, max_steps=-1)
     trainings = {f"{SENTENCES:,} sentences, one epoch": (one_epoch, SENTENCES)}
@@ -188,7 +186,7 @@ def cost_table(method: str) -> str:
             seconds = record["median_seconds"][step]
             rows.append([training, f"{updates:,}", step, f"{seconds:.2f}", f"{steps * seconds / 3600:.1f}"])
     return (
-        report.table(["training", "updates", "step", "seconds for 64 sentences", "hours"], rows)
+        table(["training", "updates", "step", "seconds for 64 sentences", "hours"], rows)
         + f"\nAn encoder of 6 layers and width 384, length 32, one thread of {record['hardware']}; commit {record['commit']}. "
         "Of bert-base (12 layers, width 768) each layer has four times the weights: about eight times as long.\n"
     )

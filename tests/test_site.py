@@ -29,7 +29,8 @@ COMMANDS = {
 sys.path[:0] = [str(DOCS), str(ROOT / "benchmarks")]
 
 import generate
-import report
+import quality_tables
+import tables
 
 
 def python_of(page):
@@ -88,7 +89,7 @@ class TestGenerated:
         """30,000 sentences are 469 steps of 64, of 2.92 s each in this record: 0.4 hours."""
         record = {"median_seconds": {"PT-BERT": 2.92, "PT-BERT pooled": 1.0}, "hardware": "a processor", "commit": "abc"}
         (tmp_path / "speed.json").write_text(json.dumps(record), encoding="utf-8")
-        monkeypatch.setattr(report, "RESULTS", tmp_path)
+        monkeypatch.setattr(tables, "RESULTS", tmp_path)
         table = generate.cost_table("pt-bert")
         assert "| 30,000 sentences, one epoch | 469 | PT-BERT | 2.92 | 0.4 |" in table
         assert "| `--protocol paper` | 15,625 | PT-BERT | 2.92 | 12.7 |" in table
@@ -107,7 +108,7 @@ class TestGenerated:
         flags = command[1].replace("\\\n", "") if command else f"sbert-plugins train {method} sentences.txt"
         settings = changed(recipes.RECIPES[method].settings, cli.build_parser().parse_args(shlex.split(flags)[1:]))
         same = {"epochs": 1, "eval_steps": 10, "sam_rho": settings.sam_rho or None}
-        assert dataclasses.replace(settings, **same) == report.settings_of_tables()
+        assert dataclasses.replace(settings, **same) == quality_tables.settings_of_tables()
 
     def test_commands_have_their_help(self, fragments):
         assert "--resume" in fragments["command_train.md"]

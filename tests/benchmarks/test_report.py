@@ -7,7 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import grids
+import quality_tables
 import report
+import tables
 
 
 def cell(method, seed, dev, **scores):
@@ -15,29 +18,29 @@ def cell(method, seed, dev, **scores):
 
 
 def test_a_difference_with_its_standard_error():
-    assert report._judged([1.0, 2.0, 3.0]) == "**+2.00** ± 0.58 (3)"  # deviation 1, over the root of 3
-    assert report._judged([-1.0, 2.0, 2.0]) == "+1.00 ± 1.00 (3)"
-    assert report._judged([-1.0, 2.0, 2.0, 1.0, 1.0]) == "+1.00 ± 0.55"  # five need not be told
-    assert report._judged([1.0, 2.0]) == "+1.50 (2 seeds)"  # which say nothing of their scatter
-    assert report._judged([1.0]) == "+1.00 (1 seed)"
-    assert report._judged([]) == ""
+    assert quality_tables._judged([1.0, 2.0, 3.0]) == "**+2.00** ± 0.58 (3)"  # deviation 1, over the root of 3
+    assert quality_tables._judged([-1.0, 2.0, 2.0]) == "+1.00 ± 1.00 (3)"
+    assert quality_tables._judged([-1.0, 2.0, 2.0, 1.0, 1.0]) == "+1.00 ± 0.55"  # five need not be told
+    assert quality_tables._judged([1.0, 2.0]) == "+1.50 (2 seeds)"  # which say nothing of their scatter
+    assert quality_tables._judged([1.0]) == "+1.00 (1 seed)"
+    assert quality_tables._judged([]) == ""
 
 
 def test_a_difference_is_taken_where_both_have_enough_seeds():
     def grid(method, seeds, base_seeds, gain):
         cells = [cell(method, seed, 80.0 + gain, avg7=70.0) for seed in seeds]
-        return report._by_method([*cells, *(cell("simcse", seed, 80.0, avg7=70.0) for seed in base_seeds)])
+        return grids.by_method([*cells, *(cell("simcse", seed, 80.0, avg7=70.0) for seed in base_seeds)])
 
-    grids = [grid("a", (0, 1, 2), (0,), 5.0), grid("a", (0, 1), (0, 1), 2.0), grid("b", (0,), (0,), 9.0)]
-    assert report._most_differences(grids, "a", "simcse", "dev") == [2.0, 2.0]
-    assert report._most_differences(grids, "a", "simcse", "biomedical_purity@10") == []
+    several = [grid("a", (0, 1, 2), (0,), 5.0), grid("a", (0, 1), (0, 1), 2.0), grid("b", (0,), (0,), 9.0)]
+    assert quality_tables._most_differences(several, "a", "simcse", "dev") == [2.0, 2.0]
+    assert quality_tables._most_differences(several, "a", "simcse", "biomedical_purity@10") == []
     three, five = grid("a", (0, 1, 2), (0, 1, 2), 1.0), grid("a", range(5), range(5), 2.0)
-    assert report._most_differences([*grids, three, five], "a", "simcse", "dev") == [1.0] * 3
+    assert quality_tables._most_differences([*several, three, five], "a", "simcse", "dev") == [1.0] * 3
 
 
 def test_of_two_grids_with_as_many_seeds_the_first_counts():
-    grids = [report._by_method([cell("a", 0, dev), cell("simcse", 0, 80.0)]) for dev in (81.0, 82.0)]
-    assert report._most_differences(grids, "a", "simcse", "dev") == [1.0]
+    several = [grids.by_method([cell("a", 0, dev), cell("simcse", 0, 80.0)]) for dev in (81.0, 82.0)]
+    assert quality_tables._most_differences(several, "a", "simcse", "dev") == [1.0]
 
 
 def test_todays_harness_comes_before_a_larger_grid(monkeypatch):
@@ -51,10 +54,10 @@ def test_todays_harness_comes_before_a_larger_grid(monkeypatch):
         grid(1, bf16=True, packed=True),
         grid(2, bf16=True, packed=True),
     )
-    monkeypatch.setattr(report, "_trained_as_long", lambda text, steps: [before, of_cls, float32, small, today])
-    assert report._grid("short", 60) is today
-    monkeypatch.setattr(report, "_trained_as_long", lambda text, steps: [grid(1, bf16=True), before])
-    assert report._grid("short", 60) is before
+    monkeypatch.setattr(grids, "grids_as_long", lambda text, steps: [before, of_cls, float32, small, today])
+    assert grids.main_grid("short", 60) is today
+    monkeypatch.setattr(grids, "grids_as_long", lambda text, steps: [grid(1, bf16=True), before])
+    assert grids.main_grid("short", 60) is before
 
 
 def test_how_far_two_harnesses_are_apart(monkeypatch):
@@ -63,27 +66,27 @@ def test_how_far_two_harnesses_are_apart(monkeypatch):
         cells += [cell("a", seed, 80.0, avg7=70.0 + gain) for seed in (0, 1, 2)] + [cell("b", 0, 80.0, avg7=70.0 + 9 * gain)]
         return [one | {"settings": {"pooling": "mean"} | settings} for one in cells]
 
-    monkeypatch.setattr(report, "_trained_as_long", lambda *_: [grid(0.5, bf16=True, packed=True), grid(1.0, bf16=True)])
-    first, _, second = report.elsewhere().splitlines()
+    monkeypatch.setattr(grids, "grids_as_long", lambda *_: [grid(0.5, bf16=True, packed=True), grid(1.0, bf16=True)])
+    first, _, second = quality_tables.elsewhere().splitlines()
     said = "2 methods were trained in both with three seeds or more; their means on the seven tasks are up to 0.50 apart"
     assert (first, second) == (f"60 updates: {said} (median 0.25).", f"400 updates: {said} (median 0.25).")
 
 
 def test_a_place_without_a_record_blanks_no_table():
-    assert report._mean([1.0]) == "1.00"
+    assert tables.mean_text([1.0]) == "1.00"
     with pytest.raises(FileNotFoundError, match="a place for which there is no record"):
-        report._mean([])
+        tables.mean_text([])
 
 
 def test_what_was_trained_in_an_earlier_way_gives_place_to_todays():
-    now, then, alone = (cell(name, 0, 80.0) for name in ("a:x=1", f"a{report.BEFORE_THAT}:x=1", f"a{report.BEFORE_THAT}:x=2"))
-    assert report._of_today([then, now, alone]) == [now, alone]
+    now, then, alone = (cell(name, 0, 80.0) for name in ("a:x=1", f"a{grids.BEFORE_THAT}:x=1", f"a{grids.BEFORE_THAT}:x=2"))
+    assert quality_tables._of_today([then, now, alone]) == [now, alone]
 
 
 def test_denosent_is_named_by_its_bound():
     def named(method, bound):
         loss = {"balance": bound, "mlm_head": "embeddings"}
-        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss})
+        return grids._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss})
 
     assert named("denosent", 1.0) == "denosent:balance=1"
     assert named("denosent", 0.3) == named("denosent:balance=0.3", 0.3) == "denosent"
@@ -94,58 +97,63 @@ def test_denosent_is_named_by_its_bound():
 def test_differences_are_of_the_same_seed():
     ours = [cell("a", 0, 80.0, avg7=70.0), cell("a", 2, 83.0, avg7=73.0), cell("a", 3, 99.0, avg7=99.0)]
     theirs = [cell("simcse", 2, 81.0, avg7=70.5), cell("simcse", 0, 79.5, avg7=71.0)]
-    assert report._differences(ours, theirs, "dev") == [0.5, 2.0]
-    assert report._differences(ours, theirs, "avg7") == [-1.0, 2.5]
+    assert grids.paired_differences(ours, theirs, "dev") == [0.5, 2.0]
+    assert grids.paired_differences(ours, theirs, "avg7") == [-1.0, 2.5]
 
 
 def test_an_interval_of_equal_differences():
     """Whatever the bootstrap draws, their mean is 1."""
     ours = [cell("a", seed, 81.0 + seed, avg7=0.0) for seed in range(5)]
     theirs = [cell("simcse", seed, 80.0 + seed, avg7=0.0) for seed in range(5)]
-    assert report._against(ours, ours + theirs, "dev") == "+1.00 [+1.00, +1.00]"
-    assert report._against(ours[:4], ours + theirs, "dev") == "+1.00"
+    assert quality_tables._against(ours, ours + theirs, "dev") == "+1.00 [+1.00, +1.00]"
+    assert quality_tables._against(ours[:4], ours + theirs, "dev") == "+1.00"
 
 
 def test_how_far_a_training_ends_below_its_best():
     curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
-    assert report._end(cell("a", 0, 80.5) | {"curve": curve}) == 0.5
+    assert quality_tables._end(cell("a", 0, 80.5) | {"curve": curve}) == 0.5
 
 
 def test_the_first_update_that_is_good_enough():
     curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
-    assert report._reached(cell("a", 0, 80.5) | {"curve": curve}, 80.0) == 20
-    assert report._reached(cell("a", 0, 80.5) | {"curve": curve}, 81.0) == float("inf")
+    assert quality_tables._reached(cell("a", 0, 80.5) | {"curve": curve}, 80.0) == 20
+    assert quality_tables._reached(cell("a", 0, 80.5) | {"curve": curve}, 81.0) == float("inf")
 
 
 def test_the_best_that_there_was_time_for():
     curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
-    assert [report._best_within({"curve": curve}, updates) for updates in (10, 19.9, 20, 60)] == [79.0, 79.0, 80.5, 80.5]
+    assert [quality_tables._best_within({"curve": curve}, updates) for updates in (10, 19.9, 20, 60)] == [
+        79.0,
+        79.0,
+        80.5,
+        80.5,
+    ]
 
 
 def test_before_and_after():
     start = cell("raw", 0, 60.0, **{"cranfield_cosine_map@100": 0.08, "quora_dev_cosine_map@100": 0.5})
     after = [cell("a", seed, 70.0, **{"cranfield_cosine_map@100": value}) for seed, value in enumerate((0.1, 0.2))]
-    assert report._before_after(start, after, "cranfield", "map@100") == "8.00 → 15.00 ± 7.07"
-    assert report._before_after(start, after, "cranfield", "purity@10") == ""
-    assert report._before_after(start, after, "cranfield", "dev") == "60.00 → 70.00 ± 0.00"
+    assert quality_tables._before_after(start, after, "cranfield", "map@100") == "8.00 → 15.00 ± 7.07"
+    assert quality_tables._before_after(start, after, "cranfield", "purity@10") == ""
+    assert quality_tables._before_after(start, after, "cranfield", "dev") == "60.00 → 70.00 ± 0.00"
 
 
 def test_what_own_text_gains_over_the_start():
     start, cells = cell("raw", 0, 80.0, MAP=0.5), [cell("a", seed, 80.0 + seed, MAP=0.4) for seed in (0, 1, 2)]
-    assert report._gained(start, cells, "dev", 1) == "+1.00 ± 0.58"
-    assert report._gained(start, cells[:2], "dev", 1) == "+0.50"  # two say nothing of their scatter
-    assert report._gained(start, cells[:1], "MAP", 100) == "-10.00"
+    assert quality_tables._gained(start, cells, "dev", 1) == "+1.00 ± 0.58"
+    assert quality_tables._gained(start, cells[:2], "dev", 1) == "+0.50"  # two say nothing of their scatter
+    assert quality_tables._gained(start, cells[:1], "MAP", 100) == "-10.00"
 
 
 def test_a_missing_record_blanks_no_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
     with pytest.raises(FileNotFoundError):
         report.filled("<!-- sts check -->\n| a table |\n<!-- /sts check -->\n")
 
 
 def test_what_was_recommended_before_is_named_by_what_it_was():
     def named(method, loss):
-        return report._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss, "date": "2026-11-24T09"})
+        return grids._as_it_was({"method": method, "settings": {"packed": True}, "loss": loss, "date": "2026-11-24T09"})
 
     mean = {"consert": {"loss": "ConSERTLoss"}, "arccse": {"loss": "ArcCSELoss"}}
     assert named("recommended", mean) == "consert + arccse"
@@ -177,8 +185,8 @@ def test_a_method_is_named_by_what_scored_its_words(method, scored_by, expected)
         bound = 1.0 if "words=1" in method else 0.3
         loss = {"balance": bound, "contrast": {}, "words": {"settings": {"mlm_head": scored_by}}}
     record = {"method": method, "settings": {"packed": True}, "loss": loss, "date": "2026-11-24T09"}
-    assert report._as_it_was(record) == expected
-    then = report._as_it_was(record | {"date": "2026-11-24T07"})
+    assert grids._as_it_was(record) == expected
+    then = grids._as_it_was(record | {"date": "2026-11-24T07"})
     assert then == expected.replace("recommended", "recommended with a pass for its words", 1)
 
 
@@ -188,7 +196,7 @@ def test_behind_layers_a_method_keeps_its_name():
         "settings": {"packed": True},
         "loss": {"mlm_head": None, "decoder_layers": 16},
     }
-    assert report._as_it_was(record) == "denosent as in its paper"
+    assert grids._as_it_was(record) == "denosent as in its paper"
 
 
 def test_trainings_with_bf16_and_without_stand_in_one_table(monkeypatch):
@@ -200,15 +208,15 @@ def test_trainings_with_bf16_and_without_stand_in_one_table(monkeypatch):
         return cell("simcse", seed, max(curve), avg7=seven) | {"curve": points}
 
     monkeypatch.setattr(
-        report,
-        "_trained_as_long",
+        quality_tables,
+        "grids_as_long",
         lambda text, steps: [
             grid(True, cell("raw", 0, 60.0), trained(0, 70.0, 80.0, 81.0), trained(1, 70.0, 80.0, 81.0)),
             grid(False, cell("raw", 0, 60.0), trained(0, 70.25, 80.5, 81.125), trained(2, 70.0, 80.0, 81.0)),
         ],
     )
-    said = report._made_in_both()  # the second seed was trained one way, the third the other
+    said = quality_tables._made_in_both()  # the second seed was trained one way, the third the other
     assert "1 of 400 updates" in said
     assert "up to 0.50 apart along STS-B dev (median 0.31), and up to 0.25" in said
     with pytest.raises(ValueError, match="simcse, seed 0, has two trainings of 2,000 updates: keep one"):
-        report._far_longer()
+        quality_tables._far_longer()
