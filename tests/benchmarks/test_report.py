@@ -122,12 +122,8 @@ def test_the_first_update_that_is_good_enough():
 
 def test_the_best_that_there_was_time_for():
     curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
-    assert [quality_tables._best_within({"curve": curve}, updates) for updates in (10, 19.9, 20, 60)] == [
-        79.0,
-        79.0,
-        80.5,
-        80.5,
-    ]
+    found = [quality_tables._best_within({"curve": curve}, updates) for updates in (10, 19.9, 20, 60)]
+    assert found == [79.0, 79.0, 80.5, 80.5]
 
 
 def test_before_and_after():
