@@ -394,3 +394,7 @@ TABLES = {
     "logs": logs,
     "hostile": hostile,
 }
+
+
+if __name__ == "__main__":
+    main()
