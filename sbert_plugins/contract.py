@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import Encoder, freeze_mask_template, rows_of_other_ranks, unwrap, without_ddp
+from sbert_plugins.encoder import Encoder, freeze_mask_template, is_training, rows_of_other_ranks, unwrap, without_ddp
 
 logger = logging.getLogger(__name__)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -135,7 +135,7 @@ def begin_forward(loss: Any, *, bypasses_ddp: bool = False) -> None:
     refuse_wrappers(loss, bypasses_ddp=bypasses_ddp)
     if (roles := getattr(loss, "tokens", None)) is not None:
         roles.check(unwrap(loss.model).tokenizer)
-    if loss.model.training:
+    if is_training(loss.model):
         warn_unless_kept(loss)
         require_trained(loss)
 
@@ -191,9 +191,10 @@ def talks_to_others(loss: nn.Module) -> bool:
 
 def follow_mode(loss: Any) -> None:
     """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only."""
+    training = is_training(loss.model)
     for name, module in loss.named_children():
-        if name != "model" and module.training != loss.model.training:
-            module.train(loss.model.training)
+        if name != "model" and module.training != training:
+            module.train(training)
 
 
 def require_trained(loss: Any) -> None:
@@ -237,12 +238,12 @@ def check_negatives(loss: Any, batch_size: int) -> None:
     """
     if batch_size > 1:
         loss.has_learned = True
-    elif loss.model.training and not getattr(loss, "has_learned", False):
+    elif is_training(loss.model) and not getattr(loss, "has_learned", False):
         raise ValueError(
             f"{type(loss).__name__} takes the other sentences of a batch as negatives, got a batch of 1: "
             "raise per_device_train_batch_size to at least 2."
         )
-    elif loss.model.training:
+    elif is_training(loss.model):
         logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
 
 

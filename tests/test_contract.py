@@ -213,6 +213,30 @@ class Wrapper(DistributedDataParallel):
         return self.module.get_embedding_dimension()
 
 
+@pytest.mark.parametrize("method", EVERY)
+def test_the_mode_is_that_of_the_encoder_in_its_wrapper(model, method):
+    """To evaluate in several processes the host sets that alone, and leaves the wrapper in the loss as it was."""
+    build, dataset = EVERY[method]
+    loss, rows = build(model).train(), dataset(8)
+    columns = [model.preprocess(rows[name][:]) for name in rows.column_names]
+
+    def evaluated():
+        torch.manual_seed(0)  # of masks and views
+        with torch.no_grad():
+            return loss([dict(column) for column in columns], None)
+
+    model.eval()
+    expected = evaluated()
+    before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+    for part in loss.modules():
+        if getattr(part, "model", None) is model:
+            part.model = Wrapper(model)
+            assert part.model.training
+    torch.testing.assert_close(dict(evaluated()), dict(expected), rtol=0, atol=0)
+    after = {name.replace("model.module.", "model."): tensor for name, tensor in loss.state_dict().items()}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())  # no batch is in a queue
+
+
 def test_unsaved_state_is_told_once(recwarn):
     loss = nn.Linear(2, 2)
     loss.state_is_kept = False

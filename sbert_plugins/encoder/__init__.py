@@ -3,6 +3,7 @@
 from .balance import GradientTap, bound_gradients
 from .distributed import (
     is_compiled,
+    is_training,
     refuse_bypass,
     rows_of_all_ranks,
     rows_of_other_ranks,
@@ -39,6 +40,7 @@ __all__ = [
     "has_mask_template",
     "input_embeddings",
     "is_compiled",
+    "is_training",
     "mlm_mask",
     "nested_span_masks",
     "random_subset",

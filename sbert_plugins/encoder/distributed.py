@@ -88,6 +88,11 @@ def unwrap(model: Any) -> SentenceTransformer:
     return list(_wrapped(model))[-1]
 
 
+def is_training(model: Any) -> bool:
+    """Whether the encoder trains. Its wrapper may say otherwise: to evaluate, the host sets the mode of what is inside."""
+    return unwrap(model).training
+
+
 def transformer_of(model: nn.Module) -> PreTrainedModel:
     """Return the transformers encoder of a model that is known to have one."""
     encoder = unwrap(model).transformers_model

@@ -12,7 +12,7 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from .balance import GradientTap, outputs_tapped
-from .distributed import unwrap, without_ddp
+from .distributed import is_training, unwrap, without_ddp
 from .dropout import dropout_off
 from .passes import encoder_tokens_kept
 from .views import VIEWS, View, viewed
@@ -159,7 +159,7 @@ class MemberEncoder(Encoder):
 
         Views are drawn: what is measured in evaluation is of the text as it is.
         """
-        made = self._whole.over(column) if self._shared is not None and unwrap(self.model).training else []
+        made = self._whole.over(column) if self._shared is not None and is_training(self.model) else []
         learning = [one for one in made if one.all_vectors.requires_grad or not torch.is_grad_enabled()]
         if not learning:
             return super().any_pass(column)
@@ -227,7 +227,7 @@ def _pass(
         if not dropout:
             stack.enter_context(dropout_off(unwrap(model)))
         kept = stack.enter_context(encoder_tokens_kept(model)) if tokens else []
-        on = unwrap(model).training
+        on = is_training(model)
         output = model(features)
     # Not what a wrapper hands on: of DistributedDataParallel these are copies, which the sentence vectors do not come from.
     vectors, found = output["sentence_embedding"], kept[-1] if kept else output.get("token_embeddings")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .distributed import is_compiled, unwrap
+from .distributed import is_compiled, is_training, unwrap
 from .encode import Pass
 from .passes import ENCODER_TOKENS, encoder_tokens_kept
 from .views import VIEWS
@@ -32,7 +32,7 @@ class FirstPass:
 
         def keep(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
             # A copy: a balanced sum replaces what is in it by what its members read.
-            passes.append((dict(output), unwrap(model).training))
+            passes.append((dict(output), is_training(model)))
 
         # Behind the last module: MatryoshkaLoss cuts and normalises what comes out of the model.
         hook = (model if is_compiled(model) else unwrap(model)[-1]).register_forward_hook(keep)

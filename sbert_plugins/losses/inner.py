@@ -11,7 +11,7 @@ from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
 from sbert_plugins.contract import asks_for_passes, value_of
-from sbert_plugins.encoder import Encoder, FirstPass, MemberEncoder, Pass
+from sbert_plugins.encoder import Encoder, FirstPass, MemberEncoder, Pass, is_training
 
 
 def check_inner(argument: str, loss: object, model: SentenceTransformer) -> None:
@@ -61,7 +61,7 @@ class InnerLoss:
                 f"the base loss must embed the first column through its model, which {name} did not: its columns may be in "
                 "another order."
             )
-        if torch.is_grad_enabled() and encode.model.training and not found[0].all_vectors.requires_grad:
+        if torch.is_grad_enabled() and is_training(encode.model) and not found[0].all_vectors.requires_grad:
             raise ValueError(
                 f"the base loss must embed the first column with gradients, {name} did without "
                 "(it caches gradients, or the encoder is frozen): use the loss without cache."

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, one_or_two, settings_of
-from sbert_plugins.encoder import Encoder, Pass, require_dropout, rows_of_all_ranks, sentence_width, unwrap
+from sbert_plugins.encoder import Encoder, Pass, is_training, require_dropout, rows_of_all_ranks, sentence_width, unwrap
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
 
@@ -116,7 +116,9 @@ class PTBERTLoss(nn.Module):
         self.to(model.device)  # for loops that do not move the loss themselves
 
     def _update_momentum(self) -> None:
-        self.momentum_encoder.update(self.model, self.mapping)
+        # One that is kept after its training meets encoders that have changed since; one that trains refuses them in forward.
+        if self.momentum_encoder.is_of(self.model, self.mapping):
+            self.momentum_encoder.update(self.model, self.mapping)
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted term of one batch of one or two columns."""
@@ -131,7 +133,7 @@ class PTBERTLoss(nn.Module):
             require_dropout(unwrap(self.model), "PTBERTLoss with one column")
         begin_forward(self)
         follow_mode(self)
-        training = self.model.training
+        training = is_training(self.model)
         if training:
             self.momentum_encoder.check(self.model, self.mapping)  # now, for the copy would be asked for tokens it has not
             after_optimizer_step(self, PTBERTLoss._update_momentum)

@@ -18,6 +18,7 @@ from sbert_plugins.encoder import (
     Pass,
     TokenRoles,
     bound_gradients,
+    is_training,
     random_subset,
     refuse_bypass,
     require_one_encoder,
@@ -165,7 +166,7 @@ class SLTFAILoss(nn.Module):
         if not columns:
             raise ValueError("SLTFAILoss reads the first text column, got none.")
         begin_forward(self, bypasses_ddp=bool(self.filtering_weight))
-        if self.model.training:
+        if training := is_training(self.model):
             refuse_bypass(self, self.loss)
             after_optimizer_step(self, _count_update)
         value, seen = self._inner(self.loss, encode, columns, labels)
@@ -173,7 +174,7 @@ class SLTFAILoss(nn.Module):
         self._own_diagnostics = {}
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         own = {name: torch.zeros((), device=seen[0].vectors.device) for name, weight in weights.items() if weight}
-        if not self.warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=self.model.training):
+        if not self.warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=training):
             taps = {name: GradientTap() for name in own if self.balance is not None}
             if self.adversarial_weight:
                 content = self.tokens.content(columns[0])

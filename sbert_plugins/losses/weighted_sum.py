@@ -19,6 +19,7 @@ from sbert_plugins.encoder import (
     SharedPasses,
     bound_gradients,
     is_compiled,
+    is_training,
     refuse_bypass,
 )
 from sbert_plugins.losses.inner import check_inner, check_uncached, inner_settings
@@ -129,7 +130,7 @@ class WeightedSumLoss(nn.Module):
     ) -> Terms:
         """Compute them from passes that ``encode`` makes."""
         refuse_wrappers(self)
-        if self.model.training:
+        if is_training(self.model):
             require_trained(self)
             refuse_bypass(self, *self.losses.values())
         is_balanced = self.balance is not None and len(self.losses) > 1

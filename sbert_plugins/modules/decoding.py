@@ -42,8 +42,9 @@ def decoding_loss(
         logits = head(decode(memory))
         return functional.token_cross_entropy(logits, targets, weighed), logits
 
-    probed = probe_information(lambda memory: loss_of(memory)[0], memory, scored=len(targets)) if training else {}
     loss, logits = loss_of(memory)
+    # Afterwards: autocast may keep what it casts without gradients.
+    probed = probe_information(lambda memory: loss_of(memory)[0], memory, scored=len(targets)) if training else {}
     with torch.no_grad():
         hits = (logits.argmax(dim=1) == targets).sum()
     return loss, {"token_accuracy": hits / max(len(targets), 1), **probed}

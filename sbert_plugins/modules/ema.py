@@ -56,6 +56,10 @@ _handle: RemovableHandle | None = None
 
 
 def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    # A fused optimizer skips a step itself whose gradients are not finite, as the scaler tells it; the hook runs all the same.
+    skipped = getattr(optimizer, "found_inf", None)
+    if skipped is not None and skipped.item():
+        return
     for owner, (action, stepped) in list(_actions.items()):
         if stepped and optimizer not in stepped:
             stepped.add(optimizer)  # nothing to do now: whether it holds the encoder is asked when it steps again

@@ -39,6 +39,10 @@ def state(loss):
     return {name: tensor.clone() for name, tensor in loss.state_dict().items()}
 
 
+def trained_of(loss):
+    return [parameter for parameter in loss.parameters() if parameter.requires_grad]
+
+
 def step(loss, optimizer, sentences=SENTENCES):
     value = loss([loss.model.preprocess(sentences)])["contrastive"]
     optimizer.zero_grad()
@@ -244,6 +248,21 @@ class TestState:
             ValueError, match="must keep the parameters that it had when the loss copied it, got others .*: build the loss"
         ):
             step(loss, torch.optim.SGD([p for p in loss.parameters() if p.requires_grad]))
+
+    def test_an_earlier_loss_that_is_kept_stops_no_later_training(self, encoder):
+        """A notebook keeps it, and the encoder that it has copied is given tokens."""
+        earlier = losses.PTBERTLoss(encoder.train(), num_pseudo_tokens=0)
+        step(earlier, torch.optim.SGD(trained_of(earlier), lr=0.1))
+        encoder.tokenizer.add_tokens(["photosynthesis"])
+        encoder.transformers_model.resize_token_embeddings(len(encoder.tokenizer))
+        before, later = state(earlier.momentum_encoder), losses.PTBERTLoss(encoder, num_pseudo_tokens=0)
+        optimizer = torch.optim.SGD(trained_of(later), lr=0.1)
+        for _ in range(3):
+            step(later, optimizer)
+        assert state(earlier.momentum_encoder).keys() == before.keys()
+        assert all(torch.equal(tensor, before[name]) for name, tensor in state(earlier.momentum_encoder).items())
+        with pytest.raises(ValueError, match="the encoder must keep the parameters that it had"):
+            step(earlier, optimizer)
 
     def test_the_trainer_leaves_the_copy_alone(self, encoder, tmp_path):
         """It puts its wrapper in the place of what is called ``model``, at any depth."""

@@ -1,5 +1,6 @@
 import copy
 import gc
+import math
 import pickle
 import weakref
 
@@ -68,6 +69,22 @@ def test_once_a_step_of_the_right_optimizer(fused):
         elsewhere.step()
         if micro_batch % 4 == 3:
             optimizer.step()
+    assert counted.steps == 2
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_step_that_a_gradient_scaler_skips_is_none(fused):
+    """A fused optimizer is called all the same, and skips by itself."""
+    counted = Copy(encoder())
+    optimizer, scaler = torch.optim.AdamW(counted.parameters(), fused=fused), torch.amp.GradScaler("cpu", init_scale=2.0)
+    for factor in (1.0, math.inf, 1.0):
+        before = counted.head.weight.clone()
+        optimizer.zero_grad()
+        scaler.scale(factor * counted(torch.ones(4, 3))).backward()
+        scaler.unscale_(optimizer)  # as accelerate does, to clip
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(counted.head.weight, before) == math.isinf(factor)
     assert counted.steps == 2
 
 
