@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import gzip
+import io
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 from datasets import Dataset, load_dataset
 
 from sbert_plugins.data.delimited import DELIMITERS, holds_numbers, lines_of, read_delimited
@@ -269,6 +272,9 @@ def _load_table(path: Path) -> Dataset:
     if _suffix(path) in DELIMITERS:
         return read_delimited(path, DELIMITERS[_suffix(path)])
     try:
+        if kind == "parquet" and path.suffix.lower() == ".gz":  # datasets unpacks the others alone
+            with gzip.open(path) as file:
+                return Dataset(pyarrow.parquet.read_table(io.BytesIO(file.read())))
         # To datasets a path is a pattern: s[ab].csv would read sa.csv and sb.csv.
         return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
     except Exception as error:
