@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import inspect
 import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
@@ -18,7 +17,8 @@ from unittest import mock
 import quality_tables
 from tables import load_record, table
 
-from sbert_plugins import cli, losses, recipes
+from sbert_plugins import cli, recipes
+from sbert_plugins.recipes.keywords import default_keywords
 
 HERE = Path(__file__).parent
 ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training", "evaluation", "recipes")
@@ -32,6 +32,11 @@ STEPS = {
     "consert": ("ConSERT",),
     "recommended": ("recommended",),
     "bag-of-words": ("bag of words",),
+}
+# What a recipe finds for a keyword of its loss, in words.
+FOUND = {
+    "attend_to": "tokens with mean pooling, else pooled",
+    "warmup_steps": "0.1 epochs, round consert 0.5; at most half of the training",
 }
 SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
@@ -124,13 +129,10 @@ def settings_table(recipe: recipes.Recipe) -> str:
 
 
 def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
-    """Return what a recipe trains with unless told otherwise: its settings, and the defaults of what builds the loss."""
-    found = dataclasses.asdict(recipe.settings)
-    for build in (getattr(losses, recipe.loss), recipe.build):
-        for name, parameter in inspect.signature(build).parameters.items() if build else ():
-            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty:
-                found[f"loss.{name}"] = parameter.default
-    return found
+    """Return what a recipe trains with unless told otherwise: its settings, and the keywords of what builds the loss."""
+    keywords = default_keywords(recipe.method) | {key: FOUND[key] for key in recipe.chosen}
+    shown_as = {key: ", ".join(value) if isinstance(value, list) else value for key, value in keywords.items()}
+    return dataclasses.asdict(recipe.settings) | {f"loss.{key}": value for key, value in shown_as.items()}
 
 
 def shown(value: Any) -> str:

@@ -85,6 +85,13 @@ class TestGenerated:
         assert "--protocol official" in table
         assert "| `learning_rate` | 5e-05 |" in fragments["settings_consert.md"]
 
+    def test_settings_are_what_the_command_trains_with(self, fragments):
+        """Some keywords follow from the pooling or the length of a training."""
+        assert "| tokens with mean pooling, else pooled |" in fragments["settings_pt-bert.md"]
+        assert "| 0.1 epochs, round consert 0.5; at most half of the training |" in fragments["settings_slt-fai.md"]
+        assert "share_passes" not in fragments["settings_simcse.md"]  # no keyword of its command
+        assert generate.FOUND.keys() == {key for recipe in recipes.RECIPES.values() for key in recipe.chosen}
+
     def test_a_cost_is_updates_times_a_step(self, tmp_path, monkeypatch):
         """30,000 sentences are 469 steps of 64, of 2.92 s each in this record: 0.4 hours."""
         record = {"median_seconds": {"PT-BERT": 2.92, "PT-BERT pooled": 1.0}, "hardware": "a processor", "commit": "abc"}
