@@ -2,11 +2,12 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 from encoders import project_text
 
-from sbert_plugins import cli
+from sbert_plugins import cli, evaluation, recipes
 from sbert_plugins.cli.compare import evaluators, held_out
 
 QUICK = ["--max-steps", "2", "--batch-size", "8", "--eval-steps", "1", "--seeds", "1"]
@@ -118,6 +119,25 @@ def test_the_sts_tasks(command, write, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "test sets" not in printed
     assert "average" not in printed
+
+
+def test_the_hub_is_asked_for_all_that_is_there(command, capsys, monkeypatch):
+    asked = {}
+    monkeypatch.setattr("sbert_plugins.evaluation.load_sts", lambda *_, hub=False, **__: pairs_of_own() if hub else None)
+    monkeypatch.setattr("sbert_plugins.evaluation.STSSuiteEvaluator", lambda **how: how)
+    monkeypatch.setattr("sbert_plugins.recipes.compare", lambda *_, **how: asked.update(how) or ended())
+    command[1] = "sts-sentences"
+    assert cli.main([*command, "--hub", "--methods", "simcse"]) == 0
+    assert asked["hub"]
+    assert asked["evaluators"][1] == {"hub": True, "sick": "all", "write_csv": False}
+
+
+def pairs_of_own():
+    return evaluation.ScoredPairs(*(values[::12] for values in recipes.graded_pairs()))
+
+
+def ended():
+    return SimpleNamespace(table=[["", "seconds"]], failed={}, page="index.html")
 
 
 @pytest.mark.parametrize(

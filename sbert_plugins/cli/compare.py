@@ -95,6 +95,7 @@ def _compare(options: argparse.Namespace) -> None:
             column=options.column,
             limit=options.limit,
             data_dir=options.data_dir,
+            hub=options.hub,
             name=name,
             bf16=options.bf16,
             force=options.force,
@@ -125,7 +126,8 @@ def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
         ValueError: If there are too few sentences, or none of them can be used; with the labels that would do.
         FileNotFoundError: If NLTK finds no WordNet, likewise.
     """
-    sentences = recipes.read_text(text, column=options.column, limit=options.limit, data_dir=options.data_dir)
+    given = {"column": options.column, "limit": options.limit, "data_dir": options.data_dir, "hub": options.hub}
+    sentences = recipes.read_text(text, **given)
     try:
         rows, score = hold_out(sentences, name="own sentences")
     except (ValueError, FileNotFoundError) as error:

@@ -14,7 +14,7 @@ from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_sts
 from sbert_plugins.cli.printing import print_table, score_text, set_up_host
 from sbert_plugins.recipes.card import folder_name
-from sbert_plugins.recipes.output import updates_text
+from sbert_plugins.recipes.output import method_text, updates_text
 
 
 def add_evaluate(commands: argparse._SubParsersAction) -> None:
@@ -127,8 +127,8 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
         batch_size=options.batch_size,
         show_progress_bar=sys.stderr.isatty(),
     )
-    if suite.sick == "all":
-        print("SICK-R: all 9,927 pairs (mteb's protocol; the papers score the 4,927 test pairs).")
+    if suite.caution:
+        print(suite.caution)
     trainings = _trainings(options.models)
     rows: list[Sequence[str]] = [("model", "pooling", *evaluation.TASKS, "average")]
     if not options.report:
@@ -186,7 +186,7 @@ def _origin(training: dict[str, Any] | None) -> dict[str, str]:
         f"{key} {score_text(score)} to {score_text(training['after'][key])}" for key, score in training["before"].items()
     )
     return {
-        "trained with": recipes.name_of(training["method"]),
+        "trained with": method_text(training),
         "from": name["encoder"],
         "text": f"{name['text']}, {training['sentences']:,} sentences",
         "updates": f"{updates_text(training)}, each of {training['settings']['batch_size']} x "

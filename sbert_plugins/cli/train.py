@@ -77,7 +77,7 @@ def _add_settings(train: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="train N times, from --seed on, into OUTPUT/seed_N each, and print mean and deviation; killed, the same command "
-        "goes on",
+        "goes on. The crops of --positives crops are those of --seed in all of them",
     )
 
 

@@ -31,7 +31,8 @@ class ModelReport(NamedTuple):
     ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
     lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``protocol`` how alignment and uniformity were
     measured; ``log`` a training's history, if there is one; ``origin`` what a reader asks of a model (pooling, text, updates);
-    ``split`` the pairs that ``cosines`` are of, whose sentences ``maps`` shows.
+    ``split`` the pairs that ``cosines`` are of, whose sentences ``maps`` shows; ``caution`` what a reader has to know of the
+    scores in ``sts`` before they are compared with others.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ModelReport(NamedTuple):
     log: Sequence[Mapping[str, Any]] = ()
     origin: Mapping[str, str] = {}
     split: str = "STS-B test"
+    caution: str = ""
 
     @property
     def has_collapsed(self) -> bool:
@@ -104,6 +106,7 @@ def report_on(
         log=log,
         origin=origin or {},
         split=density.get_config_dict()["split"],
+        caution=suite.caution,
     )
 
 
@@ -230,15 +233,18 @@ def _token_ids(tokenizer: Any, sentences: Sequence[str]) -> list[list[int]]:
     return [tokenizer(sentence, add_special_tokens=False, verbose=False)["input_ids"] for sentence in sentences]
 
 
+_STS = "Spearman correlation x 100 of cosine and gold score, over the pairs of all subsets of a task."
+
+
 def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure]]:
     """Return file name, title, caption and figure of each plot."""
     draw = drawing()
-    baseline = f" The dashed line is {reports[0].name}, the numbers are the distance to it." if len(reports) > 1 else ""
+    baseline = f"The dashed line is {reports[0].name}, the numbers are the distance to it." if len(reports) > 1 else ""
     figures = [
         (
             "sts",
             "Semantic textual similarity",
-            "Spearman correlation x 100 of cosine and gold score, over the pairs of all subsets of a task." + baseline,
+            " ".join(filter(None, [_STS, reports[0].caution, baseline])),
             draw.sts_bars({report.name: {_title(key): score for key, score in report.sts.items()} for report in reports}),
         ),
         (
@@ -289,7 +295,7 @@ def _check(reports: Sequence[ModelReport]) -> None:
                 f"sts must have STS-B, and the same tasks in all reports, got {', '.join(report.sts)} of {report.name} and "
                 f"{', '.join(reports[0].sts)} of {reports[0].name}: measure both with the same suite."
             )
-        for key in ("protocol", "split"):
+        for key in ("protocol", "split", "caution"):
             first, other = getattr(reports[0], key), getattr(report, key)
             if first != other:
                 raise ValueError(
@@ -307,6 +313,7 @@ def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
                 "uniformity": report.uniformity,
                 "protocol": report.protocol,
                 "split": report.split,
+                "caution": report.caution,
                 "origin": dict(report.origin),
                 "levels": {
                     level: {"pairs": len(row), "mean": float(row.mean()), "variance": float(row.var())}

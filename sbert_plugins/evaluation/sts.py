@@ -43,6 +43,10 @@ class ScoredPairs(NamedTuple):
     scores: list[float]
 
 
+# What a page says beside scores of it.
+ALL_OF_SICK = "SICK-R is all 9,927 pairs here, as mteb scores it; the papers score its 4,927 test pairs."
+
+
 class STSSuiteEvaluator(EmbeddingEvaluator):
     """STS12 to STS16, STS-B and SICK-R in the SentEval "all" protocol: the table of every paper in this field.
 
@@ -109,6 +113,11 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         metrics = {task: pairs_spearman(embeddings, pairs) for task, pairs in self.pairs.items()}
         metrics[self.average_key] = sum(metrics.values()) / len(metrics)
         return metrics
+
+    @property
+    def caution(self) -> str:
+        """What a reader has to know of a score before it is compared; empty where its name says all."""
+        return ALL_OF_SICK if self.sick == "all" and "SICK-R" in self.pairs else ""
 
     @property
     def description(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,18 +34,15 @@ def folder_name(path: str | Path) -> str:
     return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 
-def name_model(model: SentenceTransformer, encoder: str, method: str, changed: Mapping[str, Any]) -> None:
+def name_model(model: SentenceTransformer, encoder: str, method: str) -> None:
     """Give the card its heading before a checkpoint is saved, when the host would; a user's is kept, one of ours goes on.
 
     Args:
         model: The encoder.
         encoder: Its name.
-        method: What trains it.
-        changed: The loss keywords that somebody chose: words that took part are no fine print.
+        method: What trains it, with the keywords that somebody chose: words that took part are no fine print.
     """
     card, trained = model.model_card_data, f"{encoder} trained with "
-    if changed:
-        method += f" ({', '.join(f'{key}={value}' for key, value in changed.items())})"
     if card.model_name in (None, "", card.get_default_model_name()):  # the host's, of a model that was saved before
         card.model_name = f"{trained}{method}"
     elif card.model_name.startswith(trained):  # in this process, a training ago
@@ -78,7 +76,7 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
         card.train_datasets = []
     if text is not None and not card.train_datasets:
         path, name = Path(text), text_name(text)
-        on_hub = name == text and not path.exists()
+        on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.exists()  # anything else is somebody's own name for it
         card.train_datasets = [{"name": text, "id": text} if on_hub else {"name": path.name if path.exists() else name}]
 
 

@@ -25,7 +25,7 @@ from sbert_plugins.recipes.output import (
     time_text,
     write_json,
 )
-from sbert_plugins.recipes.provenance import provenance
+from sbert_plugins.recipes.provenance import mixed_versions, provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import train
 from sbert_plugins.recipes.scoring import Scorer
@@ -115,6 +115,7 @@ def compare(
     column: str | None = None,
     limit: int | None = None,
     data_dir: str | Path | None = None,
+    hub: bool = False,
     name: str | None = None,
     bf16: bool | None = None,
     force: bool = False,
@@ -142,7 +143,8 @@ def compare(
         column: Column of a table or Hub dataset.
         limit: Use the first sentences only.
         data_dir: Of the STS tasks, for ``sts-sentences``.
-        name: What page and records call a dataset.
+        hub: Take these from the Hub in any case.
+        name: What page, records and cards call a dataset; ``organization/name`` is one on the Hub.
         bf16: As in :func:`train`.
         force: Make cells anew that were made with other settings, text or encoder, and score those anew that were scored by
             other labels, instead of refusing.
@@ -162,10 +164,9 @@ def compare(
     asked = read_methods(methods)
     numbers = _seeds(seeds)
     output = _checked_directory(Path(output))
-    named = str(text) if isinstance(text, str | Path) else name
     grid = _Grid(
-        sentences=_sentences(text, column=column, limit=limit, data_dir=data_dir),
-        text=named,
+        sentences=_sentences(text, column=column, limit=limit, data_dir=data_dir, hub=hub),
+        text=str(text) if isinstance(text, str | Path) else name,
         build=model if callable(model) else lambda: build_encoder(model, pooling=(settings or RECOMMENDED.settings).pooling),
         settings=settings or RECOMMENDED.settings,
         score=Scorer(evaluators),
@@ -280,7 +281,7 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
         grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
         scores = grid.score(encoder)
         shows = {"scores": scores, "main": grid.score.main(scores), "lower": grid.score.lower(scores)}
-        record = made | shows | {"notes": grid.score.notes} | provenance()
+        record = made | shows | {"notes": grid.score.notes} | provenance(encoder.device)
     write_json(path, record | {"neighbours": neighbours_of(encoder, grid.sentences, shown=grid.neighbours)})
     return read_record(path)
 
@@ -349,7 +350,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
         "log": results["log"],
         "neighbours": neighbours_of(model, grid.sentences, shown=grid.neighbours),
         "date": results["date"],
-        **provenance(),
+        **provenance(model.device),
     }
 
 
@@ -365,6 +366,8 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
         if not grid.neighbours:
             cell.leave_out_neighbours()
         records.setdefault(cell.method.text, []).append(read_record(cell.record_path))
+    if note := mixed_versions([start, *(record for of_method in records.values() for record in of_method)]):
+        grid.report(note)
     rows = summarise(records, list(start["scores"]))
     page = write_page(output, start, records, rows, test_sets=grid.score.test_sets)
     failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}

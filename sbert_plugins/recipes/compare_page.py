@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sbert_plugins.recipes.output import updates_text
+from sbert_plugins.recipes.provenance import mixed_versions, versions_of
 from sbert_plugins.recipes.summary import Number, Row, shown
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def write_page(
     """
     from sbert_plugins.evaluation.pages import filled, page
 
-    done = [cell for cells in records.values() for cell in cells if "scores" in cell]
+    done = [cell for cell in _all(records) if "scores" in cell]
     body = filled(
         "sbert_plugins.recipes",
         "compare.html",
@@ -61,7 +62,7 @@ def warning_of_tests(test_sets: Sequence[str]) -> str:
 
 def _what(start: Mapping[str, Any], records: Records) -> str:
     cell = next(iter(records.values()))[0]
-    seeds = list(dict.fromkeys(cell["seed"] for cells in records.values() for cell in cells))
+    seeds = list(dict.fromkeys(cell["seed"] for cell in _all(records)))
     text = start["text"]["name"] or "a dataset"
     chosen = f"the checkpoint that is best on {cell['selected_by']}" if cell["selected_by"] else "its last update"
     layers = f" ({start['layers']} layers)" if start.get("layers") and " layers)" not in start["encoder"]["name"] else ""
@@ -69,8 +70,12 @@ def _what(start: Mapping[str, Any], records: Records) -> str:
         f"{start['encoder']['name']}{layers}, {start['pooling']} pooling, on {cell['sentences']:,} sentences of {text}: "
         f"{len(records)} method{'s' * (len(records) > 1)}, {len(seeds)} seed{'s' * (len(seeds) > 1)} each, all from the same "
         f"start and, but for what the settings below show, in the same way. A training ends with {chosen}."
-        + "".join(f" {note}" for note in start.get("notes", []))
+        + "".join(f" {note}" for note in [*start.get("notes", []), mixed_versions([start, *_all(records)])] if note)
     )
+
+
+def _all(records: Records) -> list[Mapping[str, Any]]:
+    return [cell for cells in records.values() for cell in cells]
 
 
 def _failed(rows: Sequence[Row]) -> str:
@@ -194,6 +199,9 @@ def _settings(start: Mapping[str, Any], records: Records) -> str:
     lines.append(["mixed precision", *(_word(cell["bf16"]) for cell in firsts)])
     for key in ("commit", "hardware", "threads"):
         lines.append([key, *(", ".join(dict.fromkeys(_word(cell[key]) for cell in cells)) for cells in records.values())])
+    made = [versions_of(cells) for cells in records.values()]
+    packages = dict.fromkeys(package for versions in made for package in versions)
+    lines += [[package, *(versions.get(package, "unknown") for versions in made)] for package in packages]
     text, encoder = start["text"], start["encoder"]
     lines.append(["text, and a hash of it", *[f"{text['name'] or 'a dataset'}, {text['sha256']}"] * len(firsts)])
     lines.append(["encoder, and a hash of its weights", *[f"{encoder['name']}, {encoder['sha256']}"] * len(firsts)])

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
 from sbert_plugins.recipes.encoders import pooling_of
-from sbert_plugins.recipes.methods import RECIPES, recipe_of
+from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
+from sbert_plugins.recipes.protocols import protocol_of
+from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.settings import Settings
 from sbert_plugins.recipes.texts import text_name
 
@@ -94,6 +96,26 @@ def _complete(values: dict[str, Any]) -> dict[str, Any]:
     if values.get("method") == "recommended" and "ArcCSELoss" in json.dumps(values.get("loss")):
         values = values | {"loss_class": "WeightedSumLoss"}  # the mean of ConSERT and ArcCSE, which it was before
     return values | {"settings": later | values["settings"]} if "settings" in values else values
+
+
+def method_text(training: Mapping[str, Any]) -> str:
+    """Return what people call the method of a training, with the loss keywords that somebody chose: words are no fine print.
+
+    A protocol's own keywords, and those that a heading has no room for, are left out.
+    """
+    name, loss, chosen = training["method"], training.get("loss"), dict(training["loss_keywords"])
+    if name == RECOMMENDED.method and loss:  # it was two other losses in earlier versions
+        if "ArcCSELoss" in json.dumps(loss):
+            return "the mean of ConSERT and ArcCSE"
+        chosen |= {} if "words" in loss or "words" in chosen else {"words": 0}
+    plan = protocol_of(name, training["protocol"]) if training.get("protocol") else None
+    of_plan = plan.loss_keywords if plan else {}
+    told = [
+        f"{key}={value}"
+        for key, value in sorted(chosen.items())
+        if not isinstance(value, (list, dict)) and (key not in of_plan or of_plan[key] != value)
+    ]
+    return name_of(name) + (f" ({', '.join(told)})" if told else "")
 
 
 def updates_text(results: Mapping[str, Any]) -> str:

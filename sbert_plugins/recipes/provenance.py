@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sbert_plugins import __version__
+
+if TYPE_CHECKING:
+    import torch
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("sentence-transformers", "transformers", "torch", "datasets", "numpy", "scipy", "scikit-learn")
 
 
-def provenance() -> dict[str, object]:
-    """Return what a record says of the program that made it; ``commit`` is None where the package is installed."""
+def provenance(device: torch.device | None = None) -> dict[str, object]:
+    """Return what a record says of the program that made it.
+
+    ``commit`` is None where the package is installed; ``hardware`` that of the device, by default a GPU where there is one.
+    """
     import torch
 
     # Not the repository that somebody has an environment in.
@@ -26,9 +34,26 @@ def provenance() -> dict[str, object]:
         "uncommitted_changes": bool(changed) if is_checkout else None,
         "python": platform.python_version(),
         "versions": {"sbert-plugins": __version__, **{name: version(name) for name in _PACKAGES}},
-        "hardware": _hardware(),
+        "hardware": _hardware(device),
         "threads": torch.get_num_threads(),
     }
+
+
+def versions_of(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the versions that records were made with, by package; with commas between where there are several of one."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        for package, number in record.get("versions", {}).items():  # those of earlier versions of this library have none
+            found.setdefault(package, {})[number] = None
+    return {package: ", ".join(numbers) for package, numbers in found.items()}
+
+
+def mixed_versions(records: Iterable[Mapping[str, Any]]) -> str:
+    """Say that records were made with several versions of a package; empty where each has one."""
+    mixed = [f"{package} {numbers}" for package, numbers in versions_of(records).items() if ", " in numbers]
+    if not mixed:
+        return ""
+    return f"Made with several versions, whose differences are in the numbers, too: {'; '.join(mixed)}."
 
 
 def _git(*arguments: str) -> str | None:
@@ -39,11 +64,11 @@ def _git(*arguments: str) -> str | None:
         return None
 
 
-def _hardware() -> str:
+def _hardware(device: torch.device | None) -> str:
     import torch
 
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+    if torch.cuda.is_available() and (device is None or device.type == "cuda"):
+        return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

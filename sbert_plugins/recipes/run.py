@@ -19,7 +19,15 @@ from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import describe_training, name_model, name_origin
 from sbert_plugins.recipes.checked import Run, are_columns, check_patience, checked_run
 from sbert_plugins.recipes.encoders import pooling_of, truncated_to
-from sbert_plugins.recipes.output import RUN_FILE, check_output, check_same_run, pairs_mark, updates_text, write_json
+from sbert_plugins.recipes.output import (
+    RUN_FILE,
+    check_output,
+    check_same_run,
+    method_text,
+    pairs_mark,
+    updates_text,
+    write_json,
+)
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import STS_SENTENCES
 from sbert_plugins.recipes.reporting import check_report_to
@@ -154,7 +162,7 @@ def _prepared(
     if recipe.prepare is not None and not are_columns(recipe, sentences):
         rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **run.json["prepared"])
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
-    name_model(model, run.json["encoder"]["name"], recipe.name, _chosen(given, run.plan))
+    name_model(model, run.json["encoder"]["name"], method_text(run.json))
     name_origin(model, text)
     with truncated_to(model, run.settings.max_seq_length) as length:
         set_seed(run.json["seed"])
@@ -162,16 +170,6 @@ def _prepared(
     before = scores_of(model, tables)
     lengths = {"training": length, "model": model.max_seq_length}
     return Training(run, model, loss, rows, chosen, found, lengths, tables, before)
-
-
-def _chosen(given: dict[str, Any], plan: Protocol | None) -> dict[str, Any]:
-    """Return the loss keywords that are not the protocol's own, as far as a heading has room for them."""
-    of_plan = plan.loss_keywords if plan else {}
-    return {
-        key: value
-        for key, value in sorted(given.items())
-        if not isinstance(value, (list, dict)) and (key not in of_plan or of_plan[key] != value)
-    }
 
 
 def _given(plan: Protocol | None, name: str) -> dict[str, Any]:
@@ -270,7 +268,7 @@ def _save(training: Training, results: dict[str, Any]) -> None:
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
     made = results["prepared"]
     settings = {
-        "method": f"{recipe.name} ({recipe.paper})",
+        "method": f"{method_text(results)}; {recipe.paper}",
         **({"protocol": results["protocol"]} if results["protocol"] else {}),
         "encoder": results["encoder"]["name"],
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},

@@ -91,7 +91,7 @@ class Scorer:
     @property
     def notes(self) -> list[str]:
         """What evaluators say that their scores are not, for the page."""
-        return [evaluator.caution for evaluator in self.evaluators if hasattr(evaluator, "caution")]
+        return [caution for evaluator in self.evaluators if (caution := getattr(evaluator, "caution", ""))]
 
 
 def _unwrapped(evaluator: BaseEvaluator) -> list[BaseEvaluator]:

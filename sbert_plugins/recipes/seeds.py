@@ -19,6 +19,7 @@ from sbert_plugins.recipes.output import (
     updates_text,
     write_json,
 )
+from sbert_plugins.recipes.provenance import mixed_versions, versions_of
 from sbert_plugins.recipes.run import AVERAGE, train
 from sbert_plugins.recipes.settings import processes
 from sbert_plugins.recipes.summary import Number
@@ -75,7 +76,10 @@ def train_seeds(
             raise ValueError("build must build one encoder each time, got weights that differ: seed what is random.")
         results.append(_one(method, sentences, model, output / f"seed_{seed}", seed, report, how))
     shared = {key: results[0][key] for key in (*_SHARED, "before")}
+    if note := mixed_versions(results):
+        report(note)
     summary = shared | {
+        "versions": versions_of(results),
         "seeds": list(seeds),
         "updates": [updates_text(result) for result in results],
         "after": {name: _summary(name, results) for name in results[0]["after"]},
@@ -84,7 +88,7 @@ def train_seeds(
     return summary
 
 
-_SHARED = ("method", "protocol", "settings", "loss_keywords", "sentences", "text", "encoder", "bf16", "pooling", "versions")
+_SHARED = ("method", "protocol", "settings", "loss_keywords", "sentences", "text", "encoder", "bf16", "pooling")
 
 
 def _check(output: Path, seeds: Sequence[int]) -> None:

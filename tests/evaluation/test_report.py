@@ -16,6 +16,7 @@ from test_one_pass import CountingEncoder
 
 from sbert_plugins.evaluation import TASKS, AlignmentUniformityEvaluator, CosineDensityEvaluator, STSSuiteEvaluator, report
 from sbert_plugins.evaluation.plots import Map
+from sbert_plugins.evaluation.sts import ALL_OF_SICK
 
 LEVELS = ("0 to 1", "1 to 2", "2 to 3", "3 to 4", "4 to 5")
 
@@ -100,6 +101,12 @@ class TestReportOn:
         assert "(STS-B test, positive pairs" in captions["alignment_uniformity"]
         numbers = report._numbers([measured])
         assert numbers["models"]["tiny"]["split"] == "STS-B dev"
+
+    def test_which_pairs_of_sick_it_is_of(self):
+        all_of_it = model_report("a", caution=ALL_OF_SICK)
+        sts = {stem: caption for stem, _, caption, _ in report._figures([all_of_it])}["sts"]
+        assert sts == f"{report._STS} {ALL_OF_SICK}"
+        assert report._numbers([all_of_it])["models"]["a"]["caution"] == ALL_OF_SICK
 
 
 class TestPage:
@@ -221,7 +228,7 @@ class TestBadInput:
             report.write_report([model_report("a"), model_report("b", sts=tasks)], tmp_path)
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("key", ["protocol", "split"])
+    @pytest.mark.parametrize("key", ["protocol", "split", "caution"])
     def test_measured_in_two_ways(self, tmp_path, key):
         reports = [model_report("a"), model_report("b", **{key: "STS-B dev"})]
         with pytest.raises(ValueError, match=f"the {key} of all reports must be the same, got .* of a and 'STS-B dev' of b"):

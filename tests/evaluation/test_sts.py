@@ -9,6 +9,8 @@ from scipy.stats import spearmanr
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
 from sbert_plugins.evaluation import TASKS, PairsEvaluator, STSSuiteEvaluator, load_sts, read_scored_pairs
+from sbert_plugins.evaluation.sts import ALL_OF_SICK
+from sbert_plugins.recipes.scoring import Scorer
 
 FILES = {
     "STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15", "STS16": "sts16",
@@ -72,6 +74,14 @@ def test_subsets_are_concatenated_not_averaged(tiny_encoder, tmp_path):
 def test_sick_all_is_the_three_files(small_data):
     evaluator = STSSuiteEvaluator(small_data, sick="all", tasks=["SICK-R"])
     assert len(evaluator.pairs["SICK-R"].scores) == 30
+
+
+@pytest.mark.parametrize(
+    ("how", "notes"),
+    [({"sick": "all"}, [ALL_OF_SICK]), ({}, []), ({"sick": "all", "tasks": ["STS12"]}, [])],
+)
+def test_a_page_says_that_sick_is_all_of_it(small_data, how, notes):
+    assert Scorer([STSSuiteEvaluator(small_data, **how)]).notes == notes
 
 
 def test_model_card_csv_and_name(tiny_encoder, small_data, tmp_path):

@@ -8,7 +8,8 @@ from datasets import Dataset
 from recipe_inputs import anchors, quick
 
 from sbert_plugins import evaluation, recipes
-from sbert_plugins.recipes import card, run
+from sbert_plugins.recipes import card
+from sbert_plugins.recipes.texts import text_name
 
 
 def test_a_directory_is_named_by_its_last_part(tiny_encoder, tmp_path):
@@ -41,6 +42,12 @@ class TestOrigin:
         data = model.model_card_data
         assert (data.base_model, data.license) == ("someone/bert", "mit")
         assert data.train_datasets == [{"name": "someone/text", "id": "someone/text"}]
+
+    @pytest.mark.parametrize("name", ["customer mails", "notes", "sts-sentences", "a/b/c"])
+    def test_a_name_of_one_s_own_is_no_dataset_on_the_hub(self, model, monkeypatch, name):
+        monkeypatch.setattr(card, "_metadata", lambda name: {})
+        card.name_origin(model, name)
+        assert model.model_card_data.train_datasets == [{"name": text_name(name)}]
 
     def test_a_directory_is_not_taken_for_a_name_on_the_hub(self, model, tmp_path):
         (tmp_path / "text.txt").write_text("x")
@@ -115,9 +122,9 @@ def test_the_heading_of_a_trained_model(tiny_encoder, tmp_path, given):
 
 def test_the_heading_of_a_model_that_is_trained_twice(tiny_encoder):
     model = tiny_encoder()
-    card.name_model(model, "bert", "PaSeR", {"rtd_weight": 0.5, "margin": 2})
-    card.name_model(model, "bert", "ArcCSE", {})
-    assert model.model_card_data.model_name == "bert trained with PaSeR (rtd_weight=0.5, margin=2), then with ArcCSE"
+    card.name_model(model, "bert", "PaSeR (mlm_weight=0.5)")
+    card.name_model(model, "bert", "ArcCSE")
+    assert model.model_card_data.model_name == "bert trained with PaSeR (mlm_weight=0.5), then with ArcCSE"
 
 
 def test_the_text_of_an_earlier_training_is_not_named(tiny_encoder, tmp_path):
@@ -145,11 +152,5 @@ def test_the_heading_names_what_was_chosen(tiny_encoder, tmp_path):
         "simcse", anchors(24), model, output=tmp_path / "run", settings=settings, loss_keywords={"temperature": 0.2}, probes={}
     )
     assert model.model_card_data.model_name.endswith(" trained with SimCSE (temperature=0.2)")
-
-
-def test_what_a_protocol_sets_is_not_in_the_heading():
-    plan = recipes.protocol_of("paser", "paper")
-    (key, value), *_ = plan.loss_keywords.items()
-    assert run._chosen(dict(plan.loss_keywords), plan) == {}
-    assert run._chosen(plan.loss_keywords | {"b": "own", "a": 2, "words": ["a"]}, plan) == {"a": 2, "b": "own"}
-    assert run._chosen({key: 7}, plan) == {key: 7} != {key: value}
+    readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "- `method`: SimCSE (temperature=0.2); Gao et al., EMNLP 2021\n" in readme

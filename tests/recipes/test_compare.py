@@ -12,7 +12,7 @@ from recipe_inputs import anchors, quick
 
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.encoder import apply_mask_template
-from sbert_plugins.recipes.compare_page import _settings
+from sbert_plugins.recipes.compare_page import _settings, _what
 from sbert_plugins.recipes.summary import shown
 
 MODULE = sys.modules["sbert_plugins.recipes.compare"]
@@ -116,6 +116,17 @@ class TestNumbers:
         cells = {"consert": [here, there | {"hardware": "another machine"}]}
         assert f"<td>{here['hardware']}, another machine</td>" in _settings(start, cells)
 
+    def test_a_comparison_that_went_on_with_another_version_says_so(self, result, folder):
+        """Its cells are finished and not made again, and the versions at the foot of the page are those of today."""
+        start = json.loads((folder / "out" / "start.json").read_text(encoding="utf-8"))
+        here, there = list(records(folder / "out").values())[:2]
+        was = here["versions"]["transformers"]
+        cells = {"consert": [here, there | {"versions": there["versions"] | {"transformers": "0.0"}}]}
+        assert f"<tr><th>transformers</th><td>{was}, 0.0</td></tr>" in _settings(start, cells)
+        note = f" Made with several versions, whose differences are in the numbers, too: transformers {was}, 0.0."
+        assert _what(start, cells).endswith(note)
+        assert "several versions" not in _what(start, {"consert": [here, there]})
+
     def test_a_score_is_that_of_the_saved_model(self, result, folder):
         model = recipes.build_encoder(str(folder / "out" / "simcse_seed1" / "model"), device="cpu")
         assert recipes.score(model, pairs()) == records(folder / "out")["simcse_seed1"]["scores"]["mine: Spearman"]
@@ -127,6 +138,15 @@ class TestNumbers:
             )
             assert "NaN" not in json.dumps(record)
         assert not [*(folder / "out").glob("*/checkpoints")]
+
+
+@pytest.mark.usefixtures("without_page")
+@pytest.mark.parametrize("hub", [False, True])
+def test_the_sentences_of_the_tasks_are_from_where_the_tasks_are(run, monkeypatch, hub):
+    asked = []
+    monkeypatch.setattr(MODULE, "read_text", lambda text, **how: asked.append((text, how["hub"])) or anchors(24))
+    run(text="sts-sentences", methods=["simcse"], **({"hub": True} if hub else {}))
+    assert asked == [("sts-sentences", hub)]
 
 
 @pytest.mark.usefixtures("without_page")

@@ -21,7 +21,7 @@ from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.recipes import checked
 from sbert_plugins.recipes import run as module
 from sbert_plugins.recipes import trainer as trainer_module
-from sbert_plugins.recipes.output import changes, encoder_settings, time_text, updates_text, write_json
+from sbert_plugins.recipes.output import changes, encoder_settings, method_text, time_text, updates_text, write_json
 
 
 @pytest.fixture(scope="module")
@@ -614,6 +614,26 @@ def test_what_was_recommended_before_is_another_loss():
     assert changes(record, now) == "loss_class WeightedSumLoss (now ConSERTLoss)"
     assert changes(record | {"loss": {"contrast": {"settings": mean}}}, now) == "loss_class WeightedSumLoss (now ConSERTLoss)"
     assert changes(record | {"loss": {"projection_head": True}}, now) == ""
+
+
+@pytest.mark.parametrize(
+    ("keywords", "loss", "text"),
+    [
+        ({}, {"balance": 0.3, "contrast": {}, "words": {}}, "ConSERT with a projection head, and words"),
+        ({"words": 0}, {"projection_head": True}, "ConSERT with a projection head, and words (words=0)"),
+        ({}, {"projection_head": True}, "ConSERT with a projection head, and words (words=0)"),  # before it had words
+        ({"words": 1, "mlm_head": "fresh"}, {}, "ConSERT with a projection head, and words (mlm_head=fresh, words=1)"),
+        ({}, {"arccse": {"loss": "ArcCSELoss"}}, "the mean of ConSERT and ArcCSE"),  # and before that
+    ],
+)
+def test_a_method_is_called_by_what_it_was(keywords, loss, text):
+    assert method_text({"method": "recommended", "loss_keywords": keywords, "loss": loss}) == text
+
+
+def test_the_keywords_of_a_protocol_are_not_told():
+    plan = recipes.protocol_of("denosent", "paper")
+    training = {"method": "denosent", "protocol": "paper", "loss_keywords": plan.loss_keywords | {"temperature": 0.5}}
+    assert method_text(training) == "DenoSent (temperature=0.5)"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+import torch
 from recipe_inputs import anchors, interrupted, quick
 
 from sbert_plugins import evaluation, recipes, training
@@ -64,6 +65,11 @@ class TestSeeds:
         assert lines[:3] == ["1/3 seed 3", "  finished before", "2/3 seed 4"]
         assert len(counted) == 1 + 2
         assert run(tmp_path / "run") == results
+        assert results["versions"]["torch"] == torch.__version__
+        first = tmp_path / "run" / "seed_3" / "results.json"
+        first.write_text(first.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+        assert run(tmp_path / "run", lines.append)["versions"]["torch"] == f"1.0, {torch.__version__}"
+        assert lines[-1].endswith(f"too: torch 1.0, {torch.__version__}.")
 
     def test_killed_before_the_first_checkpoint(self, tiny_encoder, tmp_path, how, monkeypatch):
         def killed(trainer, *arguments):
