@@ -18,7 +18,7 @@ import transformers
 from datasets import Dataset
 from encoders import LONG, SENTENCES, project_text
 from methods import METHODS
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -63,6 +63,20 @@ def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
         "encoder": spread(model.parameters()),
         "steps": trainer.state.global_step,
     }
+
+
+def queued_with_evaluations(encoder: str, folder: Path, trainer_class: type) -> int:
+    """Return how many sentences a queue has seen after two updates that are each followed by an evaluation."""
+    model = SentenceTransformer(encoder, device="cpu")
+    loss = losses.PTBERTLoss(model, num_pseudo_tokens=0, projection_head=False)
+    sentences = Dataset.from_dict({"anchor": project_text()[:16]})
+    evaluated = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
+    settings = arguments(folder, max_steps=2, per_device_train_batch_size=4, **evaluated)
+    callbacks = [training.LossStateCallback(loss)] if trainer_class is SentenceTransformerTrainer else []
+    trainer_class(
+        model=model, args=settings, train_dataset=sentences, eval_dataset=sentences, loss=loss, callbacks=callbacks
+    ).train()
+    return int(loss.queue.seen)
 
 
 def arccon_run(encoder: str, folder: Path, batch_size: int):
@@ -131,6 +145,9 @@ def main() -> None:
         report[method] = train_method(encoder, folder / method, method)
         report[f"{method} accumulated"] = train_method(encoder, folder / method, method, gradient_accumulation_steps=2)
     report["sam"] = train_method(encoder, folder / "sam", "arccse", sam_rho=0.05)
+    for trainer_class in (SentenceTransformerTrainer, training.SentenceTransformerTrainer):
+        queued = queued_with_evaluations(encoder, folder / "queued", trainer_class)
+        report[f"queued by {trainer_class.__module__.partition('.')[0]}"] = queued
     state, logged = arccon_run(encoder, folder / "arccon", batch_size=8)
     report["arccon"] = {"logged": logged}
     by_rank = [None] * dist.get_world_size()

@@ -34,6 +34,12 @@ def test_ranks_stay_equal(report, name):
     assert report[name] | {"fresh": None} == {"fresh": None, "own": 0.0, "encoder": 0.0, "steps": 2}
 
 
+@pytest.mark.parametrize("package", ["sentence_transformers", "sbert_plugins"])
+def test_a_queue_takes_in_what_is_trained_on(report, package):
+    """Two updates of four sentences on two ranks; those of the evaluations between them stay out."""
+    assert report[f"queued by {package}"] == 16
+
+
 def test_two_ranks_of_8_are_one_of_16(report, encoder_path, tmp_path):
     torch.set_num_threads(1)
     state, logged = ranks.arccon_run(encoder_path, tmp_path, batch_size=16)
