@@ -51,6 +51,8 @@ BEST = {
 AIMS = [
     ("arccse", "simcse", 78.11, 76.25),
     ("pt-bert", "simcse", 77.74, 76.25),
+    ("pt-bert:momentum=0.5", "simcse", None, None),
+    ("pt-bert:momentum=0.5", "pt-bert", None, None),
     ("paser", "simcse", 76.16, 76.25),
     ("denosent", "simcse:temperature=0.1", None, None),
     ("denosent:mlm_head=pretrained", "simcse:temperature=0.1", None, None),

@@ -176,13 +176,14 @@ def cost_table(method: str) -> str:
     record = load_record("speed.json")
     recipe = recipes.RECIPES[method]
     one_epoch = dataclasses.replace(recipe.settings, epochs=1, max_steps=-1)
-    trainings = {f"{SENTENCES:,} sentences, one epoch": (one_epoch, SENTENCES)}
+    trainings = {f"{SENTENCES:,} sentences, one epoch": (one_epoch, SENTENCES * recipe.rows_a_sentence)}
     for (of, name), protocol in recipes.PROTOCOLS.items():
         if of == method:
-            trainings[f"`--protocol {name}`"] = (protocol.settings, protocol["sentences"])
+            rows_a_sentence = protocol["columns.top_k"] or recipe.rows_a_sentence
+            trainings[f"`--protocol {name}`"] = (protocol.settings, protocol["sentences"] * rows_a_sentence)
     rows = []
-    for training, (settings, sentences) in trainings.items():
-        updates = settings.updates(sentences * recipe.rows_a_sentence)
+    for training, (settings, count) in trainings.items():
+        updates = settings.updates(count)
         steps = updates * settings.batch_size * settings.gradient_accumulation_steps / 64
         for step in STEPS[method]:
             seconds = record["median_seconds"][step]

@@ -445,7 +445,8 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
     .. math:: -\frac{1}{2B}\sum_i \log\frac{e^{\cos(r_i, r_{i^*})/\tau}}{\sum_{k \ne i} e^{\cos(r_i, r_k)/\tau}}
 
     :math:`r` are the 2B views; each has the other view of its sentence for positive and the 2B - 2 views of the other
-    sentences for negatives. SLT-FAI's eq. 9 prints the denominator without the positive; here as in ConSERT it is in.
+    sentences for negatives. SLT-FAI's eq. 9 is printed for the first views alone, with a denominator that lacks the positive;
+    here as in ConSERT both are in.
 
     Args:
         first: (B, D), of any length: they are normalised here.

@@ -86,7 +86,7 @@ class ArcCSELoss(nn.Module):
 
     Deviations:
         There is no official code. Where the paper is silent: spans are drawn on tokens, two a mask; the triplet term is the
-        mean over the long sentences; both terms see the training-only head.
+        mean over the long sentences.
 
     Example:
         >>> from datasets import Dataset

@@ -5,7 +5,7 @@ CITATIONS = {
 @inproceedings{zhang-etal-2022-contrastive,
     title = "A Contrastive Framework for Learning Sentence Representations from Pairwise and Triple-wise
              Perspective in Angular Space",
-    author = "Zhang, Yuhao and Zhu, Hongji and Wang, Yongliang and Xu, Nan and Li, Xiaobo and Zhao, Binqiang",
+    author = "Zhang, Yuhao and Zhu, Hongji and Wang, Yongliang and Xu, Nan and Li, Xiaobo and Zhao, BinQiang",
     booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
     year = "2022",
     url = "https://aclanthology.org/2022.acl-long.336",

@@ -34,7 +34,7 @@ class ConSERTLoss(nn.Module):
     .. math::
         L = -\frac{1}{2B}\sum_i \log\frac{e^{\cos(r_i, r_{i^*})/\tau}}{\sum_{k \ne i} e^{\cos(r_i, r_k)/\tau}}
 
-    (its eq. 1, SLT-FAI eq. 9: :func:`functional.nt_xent`).
+    (its eq. 1: :func:`functional.nt_xent`, which says how SLT-FAI prints it).
 
     Inputs:
         +-----------------------------------------------------------------------------+--------+

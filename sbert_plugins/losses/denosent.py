@@ -84,7 +84,7 @@ class DenoSentLoss(nn.Module):
         reconstruct: Column that is restored, from the other's vector: ``"anchor"``; in the official code ``"paraphrase"``.
         projector: Whether a Linear, in training only, sits on the vector for both terms, as in the official code.
         mlm_head: What scores words: ``"embeddings"``, their own; ``"pretrained"``, the encoder's masked-language-model head;
-            ``"fresh"``, one of new weights, behind layers; or a checkpoint to read it from. The paper's is the second.
+            ``"fresh"``, one of new weights, behind layers; or a checkpoint to read it from. The official code's is the second.
         gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
@@ -97,8 +97,9 @@ class DenoSentLoss(nn.Module):
         - ``contrastive_weight=0`` is :class:`BagOfWordsLoss`.
 
     Deviations:
-        From the paper, by default: decoder, temperature, weights, bound. After 60 updates a small encoder is above SimCSE at
-        0.1 by .40 on the seven tasks (five seeds). The paper's noise leaves 67 of 384 numbers, enough to name the word: in 120
+        From the paper: with layers the decoder sees what it restores, as in the code, and not the paraphrase (eq. 3 needs one
+        length); by default: decoder, temperature, weights, bound. After 60 updates a small encoder is above SimCSE at 0.1
+        by .40 on the seven tasks (five seeds). The paper's noise leaves 67 of 384 numbers, enough to name the word: in 120
         updates two layers restored 94 % of a frozen encoder's tokens, and another sentence's vector cost them .18 nats. From
         :class:`losses.official.DenoSentLoss`: the anchor is restored, template and special tokens are neither read nor scored.
         Eq. 5 is printed without the positive in the denominator; here it is there.

@@ -34,7 +34,7 @@ class PaSeRLoss(nn.Module):
         S = [E_s, E_{\tilde s}, m\,(E_s - E_{\tilde s}), n\,E_s * E_{\tilde s}]
 
     (eq. 2, 3 and 4: :func:`functional.decoding_signal`, :func:`functional.token_cross_entropy`, without layers
-    :func:`functional.bag_of_words_loss`; eq. 3 is a sum, here the mean over the tokens of the batch's phrases).
+    :func:`functional.bag_of_words_loss`; eq. 3 is a sum, here the mean over the phrases' tokens, with layers their ends' too).
 
     Inputs (:func:`data.paser_columns` makes them from sentences):
         +------------------------------------------------------------------------------------+--------+
@@ -117,7 +117,7 @@ class PaSeRLoss(nn.Module):
         begin_init(self, locals())
         check_layers(self, PaSeRLoss, paper=6)
         functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
-        functional.check_share("mlm_probability", mlm_probability, "The paper's 0.15 is BERT's.")
+        functional.check_share("mlm_probability", mlm_probability, "The official code's 0.15 is BERT's.")
         functional.check_finite(difference_scale=difference_scale, product_scale=product_scale)
         require_one_encoder(model, "PaSeRLoss")
         self.model = model

@@ -90,10 +90,10 @@ class SLTFAILoss(nn.Module):
 
     Deviations:
         From the official code: the discriminators' form, which tokens are labelled, counted and masked, and in which views
-        (:class:`losses.official.SLTFAILoss` has them); the warm-up happens once, not in each epoch. From the paper, by
-        default: the bound, and a warm-up by the training's length, not the epoch's. After 60 updates of a small encoder on
-        short sentences the seven tasks have 71.24, with the paper's keywords 71.05 (five seeds), which end .37 of STS-B dev
-        below their best: the contrast soon solves itself.
+        (:class:`losses.official.SLTFAILoss` has them); the warm-up happens once, not in each epoch. From the paper: what both
+        objectives read is the base loss's first view, where that alters sentences; by default the bound, and a warm-up by the
+        training's length. After 60 updates of a small encoder the seven tasks have 71.24, with the paper's keywords 71.05
+        (five seeds), which end .37 of STS-B dev below their best: the contrast soon solves itself.
 
     Example:
         >>> from datasets import Dataset

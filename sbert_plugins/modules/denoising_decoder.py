@@ -84,7 +84,7 @@ class DenoisingLayer(nn.Module):
 
 
 class DenoisingDecoder(nn.Module):
-    """Transformer decoder over the noisy embeddings of a sentence and a memory of one vector (DenoSent section 3).
+    """Transformer decoder over the noisy embeddings of a sentence and a memory of one vector (DenoSent, "Methodology").
 
     Each place sees the whole noisy sentence: there is no causal mask. With a memory of length one the softmax of eq. 1 is 1,
     so cross-attention is two linear maps of the memory; its query and key weights, which could never learn, are left out. In

@@ -18,7 +18,7 @@ ARCCSE = Recipe(
         batch_size=32,
         gradient_accumulation_steps=2,
         epochs=1,  # "We train our model for one epoch"
-        pooling="cls",  # "the output of the MLP layer on top of [CLS] ... during training, and ... [CLS] ... for evaluation"
+        pooling="cls",  # "the MLP layer on top of the [CLS] ... during training, and use the [CLS] output ... for evaluation"
         # "set to 32 for the ArcCon loss in large models, and to the maximum length within a batch for all other cases"
         max_seq_length=None,
         eval_steps=125,  # "We evaluate our model every 125 training steps on the development set of STS-B"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int, **how: Any) -> tuple[Dataset, dict[str, Any]]:
-    """Make PaSeR's columns as the paper trained: the three best phrases by RAKE, synonym replacement on both copies.
+    """Make PaSeR's columns: the three best phrases by RAKE, at which the paper's gains end, and synonyms in both copies.
 
     ``how`` are keywords of :func:`data.paser_columns` in the place of these.
     """
@@ -34,7 +34,7 @@ def paser_rows_with(**how: Any) -> dict[str, Any]:
     from sbert_plugins import data
 
     if "synonyms" not in how:
-        how["synonyms"] = data.synonyms_if_installed(warn=False)  # "SR is extremely effective" (section 4.5.2)
+        how["synonyms"] = data.synonyms_if_installed(warn=False)  # "(SR) is extremely effective" (section 4.5.2)
     return {"extractor": "rake", "top_k": 3} | how  # "the top three phrases contribute the most"
 
 
@@ -125,7 +125,7 @@ PASER = Recipe(
         max_seq_length=32,  # "we restrict the maximum sequence length to 32"
         eval_steps=125,  # the official script's
     ),
-    rows_read=932_970,  # five epochs of the seven tasks' 62,198 sentences with three phrases each
+    rows_read=932_970,  # the paper's five epochs of the seven tasks' 62,198 sentences, at three phrases each
     rows_a_sentence=3,
     official=True,
     # The first four layers of MiniLM and 1,281 short sentences.

@@ -45,7 +45,7 @@ PASER = {
     "eval_steps": "125",
     "bf16": "false",
     "columns.extractor": "rake",
-    "columns.top_k": "3",
+    "columns.top_k": "5",
     "columns.synonyms": "0.5",
     "loss.decoder_layers": "6",
     "loss.decoder_heads": "16",
@@ -54,7 +54,7 @@ PASER = {
     "loss.normalize_memory": "false",
     "loss.mlm_weight": "1",
     "loss.mlm_probability": "0.15",
-    "updates": "up to 6,920",
+    "updates": "up to 11,530",
 }
 DENOSENT = {
     **HOST,
@@ -365,7 +365,7 @@ def test_a_protocol_from_python():
     assert plan.settings.patience == 10
     assert plan.loss_keywords["official"] is True
     assert plan.columns == {}
-    assert recipes.PROTOCOLS["paser", "paper"].columns == {"extractor": "rake", "top_k": 3, "synonyms": 0.5}
+    assert recipes.PROTOCOLS["paser", "paper"].columns == {"extractor": "rake", "top_k": 5, "synonyms": 0.5}
     assert plan["no such row"] is None
 
 
