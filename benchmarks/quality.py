@@ -33,7 +33,7 @@ from datasets import Dataset
 from provenance import provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import evaluation, recipes
+from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.recipes.output import write_json
 from sbert_plugins.recipes.scoring import Scorer
 
@@ -105,6 +105,7 @@ def main() -> None:
     shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED}
     if not place.with_suffix(".json").exists():
         write_json(place.with_suffix(".json"), shared)  # what the tables call the grid
+    refuse_without_wordnet(options.methods)
     in_collection = options.text in testbeds.COLLECTIONS
     sentences, model = testbeds.text(options.text, options.sentences), partial(encoder, options)
     methods, scored_by = list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, []))), evaluators(options)
@@ -130,6 +131,13 @@ def main() -> None:
         print("  ".join(line))
     score_untrained(options.untrained, place, model, sentences, Scorer(scored_by))
     sys.exit(bool(result.failed))
+
+
+def refuse_without_wordnet(methods: Sequence[str]) -> None:
+    """End a program that would train PaSeR without its synonyms, under the name of those that had them."""
+    with_synonyms = [name for name in methods if recipes.recipe_of(name.partition(":")[0]).prepare is recipes.PASER.prepare]
+    if with_synonyms and data.synonyms_if_installed(warn=False) is None:
+        raise SystemExit(f"{with_synonyms[0]} is trained with synonyms, from WordNet: NLTK_DATA names a folder that has it.")
 
 
 def encoder(options: argparse.Namespace) -> SentenceTransformer:

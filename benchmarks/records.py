@@ -17,7 +17,8 @@ def read_grids(results: Path) -> dict[str, list[Cell]]:
     """Return the cells of each grid, by its folder's name; what was not trained, the start, is the method ``raw``.
 
     Raises:
-        ValueError: On a record that a tree with uncommitted changes made, or one that misses what a table shows.
+        ValueError: On a record that a tree with uncommitted changes made, one that misses what a table shows, and seeds of a
+            method whose rows were made in two ways: without WordNet PaSeR's have no synonyms, for one.
     """
     grids: dict[str, list[Cell]] = defaultdict(list)
     for path in sorted((results / "quality").glob("*/*.json")):
@@ -31,6 +32,11 @@ def read_grids(results: Path) -> dict[str, list[Cell]]:
             raise ValueError(f"{path} was made on a tree with uncommitted changes: make it again on a commit.")
         settings = json.loads(path.parent.with_suffix(".json").read_text(encoding="utf-8"))
         grids[path.parent.name].append(_cell(path, record, settings))
+    for name, cells in grids.items():
+        made = {(cell["method"], json.dumps(cell.get("prepared"), sort_keys=True)) for cell in cells}
+        methods = [method for method, _ in made]
+        if twice := {method for method in methods if methods.count(method) > 1}:
+            raise ValueError(f"seeds of {min(twice)} in {name} were trained on rows that were made in two ways: keep one.")
     return grids
 
 
@@ -48,6 +54,7 @@ def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
         "scores": scores,
         "seconds": record.get("seconds"),
         "loss": record.get("loss", {}),
+        "prepared": record.get("prepared"),
         "curve": [
             {"step": point["step"], "dev": point["STS-B dev"]} for point in record.get("curve", []) if "STS-B dev" in point
         ],

@@ -2,7 +2,7 @@
 
 The settings are not the paper's: they are chosen to run offline in about a minute on two CPU cores, and the loss tells words
 where the paper's writes sentences. The paper's training settings are in ``sbert_plugins.recipes`` and one command away
-(``sbert-plugins train denosent --output runs/denosent``), its loss is
+(``sbert-plugins train denosent --protocol paper --output runs/denosent``), its loss is
 ``losses.DenoSentLoss(model, **recipes.DENOSENT.paper_keywords)`` after ``modules.apply_mask_template(model)``.
 """
 

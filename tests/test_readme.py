@@ -63,7 +63,7 @@ def test_the_script_runs(tiny_encoder, tmp_path, monkeypatch, capsys):
     exec(code, {})
     assert asked == [("STS-B dev", True)]
     assert re.search(r"Spearman x 100: -?\d+\.\d\d before, -?\d+\.\d\d after", capsys.readouterr().out)
-    assert (tmp_path / "runs" / "mine" / "model" / "modules.json").exists()
+    assert (tmp_path / "runs" / "script" / "model" / "modules.json").exists()
 
 
 def test_links_are_absolute():

@@ -36,7 +36,8 @@ def add_compare(commands: argparse._SubParsersAction) -> None:
         help="train several methods on your text and compare them on your labels",
         description="Train each method with each seed on TEXT, from one encoder and with one set of settings, and score the "
         "start and every result by what you have: --pairs, --topics, --retrieval, the STS tasks; with none of them by "
-        "sentences of TEXT that are held out. It ends in a table and OUTPUT/index.html. Killed, the same command goes on.",
+        "sentences of TEXT that are held out (English, with NLTK's WordNet), or with --offline by the package's graded pairs. "
+        "It ends in a table and OUTPUT/index.html. Killed, the same command goes on.",
     )
     compare.add_argument("text", nargs="?", metavar="TEXT", help="sentences, as in train")
     compare.add_argument(

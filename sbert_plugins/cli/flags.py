@@ -117,7 +117,8 @@ def say_of_embedders(options: argparse.Namespace, *learning_rates: float) -> Non
         advice = "Take --learning-rate 1e-5, and look" if max(learning_rates) > 1e-5 else "Look"
         print(
             f"{options.model} is a sentence encoder already. One that was trained with labels, all-MiniLM-L6-v2, gained up to "
-            "a point of sentence similarity by 60 updates on a collection's text, and lost in search: hardly at 1e-5, "
-            "points at 5e-5 and by bag-of-words (https://sbert-plugins.github.io/sbert-plugins/guides/text.html). "
+            "a point of sentence similarity by 60 updates on a collection's text (on questions recommended lost up to one), "
+            "and lost in search: hardly at 1e-5, points at 5e-5. By bag-of-words it lost in both "
+            "(https://sbert-plugins.github.io/sbert-plugins/guides/text.html). "
             f"{advice} at labels of your own before and after."
         )

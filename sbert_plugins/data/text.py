@@ -7,7 +7,7 @@ import gzip
 import io
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -284,14 +284,17 @@ def _load_table(path: Path) -> Dataset:
         ) from error
 
 
-def _refuse_a_sentence(header: str, source: str) -> None:
-    """Refuse a header that will be the first sentence of a table without one: it would be lost."""
-    if len(header.split()) > 2 or header.rstrip().endswith(_STOPS):
+def _refuse_a_sentence(header: str, names: Sequence[str], source: str) -> None:
+    """Refuse what will be the first row of a table without a header: its sentence would be lost. Warn of what may be."""
+    has_number = any(name.strip() and holds_numbers([name]) for name in names)
+    if len(header.split()) > 2 or header.rstrip().endswith(_STOPS) or has_number:
         raise ValueError(
             f"{source} must begin with a header, got {header!r}, which looks like a sentence: put a line before it that names "
             "the columns, text for that of the sentences; or, of sentences alone, name the file .txt. If it is a header, give "
             "it as column (--column)."
         )
+    if " " in header.strip():
+        logger.warning("%s: its first line is read as a header, and no sentence: the column is called %r.", source, header)
 
 
 def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "text") -> list[str | None]:
@@ -305,7 +308,7 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
         column = named[0] if named else strings[0] if len(strings) == 1 else prefer
         if column in strings and not named:
             if _suffix(Path(source)) in DELIMITERS:
-                _refuse_a_sentence(column, source)
+                _refuse_a_sentence(column, table.column_names, source)
             logger.info("%s: reading its only column of strings, %r.", source, column)
     if column not in strings:
         raise ValueError(

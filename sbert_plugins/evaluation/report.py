@@ -118,9 +118,11 @@ def check_destination(names: Sequence[str], directory: str | Path) -> None:
         directory: Where it is to be written.
 
     Raises:
+        ModuleNotFoundError: Without matplotlib.
         ValueError: Without models, on two of one name, where a file is in the way of the directory, or for one that holds a
             page or a ``report.json`` of something else, a comparison for one.
     """
+    drawing()
     if not names or len(set(names)) < len(names):
         raise ValueError(f"a report needs at least one model and each under a name of its own, got {list(names)}.")
     folder = Path(directory)

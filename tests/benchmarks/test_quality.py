@@ -28,8 +28,16 @@ def test_mixes_do_not_hide_recipes():
     assert not {recipe.method for recipe in mixes.MIXES} & set(recipes.RECIPES)
 
 
+@pytest.mark.parametrize("method", ["paser:mlm_head=fresh", "simcse on paser's rows"])
+def test_without_wordnet_paser_is_not_called_by_its_name(registered, monkeypatch, method):
+    monkeypatch.setattr("nltk.data.path", [])
+    with pytest.raises(SystemExit, match=f"^{method} is trained with synonyms, from WordNet"):
+        quality.refuse_without_wordnet(["simcse", method])
+    quality.refuse_without_wordnet(["simcse", "recommended"])
+
+
 @pytest.mark.slow
-def test_a_grid_goes_on(registered, tiny_encoder, tmp_path, monkeypatch, capsys):
+def test_a_grid_goes_on(registered, wordnet, tiny_encoder, tmp_path, monkeypatch, capsys):
     tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
     (tmp_path / "text.txt").write_text("\n".join(project_text()[:40]), encoding="utf-8")
     (tmp_path / "sts").mkdir()

@@ -60,6 +60,12 @@ def test_a_tree_with_changes(write):
         write("simcse_seed3.json", uncommitted_changes=True)
 
 
+def test_rows_that_were_made_in_two_ways(write):
+    write("paser_seed0.json", name="paser", prepared={"synonyms": 0.5})
+    with pytest.raises(ValueError, match="seeds of paser in grid_60_0a were trained on rows that were made in two ways"):
+        write("paser_seed1.json", name="paser", prepared={"synonyms": None})
+
+
 def test_a_missing_score(write):
     with pytest.raises(ValueError, match="misses scores that the tables show, has dev: make it again"):
         write("simcse_seed3.json", scores={"STS-B dev: Spearman": 80.0})

@@ -121,6 +121,20 @@ def test_a_sentence_is_no_header(tmp_path, suffix, first):
     assert texts(read_sentences(path, column=first)) == ["A cat sleeps."]
 
 
+def test_a_row_with_a_number_is_no_header(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("1\tGood morning\n2\tGood evening to you\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="must begin with a header, got 'Good morning', which looks like a sentence"):
+        read_sentences(path)
+
+
+@pytest.mark.parametrize(("header", "warns"), [("Blue car", True), ("comment", False)])
+def test_a_header_of_two_words_may_be_a_short_sentence(tmp_path, caplog, header, warns):
+    (tmp_path / "t.csv").write_text(f"{header}\nRed house\nGreen tree\n", encoding="utf-8")
+    assert texts(read_sentences(tmp_path / "t.csv")) == ["Red house", "Green tree"]
+    assert ("its first line is read as a header, and no sentence: the column is called 'Blue car'" in caplog.text) is warns
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv.gz"])
 def test_blank_lines_of_a_table_are_counted(tmp_path, suffix, caplog):
     content = f"\n\ntext\nA dog runs.\n\n  \n{'' if suffix != 'csv' else chr(34) * 2}\nA cat sleeps.\n".encode()
