@@ -33,7 +33,8 @@ def read_grids(results: Path) -> dict[str, list[Cell]]:
         settings = json.loads(path.parent.with_suffix(".json").read_text(encoding="utf-8"))
         grids[path.parent.name].append(_cell(path, record, settings))
     for name, cells in grids.items():
-        made = {(cell["method"], json.dumps(cell.get("prepared"), sort_keys=True)) for cell in cells}
+        told = [cell for cell in cells if cell.get("prepared")]  # earlier records do not say
+        made = {(cell["method"], json.dumps(cell["prepared"], sort_keys=True)) for cell in told}
         methods = [method for method, _ in made]
         if twice := {method for method in methods if methods.count(method) > 1}:
             raise ValueError(f"seeds of {min(twice)} in {name} were trained on rows that were made in two ways: keep one.")

@@ -61,9 +61,9 @@ def test_a_tree_with_changes(write):
 
 
 def test_rows_that_were_made_in_two_ways(write):
-    write("paser_seed0.json", name="paser", prepared={"synonyms": 0.5})
-    with pytest.raises(ValueError, match="seeds of paser in grid_60_0a were trained on rows that were made in two ways"):
-        write("paser_seed1.json", name="paser", prepared={"synonyms": None})
+    write("simcse_seed0.json", prepared={"synonyms": 0.5})
+    with pytest.raises(ValueError, match="seeds of simcse in grid_60_0a were trained on rows that were made in two ways"):
+        write("simcse_seed1.json", prepared={"synonyms": None})
 
 
 def test_a_missing_score(write):
