@@ -307,6 +307,7 @@ STEPS = {
     "bag of words": of_sentences(losses.BagOfWordsLoss),
     "ArcCSE floor": plain(arccse_floor),
     "ArcCSE": of_sentences(losses.ArcCSELoss),
+    "ArcCSE without a long sentence": of_sentences(losses.ArcCSELoss, min_words=LENGTH),
     "ArcCSE with SAM": with_sam(of_sentences(losses.ArcCSELoss)),
     "PaSeR": paser(**HEAD),
     f"PaSeR{AS_PRINTED} floor": paser_floor,

@@ -18,7 +18,8 @@ def cell(method, seed, dev, **scores):
 
 
 def test_a_difference_with_its_standard_error():
-    assert quality_tables._judged([1.0, 2.0, 3.0]) == "**+2.00** ± 0.58 (3)"  # deviation 1, over the root of 3
+    assert quality_tables._judged([1.0, 2.0, 3.0]) == "+2.00 ± 0.58 (3)"  # deviation 1, over the root of 3; 4.30 of them
+    assert quality_tables._judged([2.0, 3.0, 4.0]) == "**+3.00** ± 0.58 (3)"
     assert quality_tables._judged([-1.0, 2.0, 2.0]) == "+1.00 ± 1.00 (3)"
     assert quality_tables._judged([-1.0, 2.0, 2.0, 1.0, 1.0]) == "+1.00 ± 0.55"  # five need not be told
     assert quality_tables._judged([1.0, 2.0]) == "+1.50 (2 seeds)"  # which say nothing of their scatter
@@ -101,12 +102,12 @@ def test_differences_are_of_the_same_seed():
     assert grids.paired_differences(ours, theirs, "avg7") == [-1.0, 2.5]
 
 
-def test_an_interval_of_equal_differences():
-    """Whatever the bootstrap draws, their mean is 1."""
-    ours = [cell("a", seed, 81.0 + seed, avg7=0.0) for seed in range(5)]
+def test_an_interval_is_students():
+    """The differences are 1 to 5: their standard error is the root of .5, and t of four degrees of freedom 2.776."""
+    ours = [cell("a", seed, 81.0 + 2 * seed, avg7=0.0) for seed in range(5)]
     theirs = [cell("simcse", seed, 80.0 + seed, avg7=0.0) for seed in range(5)]
-    assert quality_tables._against(ours, ours + theirs, "dev") == "+1.00 [+1.00, +1.00]"
-    assert quality_tables._against(ours[:4], ours + theirs, "dev") == "+1.00"
+    assert quality_tables._against(ours, ours + theirs, "dev") == "+3.00 [+1.04, +4.96]"
+    assert quality_tables._against(ours[:4], ours + theirs, "dev") == "+2.50"
 
 
 def test_how_far_a_training_ends_below_its_best():
@@ -122,7 +123,7 @@ def test_the_first_update_that_is_good_enough():
 
 def test_the_best_that_there_was_time_for():
     curve = [{"step": step, "dev": dev} for step, dev in ((10, 79.0), (20, 80.5), (30, 80.0))]
-    found = [quality_tables._best_within({"curve": curve}, updates) for updates in (10, 19.9, 20, 60)]
+    found = [quality_tables._best_within({"curve": curve}, updates) for updates in (3, 14.9, 19.9, 60)]
     assert found == [79.0, 79.0, 80.5, 80.5]
 
 
@@ -212,7 +213,7 @@ def test_trainings_with_bf16_and_without_stand_in_one_table(monkeypatch):
         ],
     )
     said = quality_tables._made_in_both()  # the second seed was trained one way, the third the other
-    assert "1 of 400 updates" in said
+    assert "1 of 400 updates that were made both ways, of simcse," in said
     assert "up to 0.50 apart along STS-B dev (median 0.31), and up to 0.25" in said
     with pytest.raises(ValueError, match="simcse, seed 0, has two trainings of 2,000 updates: keep one"):
         quality_tables._far_longer()
