@@ -59,7 +59,7 @@ class TestPaSeR:
         assert recipes.train("paser", anchors(30), tiny_encoder(), **given, resume=True)["steps"] == 4
 
     def test_a_protocol_says_how(self, wordnet, tiny_encoder, tmp_path):
-        made = {"extractor": "rake", "top_k": 3, "synonyms": 0.5}
+        made = {"extractor": "rake", "top_k": 5, "synonyms": 0.5}
         given = {"settings": quick(max_steps=1, pooling="cls"), "protocol": "paper"}
         results = recipes.train("paser", anchors(30), tiny_encoder(pooling="cls"), output=tmp_path / "run", **given)
         assert (
