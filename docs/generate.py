@@ -22,16 +22,25 @@ from sbert_plugins.recipes.keywords import default_keywords
 
 HERE = Path(__file__).parent
 ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training", "evaluation", "recipes")
-# The steps of speed.json that a method's page shows.
+# The steps of speed.json that a method's page shows, and which of them a protocol trains by.
 STEPS = {
-    "arccse": ("ArcCSE", "ArcCSE with SAM"),
-    "paser": ("PaSeR", "PaSeR as in its paper"),
-    "denosent": ("DenoSent", "DenoSent as in its paper"),
-    "pt-bert": ("PT-BERT", "PT-BERT pooled"),
+    "arccse": ("ArcCSE with SAM", "ArcCSE"),
+    "paser": ("PaSeR",),
+    "denosent": ("DenoSent",),
+    "pt-bert": ("PT-BERT pooled", "PT-BERT"),
     "slt-fai": ("SLT-FAI",),
     "consert": ("ConSERT",),
     "recommended": ("recommended",),
     "bag-of-words": ("bag of words",),
+}
+STEP_OF_PROTOCOL = {
+    ("arccse", "paper"): "ArcCSE with SAM",
+    ("paser", "paper"): "PaSeR as in its paper",
+    ("paser", "official"): "PaSeR as in its paper",
+    ("denosent", "paper"): "DenoSent as in its paper",
+    ("denosent", "official"): "DenoSent as in its paper",
+    ("pt-bert", "paper"): "PT-BERT",
+    ("pt-bert", "official"): "PT-BERT pooled",
 }
 # What a recipe finds for a keyword of its loss, in words.
 FOUND = {
@@ -117,11 +126,16 @@ def settings_table(recipe: recipes.Recipe) -> str:
     ours = own_values(recipe)
     protocols = [protocol for (method, _), protocol in recipes.PROTOCOLS.items() if method == recipe.method]
     if not protocols:
-        return table(["setting", "here"], [[f"`{name}`", shown(value)] for name, value in ours.items() if value is not None])
+        return table(
+            ["setting", "here"], [[f"`{name}`", shown(value, name)] for name, value in ours.items() if value is not None]
+        )
     tables = []
     for protocol in protocols:
-        rows = [[f"`{row.setting}`", shown(row.value), row.source, shown(ours.get(row.setting, ""))] for row in protocol.rows]
-        rows += [[f"`{name}`", "", "", shown(value)] for name, value in ours.items() if protocol[name] is None and value]
+        rows = [
+            [f"`{row.setting}`", shown(row.value, row.setting), row.source, shown(ours.get(row.setting, ""), row.setting)]
+            for row in protocol.rows
+        ]
+        rows += [[f"`{name}`", "", "", shown(value, name)] for name, value in ours.items() if protocol[name] is None and value]
         rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
         title = f"`sbert-plugins train {recipe.method} --protocol {protocol.name}`"
         tables.append(f"{title}\n\n" + table(["setting", protocol.name, "where it stands", "default here"], rows))
@@ -132,13 +146,18 @@ def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
     """Return what a recipe trains with unless told otherwise: its settings, and the keywords of what builds the loss."""
     keywords = default_keywords(recipe.method) | {key: FOUND[key] for key in recipe.chosen}
     shown_as = {key: ", ".join(value) if isinstance(value, list) else value for key, value in keywords.items()}
-    return dataclasses.asdict(recipe.settings) | {f"loss.{key}": value for key, value in shown_as.items()}
+    where = {"encoder": recipes.DEFAULT_MODEL, "text": recipe.text}
+    if recipe.rows_a_sentence > 1:
+        where["columns.top_k"] = recipe.rows_a_sentence
+    return where | dataclasses.asdict(recipe.settings) | {f"loss.{key}": value for key, value in shown_as.items()}
 
 
-def shown(value: Any) -> str:
-    """Return a value as a cell."""
+def shown(value: Any, setting: str) -> str:
+    """Return the value of a setting as a cell."""
     if value is None or value == "":
         return ""
+    if setting == "max_steps" and value == -1:
+        return "by epochs"
     if isinstance(value, float):
         return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -176,16 +195,18 @@ def cost_table(method: str) -> str:
     record = load_record("speed.json")
     recipe = recipes.RECIPES[method]
     one_epoch = dataclasses.replace(recipe.settings, epochs=1, max_steps=-1)
-    trainings = {f"{SENTENCES:,} sentences, one epoch": (one_epoch, SENTENCES * recipe.rows_a_sentence)}
+    own = f"{SENTENCES:,} sentences, one epoch"
+    trainings = [(own, STEPS[method], one_epoch, SENTENCES * recipe.rows_a_sentence)]
     for (of, name), protocol in recipes.PROTOCOLS.items():
         if of == method:
+            steps = (STEP_OF_PROTOCOL.get((of, name), STEPS[method][0]),)
             rows_a_sentence = protocol["columns.top_k"] or recipe.rows_a_sentence
-            trainings[f"`--protocol {name}`"] = (protocol.settings, protocol["sentences"] * rows_a_sentence)
+            trainings.append((f"`--protocol {name}`", steps, protocol.settings, protocol["sentences"] * rows_a_sentence))
     rows = []
-    for training, (settings, count) in trainings.items():
+    for training, of_training, settings, count in trainings:
         updates = settings.updates(count)
         steps = updates * settings.batch_size * settings.gradient_accumulation_steps / 64
-        for step in STEPS[method]:
+        for step in of_training:
             seconds = record["median_seconds"][step]
             rows.append([training, f"{updates:,}", step, f"{seconds:.2f}", f"{steps * seconds / 3600:.1f}"])
     return (

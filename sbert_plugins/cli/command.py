@@ -68,14 +68,15 @@ def build_parser() -> argparse.ArgumentParser:
     add_compare(commands)
     add_evaluate(commands)
     add_mteb(commands)
-    methods = commands.add_parser("methods", help="list the methods, their papers and the columns they read")
+    about = "list the methods, their papers, losses and the columns they read"
+    methods = commands.add_parser("methods", help=about, description=f"{about.capitalize()}.")
     methods.set_defaults(run=_methods)
     return parser
 
 
 def _methods(options: argparse.Namespace) -> None:
     rows = [("method", "paper", "loss", "columns", "what it does")]
-    rows += [(r.method, f"{r.name}, {r.paper}", r.loss, r.columns_text, r.equation) for r in recipes.RECIPES.values()]
+    rows += [(r.method, f"{r.name}, {r.paper}", r.losses_text, r.columns_text, r.equation) for r in recipes.RECIPES.values()]
     print_table(rows)
     print()
     for recipe in recipes.RECIPES.values():

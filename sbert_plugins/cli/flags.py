@@ -38,7 +38,10 @@ def add_settings(parser: argparse.ArgumentParser, default: str, values: recipes.
     settings = parser.add_argument_group(f"settings (default: {default})")
     for field in fields(recipes.Settings):
         kind = {"action": argparse.BooleanOptionalAction} if field.type == "bool" else {"type": _TYPES[str(field.type)]}
-        shown = "" if values is None else f"(default: {getattr(values, field.name)})"
+        default_here = None if values is None else getattr(values, field.name)
+        if field.name == "epochs" and values is not None and values.max_steps > 0:
+            default_here = None  # updates are counted
+        shown = "" if default_here is None else f"(default: {default_here})"
         text = " ".join(filter(None, [field.metadata.get("help"), shown])) or None
         given = {"default": None, **kind, **field.metadata, "help": text}
         settings.add_argument("--" + field.name.replace("_", "-"), **given)

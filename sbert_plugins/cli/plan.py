@@ -51,7 +51,7 @@ def planned(
     asked = _asked(options, settings, keywords, sentences)
     unread = set() if settings.pooling == "mask" else {"template"}
     unread |= {name for name, keyword in _FOLLOWS.items() if keyword in asked}
-    rows = [row for row in plan.rows if row.setting not in unread] if plan else _defaults(recipe, own, text, is_demo=is_demo)
+    rows = [row for row in plan.rows if row.setting not in unread] if plan else _defaults(recipe, own, options, keywords)
     if options.model and options.pooling is None and settings.pooling != "mask":
         asked |= {
             row.setting: (kept, "--model") for row in rows if row.setting in _POOLINGS and (kept := _pooling(options, row))
@@ -72,16 +72,30 @@ def _pooling(options: argparse.Namespace, row: recipes.Row) -> str | None:
     return "its own" if (Path(options.model) / "modules.json").is_file() else None
 
 
-def _defaults(recipe: recipes.Recipe, settings: recipes.Settings, text: str, *, is_demo: bool) -> list[recipes.Row]:
+def _defaults(
+    recipe: recipes.Recipe, settings: recipes.Settings, options: argparse.Namespace, keywords: dict[str, Any]
+) -> list[recipes.Row]:
     """Return a method's defaults, each beside what the paper's protocol says of it."""
-    paper = recipes.PROTOCOLS.get((recipe.method, "paper"))
-    encoder = "four layers of MiniLM" if is_demo else recipes.DEFAULT_MODEL
+    paper = _papers_protocol(recipe, keywords.get("backbone"))
+    encoder = "four layers of MiniLM" if options.offline else recipes.DEFAULT_MODEL
+    has_own = options.offline and recipe.reads != "triplets"
+    text = recipes.offline_sentences_path() if has_own else recipe.text
     values = {name: getattr(settings, name) for name in recipes.SETTINGS}
     own = {"encoder": encoder, "text": text, **values, "seed": 42, "bf16": None}
     rows = [recipes.Row(name, value, _source(paper, name, value)) for name, value in own.items()]
+    # Their values are in its signature, which loads torch to be read.
+    rows.append(recipes.Row("loss", recipe.losses_text, "the method's, with its defaults but for rows loss.KEY"))
     if paper is None:
         return rows
     return [recipes.Row("printed", paper.printed, f"{paper.source('printed')}; not of this: --protocol paper"), *rows]
+
+
+def _papers_protocol(recipe: recipes.Recipe, backbone: str | None) -> recipes.Protocol | None:
+    """Return the paper's protocol; of a method that goes round another, the one round the same."""
+    plans = [
+        plan for (method, name), plan in recipes.PROTOCOLS.items() if method == recipe.method and name.startswith("paper")
+    ]
+    return next((plan for plan in plans if backbone in (None, plan["loss.backbone"])), None)
 
 
 def _source(paper: recipes.Protocol | None, name: str, value: Any) -> str:

@@ -132,7 +132,7 @@ class TokenFrequencies:
             raise ValueError(
                 f"frequencies must be of the encoder's vocabulary ({len(tokenizer):,} tokens), got counts of another one "
                 f"({len(self.counts):,} tokens): count a corpus with its tokenizer, "
-                "data.TokenFrequencies.from_corpus(sentences, model.tokenizer)."
+                "data.TokenFrequencies.from_corpus(texts, model.tokenizer), of strings."
             )
 
     def fits(self, tokenizer: Any) -> bool:

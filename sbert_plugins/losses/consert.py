@@ -68,7 +68,7 @@ class ConSERTLoss(nn.Module):
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
         - sentence-transformers' ``MatryoshkaLoss`` goes round this, without ``projection_head``.
-        - With ``projection_head=True`` it is what ``recipes`` recommend.
+        - With ``projection_head=True``, and :class:`BagOfWordsLoss` beside it, it is ``recipes.recommended_loss``.
         - :class:`SLTFAILoss` round it is the paper's "ConSERT + SLT-FAI"; the incomplete sentence then gets the first view.
 
     Deviations:

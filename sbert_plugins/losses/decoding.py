@@ -129,7 +129,7 @@ def _counted(
             raise ValueError(
                 f"{argument} needs to know how often each token occurs, and the counts that ship with the package are for "
                 "the vocabulary of bert-base-uncased, not this encoder's: pass frequencies="
-                f"data.TokenFrequencies.from_corpus(sentences, model.tokenizer){instead}."
+                f"data.TokenFrequencies.from_corpus(texts, model.tokenizer){instead}."
             )
     if not isinstance(frequencies, TokenFrequencies):
         frequencies = TokenFrequencies.load(frequencies)

@@ -131,7 +131,7 @@ def read_keywords(method: str, pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not key.isidentifier() or not equals:
-            raise ValueError(f"--loss takes KEY=VALUE, got {pair!r}.")
+            raise ValueError(f"--loss takes KEY=VALUE, got {pair!r}: a TEXT goes before --loss.")
         if key in keywords:
             raise ValueError(f"--loss must name a keyword once, got {key} twice.")
         keywords[key] = _read(method, key, text)

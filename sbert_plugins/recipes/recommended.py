@@ -80,6 +80,7 @@ RECOMMENDED = Recipe(
     paper="this library, of two papers",
     url="https://aclanthology.org/2021.acl-long.393",
     loss="ConSERTLoss",
+    beside=("BagOfWordsLoss",),
     columns=("anchor",),
     second_column="positive",
     equation="ConSERT's views, SimCSE's head in training, temperature 0.1; a sentence's words beside, bounded",

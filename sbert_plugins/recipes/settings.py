@@ -33,10 +33,10 @@ class Settings:
         ValueError: On a value that no training can have, with its name.
     """
 
-    learning_rate: float
-    batch_size: int
-    gradient_accumulation_steps: int
-    epochs: float
+    learning_rate: float = field(metadata={"help": "of the encoder, at its highest"})
+    batch_size: int = field(metadata={"help": "rows of a batch, in each process; a contrast's negatives are of one batch"})
+    gradient_accumulation_steps: int = field(metadata={"help": "batches of an update"})
+    epochs: float = field(metadata={"help": "passes over the text, in the place of a number of updates"})
     # The vector of the mask is that of a template, which any model is given before it is trained.
     pooling: str = field(
         metadata={"choices": ["cls", "mean", "mask"], "help": "for a plain transformer; mask: in a template"},
@@ -45,7 +45,7 @@ class Settings:
     max_seq_length: int | None = field(
         metadata={"help": "tokens a sentence in training; the saved model has the encoder's own limit"}
     )
-    eval_steps: int
+    eval_steps: int = field(metadata={"help": "updates from one checkpoint, and one evaluation by STS-B dev, to the next"})
     max_steps: int = field(default=-1, metadata={"help": "stop after this many updates"})  # -1: by epochs
     group_by_length: bool = field(default=False, metadata={"help": "batches of sentences of similar length"})
     sam_rho: float | None = field(
@@ -131,6 +131,7 @@ class Recipe:
     second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
+    beside: tuple[str, ...] = ()  # classes of the losses that ``build`` sets beside ``loss``
     # Chooses the settings by keywords of the loss, and whether for the demo; None: they are the same for all.
     choose_settings: Callable[[dict[str, Any], bool], Settings] | None = None
     # Rows that the paper's training read, over all its epochs: by default no more are read of any text.
@@ -151,6 +152,11 @@ class Recipe:
     def columns_text(self) -> str:
         """What the loss reads, for people: ``anchor [, positive]``."""
         return ", ".join(self.columns) + (f" [, {self.second_column}]" if self.second_column else "")
+
+    @property
+    def losses_text(self) -> str:
+        """The classes of what is trained with, for people: ``ConSERTLoss + BagOfWordsLoss``."""
+        return " + ".join([self.loss, *self.beside])
 
     def settings_for(self, loss_keywords: dict[str, Any], *, offline: bool = False) -> Settings:
         """Return the paper's settings, or those of the demo, for a loss with these keywords."""
