@@ -13,7 +13,7 @@ from datasets.fingerprint import Hasher
 from sbert_plugins import __version__
 
 from .cache import cache_folder, code_of
-from .noise import refuse_one_string
+from .noise import refuse_no_list
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,8 @@ def back_translate(
         sentences: Sentences, or a dataset with the column ``anchor``.
         forward: Translation model of transformers (MarianMT, or any other whose tokenizer knows its languages without being
             told), by its name on the Hub or its path; or a callable that translates a list of sentences.
-        backward: The way back, likewise.
+        backward: The way back, likewise. A callable is known again by its code and all that it holds (pickled), as it is when
+            it is given: build it anew for a call that shall go on.
         batch_size: Sentences translated at a time.
         shard_size: Sentences after which the work is written down.
         device: Of the models, by default a GPU where there is one.
@@ -68,11 +69,12 @@ def back_translate(
     order = sorted(range(len(anchors)), key=lambda i: -len(anchors[i]))
     generation = generation or {}
     there, back = (_translator(translate, device, generation) for translate in (forward, backward))
-    work = {"forward": _identity(forward), "backward": _identity(backward), "generation": sorted(generation.items())}
+    # Hashed once: a callable may change while it works.
+    work = Hasher.hash([_identity(forward), _identity(backward), sorted(generation.items()), __version__])
     shards = []
     for start in range(0, len(anchors), shard_size):
         shard = Dataset.from_dict({"anchor": [anchors[i] for i in order[start : start + shard_size]]})
-        name = Hasher.hash([shard["anchor"][:], work, __version__])
+        name = Hasher.hash([shard["anchor"][:], work])
         shards.append(
             shard.map(
                 _back_translated,
@@ -144,7 +146,7 @@ class _Model:
 
 
 def _anchors(sentences: Dataset | Sequence[str]) -> list[str]:
-    refuse_one_string(sentences)
+    refuse_no_list(sentences)
     if isinstance(sentences, Dataset) and "anchor" not in sentences.column_names:
         raise ValueError(f"sentences must have a column anchor, got {', '.join(sentences.column_names)}.")
     anchors = sentences["anchor"][:] if isinstance(sentences, Dataset) else list(sentences)
@@ -158,7 +160,13 @@ def _anchors(sentences: Dataset | Sequence[str]) -> list[str]:
 def _identity(translate: str | Translator) -> Any:
     """Return what tells one translator from another: a callable's code and file, a name, a path with the time of its files."""
     if callable(translate):
-        return translate, code_of(translate)
+        try:
+            return Hasher.hash(translate), code_of(translate)
+        except TypeError as error:
+            raise ValueError(
+                f"a translator must be a callable that can be pickled, by which its finished shards are known again, got "
+                f"{translate!r} ({error}): make what it holds (a client, a lock) inside of the call."
+            ) from error
     folder = Path(translate)
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return str(translate), [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -14,8 +14,8 @@ from datasets.fingerprint import Hasher
 from sbert_plugins import __version__, host
 
 from .cache import cache_folder, code_of
-from .noise import delete_words, refuse_one_string, swap_words
-from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
+from .noise import delete_words, refuse_no_list, swap_words
+from .phrases import Extractor, Phrase, hide_phrase, locate_phrases, resolve_extractor
 from .synonyms import SynonymReplacer, open_wordnet
 
 logger = logging.getLogger(__name__)
@@ -37,11 +37,13 @@ def paser_columns(
     """Make the columns of :class:`losses.PaSeRLoss`: one row for each sentence and phrase.
 
     For each of the ``top_k`` best phrases the sentence is copied with the phrase hidden, one mask token a word; then both
-    copies are augmented, independently of each other. The phrase is what stood in the sentence, letter for letter.
+    copies are augmented, independently of each other. The phrase is what stood in the sentence, letter for letter, and the
+    space before it: with that a byte-level BPE (RoBERTa, ModernBERT) gives it the tokens that it has in the sentence.
 
     Args:
         sentences: Sentences, or a dataset with the column ``anchor`` (or else ``text`` or ``sentence``). Further columns are
-            carried along: with (``anchor``, ``positive``, ``negative``) the phrase's columns are the fourth and fifth.
+            carried along: with (``anchor``, ``positive``, ``negative``) the phrase's columns are the fourth and fifth. Of a
+            sentence that holds the mask token itself no phrase is hidden.
         mask_token: The tokenizer's (``model.tokenizer.mask_token``).
         top_k: Phrases a sentence, at most. In the paper's Table 5 a fourth and fifth gain SICK-R a point, the others nothing.
         extractor: As in :func:`rank_phrases`.
@@ -143,7 +145,7 @@ def synonyms_if_installed(*, warn: bool = True) -> float | None:
 
 
 def _with_anchor(sentences: Dataset | Sequence[str]) -> Dataset:
-    refuse_one_string(sentences)
+    refuse_no_list(sentences)
     table = sentences if isinstance(sentences, Dataset) else Dataset.from_dict({"anchor": list(sentences)})
     others = [name for name in ("text", "sentence") if name in table.column_names]
     if "anchor" not in table.column_names and others:
@@ -183,7 +185,11 @@ def _rows_of_sentence(
     **noise: Any,
 ) -> list[tuple[str, str, str]]:
     phrases = locate_phrases(sentence, extractor=extractor)[:top_k]
-    copies = [(sentence, hide_phrase(sentence, phrase, mask_token=mask_token), phrase.text) for phrase in phrases]
+    if phrases and mask_token in sentence:  # which would be counted as a word that is hidden
+        phrases = []
+    copies = [
+        (sentence, hide_phrase(sentence, phrase, mask_token=mask_token), _with_space(sentence, phrase)) for phrase in phrases
+    ]
     if not copies and keep_without_phrase:
         copies = [(sentence, sentence, "")]
     rng = random.Random(f"{seed} {index}")
@@ -191,6 +197,12 @@ def _rows_of_sentence(
         (_augment(anchor, rng, mask_token, **noise), _augment(masked, rng, mask_token, **noise), phrase)
         for anchor, masked, phrase in copies
     ]
+
+
+def _with_space(sentence: str, phrase: Phrase) -> str:
+    """Return the phrase with the space before it, if there is one."""
+    start = phrase.spans[0][0]
+    return " " * sentence[:start][-1:].isspace() + phrase.text
 
 
 def _augment(

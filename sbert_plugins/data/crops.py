@@ -56,7 +56,7 @@ def crop_pairs(
         pairs_per_document: Pairs a document, at most. With one no two rows of a batch are of one document, and would be each
             other's negatives though they are alike. Of sentences, none stands in two pairs; spans are drawn anew for each.
         min_words: Shorter sentences are left out before neighbours are sought (headings, fragments), and no span is shorter.
-            A word is what stands between white space: pass 1 for scripts without.
+            A word is what stands between white space: for scripts without, pass 1 and take sentences.
         max_words: Longest span, by default about what the methods' 32 to 64 tokens hold. A span is at most half of its
             document, for both must fit. Sentences are never cut.
         split: Parts a document into sentences, by default :func:`split_sentences`.
@@ -95,7 +95,7 @@ def crop_pairs(
         if without == place:
             raise ValueError(
                 f"documents must hold {needed}, got {place} without any. Pass whole texts, not sentences, or lower min_words: "
-                "to 1 for scripts without spaces."
+                "in scripts without spaces to 1, with by='sentences'."
             )
         if without:
             logger.warning("Left out %s of %s documents, which do not hold %s.", f"{without:,}", f"{place:,}", needed)

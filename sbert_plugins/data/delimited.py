@@ -14,7 +14,7 @@ from typing import Any
 
 from datasets import Dataset, Features, Value, concatenate_datasets
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _ROWS = 10_000
 _LONGEST = 2**31 - 1  # characters of a cell; csv's own limit is 131,072, which a document may pass
@@ -51,7 +51,7 @@ def read_delimited(path: Path, delimiter: str) -> Dataset:
             text that is not UTF-8; if the header is parted by another delimiter or names a column twice.
     """
     rows = _rows_of(path, delimiter)
-    names = [name or f"column {number}" for number, name in enumerate(next(rows, []), start=1)]
+    names = [name.strip() or f"column {number}" for number, name in enumerate(next(rows, []), start=1)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"{path} must name its columns differently, got {min(twice)!r} more than once.")
     features = Features({name: Value("string") for name in names})  # type: ignore[arg-type]  # it is a dict

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.resources import as_file, files
 from itertools import islice
@@ -27,7 +26,8 @@ class TokenFrequencies:
         source: Where the counts are from, in words.
 
     Raises:
-        ValueError: On counts that are not integers of at least 0, one for each id, or that are all 0.
+        ValueError: On counts that are not integers of at least 0, one for each id, or that are all 0, and on special ids that
+            are none.
 
     Example:
         >>> frequencies = TokenFrequencies.bookcorpus()
@@ -46,6 +46,8 @@ class TokenFrequencies:
             raise ValueError(
                 f"counts must be one integer of at least 0 for each id, got {self.counts.dtype} of shape {self.counts.shape}."
             )
+        if wrong := [each for each in self.special_ids if not 0 <= each < len(self.counts)]:
+            raise ValueError(f"special_ids must be ids from 0 to {len(self.counts) - 1}, got {wrong[0]}.")
         self.counts = self.counts.astype(np.int64)
         self.counts[list(self.special_ids)] = 0
         if not self.counts.any():
@@ -123,7 +125,9 @@ class TokenFrequencies:
                     special_ids=file["special_ids"].tolist(),
                     source=str(file["source"]),
                 )
-        except (zipfile.BadZipFile, ValueError, KeyError, EOFError, AttributeError, TypeError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # numpy's reader has a different one for each kind of damage
             raise ValueError(f"{path} must be a file that TokenFrequencies.save has written: {error}.") from None
 
     def check_tokenizer(self, tokenizer: Any) -> None:

@@ -107,14 +107,19 @@ def positive_pairs(
         def augment(sentence: str, rng: random.Random) -> str:
             return function(sentence, ratio, rng)
 
-    refuse_one_string(sentences)
+    refuse_no_list(sentences)
     rng, anchors = random.Random(seed), list(sentences)
     if bad := [place for place, text in enumerate(anchors) if not isinstance(text, str)]:
         raise ValueError(f"sentences must be text, got {anchors[bad[0]]!r} in row {bad[0]}.")
     return Dataset.from_dict({"anchor": anchors, "positive": [augment(sentence, rng) for sentence in anchors]})
 
 
-def refuse_one_string(sentences: object) -> None:
-    """Refuse a string where sentences are meant: its letters would be the sentences."""
+def refuse_no_list(sentences: object) -> None:
+    """Refuse a string, whose letters would be the sentences, and what goes by keys, whose names would be."""
     if isinstance(sentences, str):
         raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
+    if isinstance(sentences, Mapping) or hasattr(sentences, "keys"):  # a DatasetDict, a DataFrame
+        raise ValueError(
+            f"sentences must be a list of sentences or a dataset, got {type(sentences).__name__}: give one of its splits or "
+            "columns (dataset_dict['train'], table['text'])."
+        )

@@ -11,7 +11,8 @@ from sbert_plugins import host
 
 # Vowel signs and accents that follow their letter are part of the word; Python's \w leaves them out.
 _MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M"))
-_INNER = r"[-'’‐‑]|(?<=\d)[.,](?=\d)"  # signs that join the parts of a word or number
+# Signs that join the parts of a word or number: the last three are soft hyphen, zero-width non-joiner and joiner.
+_INNER = r"[-'’‐‑\u00ad\u200c\u200d]|(?<=\d)[.,](?=\d)"
 
 
 def _patterns(letter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
@@ -56,7 +57,7 @@ Extractor = Callable[[str], Iterable[tuple[int, int, float]]]
 
 
 class Phrase(NamedTuple):
-    """A phrase as it stands in its sentence, with all places where it stands."""
+    """A phrase as it stands in its sentence, with all places where it is one."""
 
     text: str
     score: float
@@ -89,7 +90,7 @@ def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[
 
 
 def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[Phrase]:
-    """Return what :func:`rank_phrases` returns, with the places of each phrase."""
+    """Return what :func:`rank_phrases` returns, with the places where the extractor found each."""
     if not isinstance(sentence, str):
         raise ValueError(f"a sentence must be a string, got {sentence!r}.")
     found: dict[str, list[Any]] = {}  # words in lower case -> text, score, spans
@@ -111,7 +112,10 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
 
 
 def hide_phrase(sentence: str, phrase: Phrase, *, mask_token: str) -> str:
-    """Return the sentence with one mask token for each word of the phrase, wherever the phrase stands."""
+    """Return the sentence with one mask token for each word of the phrase, at each of its places.
+
+    Inside of a longer phrase its words stay.
+    """
     pieces, place = [], 0
     for start, end in phrase.spans:
         start = max(start, place)  # an extractor's spans may overlap

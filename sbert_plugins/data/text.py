@@ -20,7 +20,15 @@ from sbert_plugins.data.delimited import DELIMITERS, holds_numbers, lines_of, re
 logger = logging.getLogger(__name__)
 
 _END: Any = object()
-_TABULAR = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json"}
+_TABULAR = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
 _STOPS = (".", "!", "?", "…", "。", "！", "？")
 _SPECIAL_TOKEN = re.compile(r"\[(PAD|CLS|SEP|MASK|UNK|unused\d+)\]|</?s>|<(pad|unk|mask|cls|sep)>")
 
@@ -99,11 +107,24 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
     return Dataset.from_dict({"document": [document for (document,) in _rows([source], texts, limit=limit, what="document")]})
 
 
+def _text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file, unless the first one says that it is another kind of file."""
+    for number, line in enumerate(lines_of(path)):
+        if number == 0 and line.startswith(('{"', "{'")):
+            raise ValueError(f"{path} must hold sentences, got a first line of json, {line[:40]!r}: name the file .jsonl.")
+        if number == 0 and "\r" in line.rstrip("\r\n"):
+            raise ValueError(
+                f"{path} must end its lines with a line feed, got carriage returns alone, by which it is one line. Convert it "
+                "first, for example: tr '\\r' '\\n' < old > new."
+            )
+        yield line
+
+
 def _paragraphs_of(path: Path) -> Iterator[str]:
     """Yield what stands between blank lines."""
     lines: list[str] = []
     blank = False
-    for line in map(str.strip, lines_of(path)):
+    for line in map(str.strip, _text_lines(path)):
         if line:
             lines.append(line)
             continue
@@ -120,6 +141,8 @@ def _paragraphs_of(path: Path) -> Iterator[str]:
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}.")
+    if limit is not None and limit != int(limit):
+        raise ValueError(f"limit must be a whole number, got {limit}.")
 
 
 def _texts_of(
@@ -140,7 +163,7 @@ def _texts_of(
         return _column_of(_load_table(path), column, str(path), prefer)
     if column is not None:
         raise ValueError(f"column must be left out where the text has no columns, got {column!r} with {path}.")
-    return (of_file or lines_of)(path)
+    return (of_file or _text_lines)(path)
 
 
 def is_path(name: str | Path) -> bool:
@@ -226,16 +249,20 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     _check_limit(limit)
     path = Path(source)
     names = ["anchor", "positive", "negative"]
-    if path.is_file() and (_suffix(path) == ".tsv" or _suffix(path) not in _TABULAR):
+    if path.is_file() and (DELIMITERS.get(_suffix(path)) == "\t" or _suffix(path) not in _TABULAR):
         rows, blank = [], 0
-        for number, line in enumerate(lines_of(path), start=1):
+        for number, line in enumerate(_text_lines(path), start=1):
             fields = [field.strip() for field in line.rstrip("\r\n").split("\t")][-3:]
             if number == 1 and [field.lower() for field in fields] == names:
                 continue  # a header, as a table has
             if not line.strip():
                 blank += 1
                 continue
-            if len(fields) < 3 or not all(fields):
+            if number == 1 and all(map(str.isidentifier, fields)):
+                logger.warning(
+                    "%s: its first line is read as a triplet, %s: a header says %s.", path, fields, ", ".join(names)
+                )
+            if len(fields) < 3 or not all(fields) or "\0" in line:
                 raise ValueError(
                     f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
                 )
@@ -311,10 +338,17 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
                 _refuse_a_sentence(column, table.column_names, source)
             logger.info("%s: reading its only column of strings, %r.", source, column)
     if column not in strings:
+        there = ", whose cells are empty, numbers or of several types" if column in table.column_names else ""
         raise ValueError(
-            f"column must name a column of strings in {source}, got {column!r}. It has: {', '.join(strings) or 'none'}."
+            f"column must name a column of strings in {source}, got {column!r}{there}. It has: {', '.join(strings) or 'none'}."
         )
-    return table[column][:]
+    try:
+        return table[column][:]
+    except UnicodeDecodeError as error:  # of json, which datasets does not look at before
+        raise ValueError(
+            f"{source}: text must be UTF-8, got byte 0x{error.object[error.start]:02x} in column {column!r}. Convert it, "
+            "for example: iconv -f latin1 -t utf-8."
+        ) from None
 
 
 def _load_from_hub(name: str, configuration: str | None = None) -> Dataset:

@@ -46,7 +46,8 @@ def dropout_rates(model: nn.Module) -> Iterator[float]:
 
 def _numbers(module: nn.Module) -> list[str]:
     """Return the names under which a module holds probabilities of its own; LayerDrop leaves whole layers out."""
-    return [name for name, value in vars(module).items() if "dropout" in name and isinstance(value, float)]
+    found = ((name, value) for name, value in vars(module).items() if "dropout" in name)
+    return [name for name, value in found if isinstance(value, float) or (type(value) is int and value == 0)]
 
 
 @contextmanager

@@ -127,7 +127,13 @@ def table_of(encoder: PreTrainedModel, *, before: int | None = None) -> nn.Param
     Raises:
         ValueError: If they are not as many as they were ``before``.
     """
-    table = encoder.get_input_embeddings().weight
+    embeddings = encoder.get_input_embeddings()
+    if hasattr(embeddings, "base_layer"):
+        raise ValueError(
+            "words are scored with the encoder's word embeddings, which an adapter (PEFT) changes where they are read, not in "
+            "their table: leave them out of the adapter's target_modules."
+        )
+    table = embeddings.weight
     assert isinstance(table, nn.Parameter)
     if before is not None and len(table) != before:
         raise ValueError(

@@ -27,7 +27,7 @@ class PhraseDecoder(nn.Module):
         feedforward_dimension: Width between the two linear maps of a layer, by default D.
 
     Raises:
-        ValueError: On a value out of range, or a phrase longer than the table of positions, 128 places.
+        ValueError: On a value out of range.
     """
 
     max_positions = 128
@@ -103,7 +103,8 @@ class PhraseDecoder(nn.Module):
             memory: (B, K, M), a memory a phrase.
             head: What scores words.
             ids: (B, T), the phrases' tokens.
-            content: (B, T) bool, those to predict; a row without any is not scored.
+            content: (B, T) bool, those to predict; a row without any is not scored, nor one with more than the table of
+                positions holds, 127 and the end.
             weights: (V,), of each token of the vocabulary, or None for 1.
             embed: From ids to word embeddings.
             start_id: What stands before a phrase.
@@ -112,7 +113,9 @@ class PhraseDecoder(nn.Module):
         Returns:
             The loss, and diagnostics: ``token_accuracy``, and on one batch in fifty ``information``.
         """
-        inputs, targets, scored = phrase_targets(ids, content, start_id=start_id, end_id=end_id)
+        content = content & (content.sum(dim=1, keepdim=True) < self.max_positions)
+        parts = phrase_targets(ids, content, start_id=start_id, end_id=end_id)
+        inputs, targets, scored = (part[:, : self.max_positions] for part in parts)
         scored = scored & content.any(dim=1, keepdim=True)
         embedded = embed(inputs)
         return decoding_loss(

@@ -196,7 +196,7 @@ def reconstructions(
     anchors = sentences.select_columns(["anchor"])
     rows = data.paser_columns(anchors, mask_token=model.tokenizer.mask_token, top_k=1, synonyms=None)[:limit]
     written = loss.reconstruct(rows["anchor"], rows["masked"])
-    columns = zip(rows["masked"], rows["phrase"], written, strict=True)
+    columns = zip(rows["masked"], map(str.strip, rows["phrase"]), written, strict=True)
     return [dict(zip(("masked", "phrase", "written"), row, strict=True)) for row in columns]
 
 

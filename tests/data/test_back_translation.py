@@ -1,4 +1,5 @@
 import json
+import ssl
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,33 @@ class TestInterrupted:
         finished = Reversed()
         assert data.back_translate(sentences, forward=finished, **arguments).to_dict() == pairs.to_dict()
         assert finished.calls == []
+
+    def test_a_translator_that_changes_while_it_works_is_the_same(self, cache):
+        sentences, calls = SENTENCES * 4, []
+
+        class Counting:
+            def __init__(self):
+                self.count = 0
+
+            def __call__(self, texts):
+                self.count += 1
+                calls.append(len(texts))
+                return [text.upper() for text in texts]
+
+        for expected in (True, False):
+            calls.clear()
+            data.back_translate(sentences, forward=Counting(), backward=upper, batch_size=2, shard_size=4)
+            assert bool(calls) == expected
+        assert len(list(cache.glob("back-translation-*.arrow"))) == len(sentences) // 4
+
+    def test_a_translator_that_cannot_be_pickled(self):
+        client = ssl.create_default_context()
+
+        def translate(texts):
+            return texts if client else []
+
+        with pytest.raises(ValueError, match="a translator must be a callable that can be pickled"):
+            data.back_translate(SENTENCES, forward=translate, backward=upper)
 
     def test_other_work_is_done_anew(self):
         one = data.back_translate(SENTENCES, forward=Reversed(), backward=upper)

@@ -34,7 +34,7 @@ class TestRows:
             == {
                 "anchor": ["The old man met two young dogs near the sea."],
                 "masked": ["The [MASK] [MASK] [MASK] [MASK] [MASK] [MASK] near the sea."],
-                "phrase": ["old man met two young dogs"],
+                "phrase": [" old man met two young dogs"],
             }
             or len(rows) == 2
         )
@@ -45,9 +45,11 @@ class TestRows:
         sentences = project_text()[:100]
         rows = columns(sentences, top_k=top_k)
         expected = [
-            (sentence, data.hide_phrase(sentence, phrase, mask_token=MASK), phrase.text)
+            (sentence, data.hide_phrase(sentence, phrase, mask_token=MASK), space + sentence[start:end])
             for sentence in sentences
             for phrase in data.locate_phrases(sentence)[:top_k]
+            for start, end in phrase.spans[:1]
+            for space in [" " if sentence[:start].endswith(" ") else ""]
         ]
         assert list(zip(rows["anchor"], rows["masked"], rows["phrase"], strict=True)) == expected
 
@@ -66,9 +68,41 @@ class TestRows:
             "positive": "p",
             "negative": "n",
             "masked": "A [MASK] [MASK] to the sea.",
-            "phrase": "dog runs",
+            "phrase": " dog runs",
         }
         assert rows[1] == {"anchor": "It is so.", "positive": "q", "negative": "m", "masked": "It is so.", "phrase": ""}
+
+    @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+    def test_the_tokens_of_a_phrase_are_those_that_it_has_in_the_sentence(self, tokenizers, kind):
+        """A byte-level BPE has other tokens for a word that no space precedes."""
+        rows = columns(project_text()[:200])
+        ids = {name: tokenizers[kind](rows[name][:], add_special_tokens=False)["input_ids"] for name in ("anchor", "phrase")}
+        parts = [
+            any(anchor[i : i + len(phrase)] == phrase for i in range(len(anchor)))
+            for anchor, phrase in zip(ids["anchor"], ids["phrase"], strict=True)
+        ]
+        assert len(parts) > 400
+        assert all(parts)
+
+    def test_the_space_is_nothing_to_sentencepiece(self, tokenizers):
+        phrases = columns(project_text()[:200])["phrase"][:]
+        bare = [phrase.strip() for phrase in phrases]
+        assert bare != phrases
+        assert tokenizers["unigram"](phrases)["input_ids"] == tokenizers["unigram"](bare)["input_ids"]
+
+    def test_a_phrase_behind_a_sign_has_no_space(self):
+        assert columns(["The (grey) boat."], top_k=1)["phrase"][:] == ["grey"]
+
+    def test_a_mask_in_the_sentence_hides_nothing(self):
+        rows = columns([f"The {MASK} sails to the old harbour.", "A dog runs to the sea."], keep_without_phrase=True)
+        assert rows[0] == {name: f"The {MASK} sails to the old harbour." for name in ("anchor", "masked")} | {"phrase": ""}
+
+    @pytest.mark.parametrize("make", [dict, datasets.DatasetDict], ids=["dict", "DatasetDict"])
+    def test_keys_are_no_sentences(self, make):
+        table = make(train=Dataset.from_dict({"anchor": ["A dog runs."]}))
+        for read in (columns, data.back_translate, lambda rows: data.positive_pairs(rows, "deletion")):
+            with pytest.raises(ValueError, match=f"got {make.__name__}: give one of its splits or columns"):
+                read(table)
 
     @pytest.mark.parametrize("name", ["text", "sentence"])
     def test_usual_names_of_the_column(self, name):

@@ -61,6 +61,21 @@ class TestFiles:
         assert (first.counts == second.counts).all()
         assert vars(first) | {"counts": 0} == vars(second) | {"counts": 0}
 
+    def test_a_damaged_file(self, tmp_path):
+        table(2, 1).save(tmp_path / "counts.npz")
+        whole = (tmp_path / "counts.npz").read_bytes()
+        for place in range(0, len(whole), 7):
+            (tmp_path / "counts.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+            try:
+                TokenFrequencies.load(tmp_path / "counts.npz")
+            except ValueError as error:
+                assert "must be a file that TokenFrequencies.save has written" in str(error)
+
+    def test_special_ids_out_of_range(self):
+        for wrong in (-1, 2):
+            with pytest.raises(ValueError, match=f"special_ids must be ids from 0 to 1, got {wrong}"):
+                TokenFrequencies([2, 1], vocabulary="", special_ids=[wrong])
+
     def test_counts_beyond_32_bits(self, tmp_path):
         table(2**40, 1).save(tmp_path / "counts.npz")
         assert TokenFrequencies.load(tmp_path / "counts.npz").counts.tolist() == [2**40, 1]

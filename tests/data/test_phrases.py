@@ -161,6 +161,7 @@ def test_no_phrase(sentence):
     [
         "He has 😀 a very good dog 😀.",
         "İstanbul of the ŞEHİR",  # lower case is longer than the word
+        "inter\u00adnational of the law",  # a soft hyphen
         "the cat " * 5_000,
         "a\tb\nc d\u2028e the end\u00a0here",
         "((((" * 1_000 + "x and y" + "))))" * 1_000,

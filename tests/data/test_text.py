@@ -324,7 +324,7 @@ class TestBadInput:
     @pytest.mark.parametrize("column", ["missing", "id", None])
     def test_column(self, tmp_path, column):
         Dataset.from_dict({"a": ["x"], "b": ["y"], "id": [1]}).to_parquet(tmp_path / "table.parquet")
-        with pytest.raises(ValueError, match=r"column must name a column of strings in .*, got '\w+'. It has: a, b"):
+        with pytest.raises(ValueError, match=r"column must name a column of strings in .*, got '\w+'.*It has: a, b"):
             read_sentences(tmp_path / "table.parquet", column=column)
 
     def test_neither_file_nor_dataset(self):
@@ -338,6 +338,46 @@ class TestBadInput:
     def test_limit(self, tmp_path):
         with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
             read_sentences(tmp_path, limit=0)
+
+    @pytest.mark.parametrize("read", [read_sentences, read_documents, read_triplets])
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"First.\rSecond.\rThird.\r", "carriage returns alone"),
+            (b'{"text": "a b"}\n{"text": "c"}\n', "name the file .jsonl"),
+        ],
+    )
+    def test_another_kind_of_file(self, tmp_path, read, content, message):
+        (tmp_path / "text.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "text.txt")
+
+    @pytest.mark.parametrize("read", [read_sentences, read_documents])
+    def test_json_that_is_not_utf8(self, tmp_path, read):
+        (tmp_path / "text.jsonl").write_bytes(b'{"text": "It rains."}\n' * 50 + b'{"text": "caf\xe9"}\n')
+        with pytest.raises(ValueError, match=r"text\.jsonl.* UTF-8"):
+            read(tmp_path / "text.jsonl")
+
+    def test_a_column_without_text(self, tmp_path):
+        (tmp_path / "text.csv").write_text("text,id\n,1\n,2\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="got 'text', whose cells are empty, numbers or of several types"):
+            read_sentences(tmp_path / "text.csv")
+
+    def test_a_share_is_no_limit(self, tmp_path):
+        (tmp_path / "text.txt").write_text("a\nb\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"limit must be a whole number, got 1\.5"):
+            read_sentences(tmp_path / "text.txt", limit=1.5)
+
+
+@pytest.mark.parametrize(("name", "content"), [("t.ndjson", '{"text": "It rains."}\n'), ("t.tab", "id\ttext\n1\tIt rains.\n")])
+def test_other_suffixes_of_tables(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert read_sentences(tmp_path / name)["anchor"][:] == ["It rains."]
+
+
+def test_white_space_around_the_names_of_columns(tmp_path):
+    (tmp_path / "t.csv").write_text("id, text\n1,It rains.\n", encoding="utf-8")
+    assert read_sentences(tmp_path / "t.csv")["anchor"][:] == ["It rains."]
 
 
 class TestTriplets:

@@ -42,6 +42,14 @@ def test_another_rate_for_all(tiny_encoder, architecture):
     assert not torch.equal(*(model(dict(features))["sentence_embedding"] for _ in range(2)))
 
 
+def test_a_rate_that_is_the_integer_0_is_one():
+    layer = torch.nn.Linear(2, 2)
+    layer.attention_dropout, layer.uses_dropout = 0, False
+    assert list(dropout_rates(layer)) == [0]
+    set_dropout(layer, 0.1)
+    assert (layer.attention_dropout, layer.uses_dropout) == (0.1, False)
+
+
 def test_dropout_off_restores_every_module(tiny_encoder):
     model = tiny_encoder().train()
     model[0].model.encoder.layer[0].eval()  # frozen by the user

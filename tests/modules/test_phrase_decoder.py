@@ -96,6 +96,19 @@ def test_a_phrase_beyond_the_table():
         build()(words, memory)
 
 
+def test_a_phrase_beyond_the_table_is_not_scored():
+    """It would end a training after hours: the other rows of its batch are scored as they are without it."""
+    decoder, head = build().eval().float(), torch.nn.Linear(16, 20)
+    memory = torch.randn(2, 4, 16)
+    ids = torch.randint(1, 20, (2, 200))
+    content = torch.arange(200) < torch.tensor([[5], [150]])
+    embed = torch.nn.Embedding(20, 16)
+    given = {"embed": embed, "start_id": 0, "end_id": 0}
+    both, _ = decoder.loss(memory, head, ids, content, None, **given)
+    alone, _ = decoder.loss(memory[:1], head, ids[:1, :6], content[:1, :6], None, **given)
+    assert both.item() == pytest.approx(alone.item(), abs=1e-5)
+
+
 def test_a_long_memory_vector_does_not_drown_the_others():
     """Attention over a memory in which one vector is 30 times the others: normalised, each is read."""
     torch.manual_seed(0)
