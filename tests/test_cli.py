@@ -555,7 +555,7 @@ def test_flags_that_evaluate_does_not_read(flags, message, capsys, monkeypatch):
     ("models", "report", "message"),
     [
         (["a"], "taken", "must be a folder or not exist yet"),
-        (["a"], "compared", "must hold no page but that of an earlier report"),
+        (["a"], "compared", "must hold no page or picture but those of an earlier report"),
         (["a", "b", "a"], "page", "each under a name of its own, got ['a', 'b', 'a']"),
     ],
 )

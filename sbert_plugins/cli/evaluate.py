@@ -68,7 +68,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         for name, model in _models(options, _trainings(options.models)):
             rows.append((name, recipes.pooling_of(model), score_text(recipes.score(model, pairs))))
     else:
-        rows = _score(options)
+        _score(options)
+        return
     print_table(rows)
 
 
@@ -111,8 +112,8 @@ def _template(trainings: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"template": found.pop()} if len(found) == 1 else {}
 
 
-def _score(options: argparse.Namespace) -> list[Sequence[str]]:
-    """Score the models on the seven tasks, and write the report if one is wanted; return the rows of the table."""
+def _score(options: argparse.Namespace) -> None:
+    """Score the models on the seven tasks and print the table, then write the report if one is wanted."""
     from sbert_plugins import evaluation
     from sbert_plugins.evaluation.report import check_destination
 
@@ -134,7 +135,8 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
     if not options.report:
         for name, model in _models(options, trainings):
             rows.append((name, recipes.pooling_of(model), *map(score_text, suite(model).values())))
-        return rows
+        print_table(rows)
+        return
     geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub)
     density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub)
     reports = [
@@ -151,12 +153,12 @@ def _score(options: argparse.Namespace) -> list[Sequence[str]]:
         )
         for short, (name, model) in zip(shown, _models(options, trainings), strict=True)
     ]
-    print(f"Report: {evaluation.write_report(reports, options.report)}")
     rows = [(*rows[0], "alignment", "uniformity")]
     for name, report in zip(options.models, reports, strict=True):
         measured = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
         rows.append((name, report.origin["pooling"], *map(score_text, report.sts.values()), *measured))
-    return rows
+    print_table(rows)  # first: a page that cannot be written shall not lose what was scored
+    print(f"Report: {evaluation.write_report(reports, options.report)}")
 
 
 def _limit(model: Any) -> str:

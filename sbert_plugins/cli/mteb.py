@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 from pathlib import Path
 
 from sbert_plugins.cli.flags import add_data
@@ -28,7 +29,10 @@ def add_mteb(commands: argparse._SubParsersAction) -> None:
     run.add_argument("model", metavar="MODEL", help="path or Hub name")
     run.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help=tasks)
     run.add_argument("--name", help="organization/model (default: the Hub name; for a path local/ and its last folders)")
-    run.add_argument("--revision", help="commit of a public model (default: the Hub's; for a path a hash of the weights)")
+    run.add_argument(
+        "--revision",
+        help="commit of a public model, of which a path is a copy (default: the Hub's; for a path a hash of the weights)",
+    )
     run.add_argument("--batch-size", type=int, default=32)
     run.add_argument("--offline", action="store_true", help="use no network")
     add_data(run)
@@ -54,13 +58,16 @@ def _mteb_run(options: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
     from sbert_plugins import evaluation
+    from sbert_plugins.evaluation.mteb import check_name
 
-    model = SentenceTransformer(options.model, revision=options.revision)
     path = Path(options.model)
+    name = options.name or (_name_of(path) if path.exists() else options.model)
+    check_name(name)  # before anything is loaded
+    model = SentenceTransformer(options.model, revision=options.revision)
     result = evaluation.evaluate_mteb(
         model,
         options.tasks,
-        name=options.name or (f"local/{'-'.join(path.resolve().parts[-2:])}" if path.exists() else options.model),
+        name=name,
         revision=options.revision if path.exists() else _commit(options.model, options.revision),
         cache=options.cache,
         data_dir=options.data_dir,
@@ -69,6 +76,11 @@ def _mteb_run(options: argparse.Namespace) -> None:
     print(f"{result.model_name}, revision {result.model_revision}")
     scores = ((task.task_name, f"{100 * task.get_score():.2f}") for task in result.task_results)
     print_table([("task", "main score x 100"), *scores])
+
+
+def _name_of(path: Path) -> str:
+    """Name a model on disk after its last two folders, in the letters that mteb's names have."""
+    return "local/" + re.sub(r"[^\w.-]+", "-", "-".join(path.resolve().parts[-2:])).strip("-")
 
 
 def _commit(name: str, revision: str | None) -> str | None:

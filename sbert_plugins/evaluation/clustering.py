@@ -137,6 +137,8 @@ class ClusteringEvaluator(EmbeddingEvaluator):
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
         self.sentences, self.labels = list(sentences), list(labels)
         _check(self.labels, self.sentences, neighbours)
+        if len(set(self.labels)) == len(self.labels):  # a cluster a text: found whatever the vectors are
+            raise ValueError(f"labels must be topics that texts share, got another one for each of {len(self.labels)} texts.")
         self.seed = seed
         self.neighbours = neighbours
         self.n_init = n_init
@@ -215,6 +217,8 @@ def _check(labels: Sequence[Hashable], texts: Sequence[str], neighbours: int) ->
         raise ValueError(f"labels must be one for each text, got {len(labels)} for {len(texts)} texts.")
     if (count := len(set(labels))) < 2:
         raise ValueError(f"labels must be of two topics or more, got {count}: one topic is found whatever the vectors are.")
+    if any(label != label for label in labels):
+        raise ValueError("labels must be topics, got NaN: leave such texts out.")
     if neighbours < 1:
         raise ValueError(f"neighbours must be at least 1, got {neighbours}.")
     others = len(texts) - max(Counter(texts).values())

@@ -65,6 +65,9 @@ class EmbeddingEvaluator(BaseEvaluator):
     #: Every sentence that the evaluator reads; repetitions are allowed.
     sentences: Sequence[str]
     csv_file: str
+    #: Metrics, without the name in front, that are better the lower, and those of which neither is better.
+    lower_is_better: tuple[str, ...] = ()
+    no_direction: tuple[str, ...] = ()
     #: Names of the test sets among what it reads. Our trainer warns when one of its metrics chooses the checkpoint.
     test_sets: tuple[str, ...] = ()
 
@@ -76,6 +79,11 @@ class EmbeddingEvaluator(BaseEvaluator):
         self.batch_size = batch_size
         self.show_progress_bar = show_progress_bar
         self.write_csv = write_csv
+        self._is_prefixed = False
+
+    def titles(self, metrics: Iterable[str]) -> list[str]:
+        """Return metrics with the name in front, as a call returns them."""
+        return ["_".join(filter(None, [self.name, metric])) for metric in metrics]
 
     def compute(self, embeddings: Embeddings) -> dict[str, float]:
         """Return the metrics, without the name in front."""
@@ -93,7 +101,10 @@ class EmbeddingEvaluator(BaseEvaluator):
                 Path(output_path) / "_".join(filter(None, [self.name, self.csv_file])),
                 {"epoch": epoch, "steps": steps, **metrics},
             )
-        metrics = self.prefix_name_to_metrics(metrics, self.name)
+        if not self._is_prefixed:  # the host's own way takes a metric that begins like the name for one that has it in front
+            (self.primary_metric,) = self.titles([str(self.primary_metric)])
+            self._is_prefixed = True
+        metrics = {title: float(value) for title, value in zip(self.titles(metrics), metrics.values(), strict=True)}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
 

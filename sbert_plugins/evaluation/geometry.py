@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +53,7 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
     """
 
     csv_file = "geometry.csv"
+    lower_is_better = ("alignment", "uniformity")
 
     def __init__(
         self,
@@ -141,6 +143,7 @@ class CosineDensityEvaluator(EmbeddingEvaluator):
     """
 
     csv_file = "density.csv"
+    no_direction = tuple(f"{value}_{level}" for level, value in itertools.product(LEVELS, ("mean", "variance")))
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import keyword
 import math
 import os
 import re
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mteb import ResultCache
     from mteb.abstasks import AbsTask
     from mteb.models import ModelMeta
-    from mteb.results import ModelResult
+    from mteb.results import ModelResult, TaskResult
 
 # Tasks of MTEB(eng, v1), with the splits and languages that are scored there. mteb's SICK-R is all 9,927 pairs; the
 # classification tasks, the four rerankers and Quora are those of DenoSent's section "Other tasks".
@@ -47,6 +48,7 @@ TASK_SETS = {
     "local-classification": ("LocalSST2Classification", "LocalSST5Classification", "LocalTRECClassification"),
 }
 _WEIGHTS = "weights-"
+_MARK_FILE = "model.txt"  # beside mteb's own json: the hash of the model that was scored
 # Fields of ModelMeta that no program can know.
 _AUTHORS_FIELDS = (
     "license", "languages", "release_date", "training_datasets", "public_training_code", "public_training_data",
@@ -86,7 +88,8 @@ def evaluate_mteb(
             files of ``data_dir``, kept in a cache of their own: for looking, never for the leaderboard.
         name: ``organization/model``, the directory of the results.
         revision: The commit of a public model. By default a hash of weights, tokenizer and settings
-            (:func:`fingerprint`), under which results cannot be submitted.
+            (:func:`fingerprint`), under which results cannot be submitted. Another model under a revision that has results
+            is refused.
         cache: mteb's results directory, by default ``MTEB_CACHE`` or ``~/.cache/mteb``.
         data_dir: Where local tasks are read, by default the directory in ``SBERT_PLUGINS_DATA``.
         batch_size: Sentences an encoder call.
@@ -97,8 +100,8 @@ def evaluate_mteb(
 
     Raises:
         ModuleNotFoundError: Without mteb, which is an extra of this package.
-        ValueError: On a name that is no set, benchmark or task, a model name without an organization, or embeddings that
-            are not finite.
+        ValueError: On a name that is no set, benchmark or task, a model name without an organization, a revision under
+            which another model has results, or embeddings that are not finite.
         FileNotFoundError: When a local task's file is missing.
 
     Example:
@@ -111,14 +114,16 @@ def evaluate_mteb(
 
     from .mteb_tasks import CheckedEncoder
 
-    _check_name(name)
+    check_name(name)
     official, local = _split(tasks, data_dir)
     wrapper = CheckedEncoder(model)
     wrapper.mteb_model_meta = meta = _model_meta(model, name, revision)
-    results = []
+    results: list[TaskResult] = []
     for group, results_cache in ((official, _result_cache(cache)), (local, _result_cache(cache, local=True))):
+        if group and revision:
+            _mark_model(results_cache, name, revision, fingerprint(model))
         for task in group:
-            results += mteb.evaluate(
+            found = mteb.evaluate(
                 wrapper,
                 task,
                 cache=results_cache,
@@ -127,6 +132,8 @@ def evaluate_mteb(
                 show_progress_bar=show_progress_bar,
                 co2_tracker=False,
             ).task_results
+            # A cached file may hold more splits and languages, whose scores mteb would average with those that are asked for.
+            results += found if task.is_aggregate else [result.validate_and_filter_scores(task) for result in found]
     return ModelResult(model_name=name, model_revision=meta.revision, task_results=results)
 
 
@@ -169,7 +176,7 @@ def submit_mteb(
     from mteb.models import ModelMeta
     from mteb.models.model_implementations import MODEL_REGISTRY
 
-    _check_name(name)
+    check_name(name)
     local = [task for task in _names(tasks) if task.startswith("Local")]
     if local:
         raise ValueError(f"local results cannot be submitted: {', '.join(local)} are not tasks of the leaderboard.")
@@ -189,6 +196,8 @@ def submit_mteb(
             path.write_text(_implementation(name, meta), encoding="utf-8")
     try:
         answer = results_cache.submit_results([meta], tasks=[task.metadata.name for task in chosen], create_pr=create_pr)
+    except ImportError as error:
+        raise ModuleNotFoundError(f"a pull request needs what mteb[github] brings: {error}") from error
     except (subprocess.CalledProcessError, RuntimeError) as error:
         raise ConnectionError(
             f"mteb could not put the results into a clone of its repository in {results_cache.remote_repo_path}: {error}"
@@ -203,11 +212,14 @@ def fingerprint(model: SentenceTransformer) -> str:
         "modules": [(type(module).__name__, _settings(module)) for module in model],
         "prompts": [model.prompts, model.default_prompt_name],
         "length": [model.max_seq_length, model.truncate_dim],
+        "sides": [getattr(model.tokenizer, f"{name}_side", None) for name in ("truncation", "padding")],
         "similarity": model.similarity_fn_name,
         "tokenizer": _tokenizer(model.tokenizer),
     }
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     for key, tensor in sorted(model.state_dict().items()):
+        if "pooler." in key:  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
+            continue
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return f"{_WEIGHTS}{digest.hexdigest()[:16]}"
@@ -281,10 +293,28 @@ def _is_current(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> bool:
     path = cache.get_task_result_path(task.metadata.name, meta)
     if not path.is_file():
         return True
-    return json.loads(path.read_text(encoding="utf-8"))["dataset_revision"] == task.metadata.revision
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["dataset_revision"] == task.metadata.revision
+    except (ValueError, KeyError, TypeError):
+        return False  # cut off while it was written: it is made anew
 
 
-def _check_name(name: str) -> None:
+def _mark_model(cache: ResultCache, name: str, revision: str, mark: str) -> None:
+    """Note whose results those of a revision are, and refuse those of another model."""
+    folder = cache.cache_path / "results" / name.replace("/", "__") / revision
+    noted = folder / _MARK_FILE
+    if not noted.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        noted.write_text(mark, encoding="utf-8")
+    elif (before := noted.read_text(encoding="utf-8").strip()) != mark:
+        raise ValueError(
+            f"{folder} has results of another model ({before}, this one is {mark}): a revision names one state of a model. "
+            "Leave revision out for a model on disk, or remove the folder."
+        )
+
+
+def check_name(name: str) -> None:
+    """Raise ``ValueError`` unless a name is ``organization/model``."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise ValueError(f"name must be organization/model, such as 'me/my-model', got {name!r}.")
 
@@ -357,7 +387,7 @@ def _implementation(name: str, meta: ModelMeta) -> str:
 def _identifier(name: str) -> str:
     """``me/my-model-v1.5`` -> ``my_model_v1_5``, as mteb names its models."""
     identifier = re.sub(r"\W+", "_", name.split("/")[1]).strip("_").lower()
-    return identifier if identifier.isidentifier() else f"model_{identifier}"
+    return identifier if identifier.isidentifier() and not keyword.iskeyword(identifier) else f"model_{identifier}"
 
 
 def _settings(module: torch.nn.Module) -> Any:
@@ -375,4 +405,5 @@ def _tokenizer(tokenizer: Any) -> Any:
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if hasattr(backend, "to_str"):
         return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
-    return sorted(backend.get_vocab().items()) if hasattr(backend, "get_vocab") else repr(backend)
+    vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
+    return sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary

@@ -118,6 +118,14 @@ class EncodeOnce:
 _KNOWN = {"prompt_name", "prompt", "batch_size", "show_progress_bar", "truncate_dim", "task"}
 
 
+def _first(scores: list[float]) -> float:
+    return scores[0]
+
+
+# How the host's retrieval evaluator may encode otherwise than others.
+_OWN_WAYS = ("query_prompt", "query_prompt_name", "corpus_prompt", "corpus_prompt_name", "truncate_dim")
+
+
 class OnePassEvaluator(SequentialEvaluator):
     """Run evaluators on one pass of encoding: each distinct sentence of all of them is encoded once.
 
@@ -146,7 +154,7 @@ class OnePassEvaluator(SequentialEvaluator):
     def __init__(
         self,
         evaluators: Iterable[BaseEvaluator],
-        main_score_function: Callable[[list[float]], float] = lambda scores: scores[0],
+        main_score_function: Callable[[list[float]], float] = _first,
         *,
         batch_size: int = 128,
         show_progress_bar: bool = False,
@@ -157,6 +165,11 @@ class OnePassEvaluator(SequentialEvaluator):
         self.batch_size = batch_size
         self.show_progress_bar = show_progress_bar
         self.primary_metric = "sequential_score"
+
+    @property
+    def chosen_by(self) -> list[BaseEvaluator]:
+        """The evaluators whose scores make the ``sequential_score``, as far as that is known."""
+        return self.evaluators[:1] if self.main_score_function is _first else self.evaluators
 
     def __call__(  # type: ignore[override]  # the host's own evaluators take no other kind of model either
         self, model: SentenceTransformer | EncodeOnce, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -182,6 +195,8 @@ class OnePassEvaluator(SequentialEvaluator):
     def _columns(self) -> Iterable[tuple[str, Sequence[str]]]:
         for evaluator in self.evaluators:
             if isinstance(evaluator, InformationRetrievalEvaluator):
+                if any(getattr(evaluator, name, None) for name in _OWN_WAYS):
+                    continue  # encoded when it asks, in its own way
                 yield "encode_query", [query for query in evaluator.queries if isinstance(query, str)]
                 yield "encode_document", [document for document in evaluator.corpus if isinstance(document, str)]
             else:

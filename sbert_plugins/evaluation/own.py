@@ -12,8 +12,6 @@ from .retrieval import RetrievalEvaluator, read_judgements, read_texts
 from .sts import PairsEvaluator, ScoredPairs
 from .tables import read_table, width_of
 
-_FEWEST_PAIRS = 3
-
 
 def own_pairs(path: str | Path, **keywords: Any) -> PairsEvaluator:
     """Score how well cosines follow grades of one's own: Spearman x 100.
@@ -36,12 +34,10 @@ def own_pairs(path: str | Path, **keywords: Any) -> PairsEvaluator:
         pairs.sentences1.append(first)
         pairs.sentences2.append(second)
         pairs.scores.append(grade)
-    if len(pairs.scores) < _FEWEST_PAIRS or len(set(pairs.scores)) < 2:
-        raise ValueError(
-            f"{path} must hold at least {_FEWEST_PAIRS} pairs and two different grades, got {len(pairs.scores)} pairs of "
-            f"{len(set(pairs.scores))}: a correlation needs an order."
-        )
-    return PairsEvaluator(pairs, **(_as_named(path) | keywords))
+    try:
+        return PairsEvaluator(pairs, **(_as_named(path) | keywords))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
@@ -97,8 +93,11 @@ def _file_in(directory: Path, name: str) -> Path:
 
 
 def _as_named(path: str | Path) -> dict[str, Any]:
-    """Return the keywords of an evaluator that is called as its file is."""
-    return {"name": Path(path).resolve().name.partition(".")[0], "write_csv": False}
+    """Return the keywords of an evaluator that is called as its file is, without the endings."""
+    name = Path(path).absolute().name
+    for ending in (".gz", ".tsv", ".txt", ".csv"):
+        name = name.removesuffix(ending)
+    return {"name": name, "write_csv": False}
 
 
 def _number(text: str) -> float | None:

@@ -196,8 +196,8 @@ def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 def _plain(name: str) -> str:
-    """Return a name that matplotlib takes as it is, where it reads what stands between dollar signs as mathematics."""
-    return name.replace("$", r"\$")
+    """Return a name that matplotlib takes as it is: dollars would be mathematics, and an underscore in front hides it."""
+    return ("\u200b" * name.startswith("_") + name).replace("$", r"\$")
 
 
 def _figure(rows: int, columns: int, *, width: float, height: float, **keywords: Any) -> tuple[Figure, list[Axes]]:

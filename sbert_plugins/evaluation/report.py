@@ -120,7 +120,7 @@ def check_destination(names: Sequence[str], directory: str | Path) -> None:
     Raises:
         ModuleNotFoundError: Without matplotlib.
         ValueError: Without models, on two of one name, where a file is in the way of the directory, or for one that holds a
-            page or a ``report.json`` of something else, a comparison for one.
+            page, a ``report.json`` or a picture of something else, a comparison for one.
     """
     drawing()
     if not names or len(set(names)) < len(names):
@@ -129,16 +129,20 @@ def check_destination(names: Sequence[str], directory: str | Path) -> None:
     lowest = next(place for place in (folder, *folder.parents) if place.exists())
     if not lowest.is_dir():
         raise ValueError(f"the directory of a report must be a folder or not exist yet, got {folder}: {lowest} is a file.")
-    found = [name for name in ("index.html", "report.json", _COMPARISON) if (folder / name).exists()]
+    names_written = ("index.html", "report.json", _COMPARISON, *(f"{stem}.png" for stem in _STEMS))
+    found = [name for name in names_written if (folder / name).exists()] + [path.name for path in folder.glob(_LEARNING)]
     if found and not _is_report(folder):
         raise ValueError(
-            f"the directory of a report must hold no page but that of an earlier report, which is replaced, got {folder} with "
-            f"{', '.join(found)} of something else: name another."
+            f"the directory of a report must hold no page or picture but those of an earlier report, which are replaced, got "
+            f"{folder} with {', '.join(found)} of something else: name another."
         )
 
 
 # recipes.compare keeps its start in this file, beside a page of its own.
 _COMPARISON = "start.json"
+# The plots, and those of one model each.
+_STEMS = ("sts", "density", "alignment_uniformity", "frequency")
+_LEARNING = "learning_*.png"
 
 
 def _is_report(folder: Path) -> bool:
@@ -171,6 +175,8 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
     _check(reports)
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
+    for earlier in folder.glob(_LEARNING):  # of models that this report may not have
+        earlier.unlink()
     sections = []
     for stem, title, caption, figure in _figures(reports):
         image = png(figure)
@@ -232,6 +238,8 @@ def _token_ids(tokenizer: Any, sentences: Sequence[str]) -> list[list[int]]:
     """Return the ids of each sentence's tokens, without special ones."""
     if isinstance(tokenizer, Tokenizer):  # that of static embeddings, which is not of transformers and no callable
         return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences), add_special_tokens=False)]
+    if not callable(tokenizer):  # that of word vectors (GloVe), and of bags of words
+        return [tokenizer.tokenize(sentence) for sentence in sentences]
     return [tokenizer(sentence, add_special_tokens=False, verbose=False)["input_ids"] for sentence in sentences]
 
 

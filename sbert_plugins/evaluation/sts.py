@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
@@ -14,6 +15,7 @@ from scipy.stats import spearmanr
 from .embeddings import EmbeddingEvaluator, Embeddings
 from .tables import DATA_VARIABLE, read_table
 
+_FEWEST_PAIRS = 3
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 
 # task -> (files under <data>/sts, dataset on the Hub, split, lowest and highest score)
@@ -95,7 +97,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
         unknown = [task for task in tasks if task not in TASKS]
-        if unknown or not tasks:
+        if unknown or not tasks or len(set(tasks)) < len(tasks):
             raise ValueError(f"tasks must be a selection of {', '.join(TASKS)}, got {list(tasks)}.")
         if sick not in ("test", "all"):
             raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
@@ -138,6 +140,9 @@ class PairsEvaluator(EmbeddingEvaluator):
         batch_size: Sentences an encoder call.
         show_progress_bar: Whether ``encode`` shows its bar.
         write_csv: Whether to append to ``<name>_pairs.csv`` in the evaluator's output path.
+
+    Raises:
+        ValueError: On columns of different lengths, grades that are not finite, fewer than three pairs, or all of one grade.
     """
 
     csv_file = "pairs.csv"
@@ -152,6 +157,7 @@ class PairsEvaluator(EmbeddingEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
+        check_pairs(pairs)
         self.primary_metric = "spearman"
         self.pairs = pairs
         self.sentences = [*pairs.sentences1, *pairs.sentences2]
@@ -247,6 +253,20 @@ def concatenated(parts: Collection[ScoredPairs]) -> ScoredPairs:
         [sentence for part in parts for sentence in part.sentences2],
         [score for part in parts for score in part.scores],
     )
+
+
+def check_pairs(pairs: ScoredPairs) -> None:
+    """Raise ``ValueError`` unless a correlation of these pairs means something."""
+    lengths = [len(column) for column in pairs]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"pairs must be three columns of one length, got {', '.join(map(str, lengths))}.")
+    if bad := [place for place, score in enumerate(pairs.scores) if not math.isfinite(score)]:
+        raise ValueError(f"the scores of pairs must be finite, got {pairs.scores[bad[0]]} in row {bad[0]}.")
+    if lengths[0] < _FEWEST_PAIRS or len(set(pairs.scores)) < 2:
+        raise ValueError(
+            f"pairs must be at least {_FEWEST_PAIRS}, with two different grades, got {lengths[0]} of "
+            f"{len(set(pairs.scores))}: a correlation needs an order."
+        )
 
 
 def pairs_spearman(embeddings: Embeddings, pairs: ScoredPairs) -> float:

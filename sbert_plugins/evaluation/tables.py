@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 
@@ -34,8 +35,7 @@ def width_of(path: str | Path) -> int:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist, or is no file.")
-    with _opened(path) as lines:
-        line = next(lines, "")
+    line = next(_lines_of(path), "")
     return len(line.split("\t")) if line else 0
 
 
@@ -46,7 +46,8 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, 
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: For a line with another number of fields than ``columns``.
+        ValueError: For a line with another number of fields than ``columns`` (blank ones at the end are none), and a file
+            that is not UTF-8 or, by its name, not gzipped.
     """
     path = Path(path)
     if not path.is_file():
@@ -54,15 +55,19 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, 
             f"{path} does not exist: {DATA_VARIABLE} or data_dir must name the directory whose folder {path.parent.name} "
             f"holds {path.name}."
         )
-    with _opened(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.rstrip("\r\n").split("\t")
-            place = f"{path}, line {number}"
-            if len(fields) != len(columns):
-                raise ValueError(
-                    f"{place}: expected {len(columns)} tab-separated fields ({', '.join(columns)}), got {len(fields)}."
-                )
-            yield place, fields
+    blank = 0  # the first blank line, until another line follows
+    for number, line in enumerate(_lines_of(path), start=1):
+        if not line.strip():
+            blank = blank or number
+            continue
+        fields = line.rstrip("\r\n").split("\t")
+        place = f"{path}, line {blank or number}"
+        if blank or len(fields) != len(columns):
+            raise ValueError(
+                f"{place}: expected {len(columns)} tab-separated fields ({', '.join(columns)}), got "
+                f"{1 if blank else len(fields)}."
+            )
+        yield place, fields
 
 
 def whole_number(text: str, column: str, place: str) -> int:
@@ -76,9 +81,12 @@ def whole_number(text: str, column: str, place: str) -> int:
     return int(text)
 
 
-def _opened(path: Path) -> TextIO:
+def _lines_of(path: Path) -> Iterator[str]:
     # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
     # utf-8-sig, for the byte order mark that Excel and Notepad write would be part of the first field.
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
-    return path.open("rt", encoding="utf-8-sig", newline="\n")
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
+            yield from lines
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} must be a text in UTF-8{', gzipped' * (path.suffix == '.gz')} ({error}).") from error

@@ -280,7 +280,8 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
     else:
         grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
         scores = grid.score(encoder)
-        shows = {"scores": scores, "main": grid.score.main(scores), "lower": grid.score.lower(scores)}
+        shows = {"scores": scores, "main": grid.score.main(scores)}
+        shows |= {"lower": grid.score.lower(scores), "undirected": grid.score.undirected(scores)}
         record = made | shows | {"notes": grid.score.notes} | provenance(encoder.device)
     write_json(path, record | {"neighbours": neighbours_of(encoder, grid.sentences, shown=grid.neighbours)})
     return read_record(path)

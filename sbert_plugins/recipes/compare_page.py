@@ -95,7 +95,8 @@ def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
         numbers = [row.scores[title] for row in rows]
         means = [value, *(None if number is None else number.mean for number in numbers)]
         best = (min if title in start.get("lower", ()) else max)(mean for mean in means if mean is not None)
-        marks.append(["best" if mean == best else "" for mean in means])
+        is_directed = title not in start.get("undirected", ())
+        marks.append(["best" if is_directed and mean == best else "" for mean in means])
         lines.append([_titled(title, start), shown(value), *map(shown, numbers)])
     for title, cells in (
         ("seeds", [str(len(row.seeds)) for row in rows]),
@@ -107,6 +108,8 @@ def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _titled(title: str, start: Mapping[str, Any]) -> str:
+    if title in start.get("undirected", ()):
+        return f"{title} (neither is better)"
     return f"{title} (lower is better)" if title in start.get("lower", ()) else title
 
 

@@ -73,20 +73,25 @@ class Scorer:
 
     def lower(self, scores: Mapping[str, float]) -> list[str]:
         """Return the titles of the scores that are better the lower, as far as evaluators say so."""
-        from sbert_plugins.evaluation import AlignmentUniformityEvaluator
-
-        found = set()
-        for evaluator in self.evaluators:
-            if isinstance(evaluator, AlignmentUniformityEvaluator):  # of its two metrics one is the primary
-                found |= {"_".join(filter(None, [evaluator.name, metric])) for metric in ("alignment", "uniformity")}
-            elif not evaluator.greater_is_better:
-                found.add(str(evaluator.primary_metric))
+        found = {str(evaluator.primary_metric) for evaluator in self.evaluators if not evaluator.greater_is_better}
+        found |= self._declared("lower_is_better")
         return [title for title in scores if title in found]
+
+    def undirected(self, scores: Mapping[str, float]) -> list[str]:
+        """Return the titles of the scores of which neither more nor less is better."""
+        found = self._declared("no_direction")
+        return [title for title in scores if title in found]
+
+    def _declared(self, attribute: str) -> set[str]:
+        from sbert_plugins.evaluation import EmbeddingEvaluator
+
+        ours = [evaluator for evaluator in self.evaluators if isinstance(evaluator, EmbeddingEvaluator)]
+        return {title for evaluator in ours for title in evaluator.titles(getattr(evaluator, attribute))}
 
     @property
     def test_sets(self) -> list[str]:
         """Names of the test sets among what is scored: who chooses a method by them has chosen by the test."""
-        return [name for evaluator in self.evaluators for name in getattr(evaluator, "test_sets", ())]
+        return list(dict.fromkeys(name for evaluator in self.evaluators for name in getattr(evaluator, "test_sets", ())))
 
     @property
     def notes(self) -> list[str]:

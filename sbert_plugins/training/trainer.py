@@ -69,7 +69,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
       as ``dataset/key``, means over that dataset's batches. A term that was 0 all along, and a decoder that read nothing of
       the sentence vectors, are named at the end.
     - **Evaluation** changes nothing: how often a training is evaluated, and whether, leaves its updates as they are.
-    - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns.
+    - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns, and one that
+      is better the lower is refused without ``greater_is_better=False``.
+    - **Card**: scores in the model card are those of the weights that the training ends with, or none.
 
     Args:
         *args: As in sentence-transformers.
@@ -107,6 +109,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._term_names: dict[str, None] = {}  # of all terms so far, in order
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
+        self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
         self.add_callback(_LengthCallback(self))
         if isinstance(self.data_collator, AugmentingCollator):
             self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
@@ -143,8 +146,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
                 "one, in a later one it reads the epoch's first batches again. Give a dataset with a length to be sure."
             )
+        self._check_direction()
+        self._evaluated = {}
+        self.model.model_card_data.eval_results_dict = {}  # what was measured before is of other weights
         output = super().train(checkpoint, *args, **kwargs)
         self._finite.read()
+        self._keep_scores_of_what_is_kept()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             try:
                 load_loss_state(self.loss, self.model, self.state.best_model_checkpoint)
@@ -155,6 +162,22 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         for note in idle_parts(self.state.log_history, self._term_names, has_layers=has_layers):
             logger.warning(note)
         return output
+
+    def _check_direction(self) -> None:
+        """Refuse to take the highest of a metric that is better the lower, for the host asks no evaluator."""
+        chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
+        for evaluator in _flat(self.evaluator):
+            lower = evaluator.titles(evaluator.lower_is_better) if hasattr(evaluator, "lower_is_better") else []
+            if chosen_by in lower and self.args.greater_is_better:
+                raise ValueError(
+                    f"metric_for_best_model={chosen_by!r} is better the lower, and greater_is_better is True: the worst "
+                    "checkpoint would be kept. Set greater_is_better=False."
+                )
+
+    def _keep_scores_of_what_is_kept(self) -> None:
+        """Leave in the model card the scores of the weights that the training ends with; of others there shall be none."""
+        best = self.state.best_global_step if self.args.load_best_model_at_end else None
+        self.model.model_card_data.eval_results_dict = self._evaluated.get(best or self.state.global_step, {})
 
     def _refuse_model_init(self) -> None:
         if self.model_init is not None:
@@ -343,12 +366,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             metrics = super().evaluate(*args, **kwargs)
         chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
         measured = self.model.model_card_data.eval_results_dict or {}
-        test_sets = dict.fromkeys(
-            name
-            for evaluator in _flat(self.evaluator)
-            for name in getattr(evaluator, "test_sets", ())
-            if chosen_by == "sequential_score" or chosen_by in measured.get(evaluator, ())
-        )
+        self._evaluated[self.state.global_step] = dict(measured)
+        choosing: list[Any] = list(_flat(self.evaluator))
+        if chosen_by == "sequential_score":
+            choosing = [each for one in getattr(self.evaluator, "chosen_by", choosing) for each in _flat(one)]
+        else:
+            choosing = [evaluator for evaluator in choosing if chosen_by in measured.get(evaluator, ())]
+        test_sets = dict.fromkeys(name for evaluator in choosing for name in getattr(evaluator, "test_sets", ()))
         if test_sets:
             warnings.warn(
                 f"metric_for_best_model={chosen_by!r} is measured on test sets ({', '.join(test_sets)}): they choose the "

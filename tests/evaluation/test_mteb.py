@@ -112,6 +112,33 @@ class TestCache:
         assert before.dataset_revision != after.dataset_revision
         assert before.get_score() != after.get_score()
 
+    def test_a_cut_off_result_is_made_anew(self, tiny_encoder, data):
+        model = tiny_encoder()
+        (first,) = evaluate_mteb(model, "LocalSTSBenchmark", cache=data / "cache")
+        (file,) = (data / "cache").rglob("LocalSTSBenchmark.json")
+        file.write_text(file.read_text(encoding="utf-8")[:80], encoding="utf-8")
+        (again,) = evaluate_mteb(model, "LocalSTSBenchmark", cache=data / "cache")
+        assert again.get_score() == first.get_score()
+
+    def test_a_revision_is_one_state_of_a_model(self, tiny_encoder, data):
+        model, other = tiny_encoder(), tiny_encoder("mpnet")
+        given = {"name": "me/x", "revision": COMMIT, "cache": data / "cache"}
+        for _ in range(2):
+            evaluate_mteb(model, "LocalSTSBenchmark", **given)
+        with pytest.raises(ValueError, match="has results of another model"):
+            evaluate_mteb(other, "LocalSTSBenchmark", **given)
+
+    def test_more_splits_in_the_cache_change_no_score(self, tiny_encoder, data):
+        model = tiny_encoder()
+        (first,) = evaluate_mteb(model, "LocalSTSBenchmark", cache=data / "cache")
+        (file,) = (data / "cache").rglob("LocalSTSBenchmark.json")
+        record = json.loads(file.read_text(encoding="utf-8"))
+        (row,) = record["scores"]["test"]
+        record["scores"]["validation"] = [row | {"main_score": 1.0}]
+        file.write_text(json.dumps(record), encoding="utf-8")
+        (again,) = evaluate_mteb(model, "LocalSTSBenchmark", cache=data / "cache")
+        assert again.get_score() == pytest.approx(first.get_score(), abs=1e-5)
+
     def test_local_results_are_out_of_sight(self, tiny_encoder, loads, data):
         run(tiny_encoder(), ["STS12", "LocalSTSBenchmark"], data, data_dir=data)
         assert mteb.ResultCache(data).get_task_names() == ["STS12"]
@@ -144,6 +171,26 @@ class TestFingerprint:
         before = module.fingerprint(model)
         change(model)
         assert module.fingerprint(model) != before
+
+    def test_a_pooler_that_is_drawn_at_random_is_no_matter(self, tiny_encoder):
+        model, other = tiny_encoder("bert"), tiny_encoder("bert")
+        pooler = {name: tensor for name, tensor in other.state_dict().items() if "pooler." in name}
+        assert pooler
+        for tensor in pooler.values():
+            tensor.add_(1)
+        assert module.fingerprint(model) == module.fingerprint(other)
+
+    def test_the_side_that_is_cut(self, tiny_encoder):
+        model, other = tiny_encoder(), tiny_encoder()
+        other.tokenizer.truncation_side = "left"
+        assert module.fingerprint(model) != module.fingerprint(other)
+
+    def test_word_vectors(self):
+        from sentence_transformers.sentence_transformer.modules import Pooling, WordEmbeddings
+        from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
+
+        words = WordEmbeddings(WhitespaceTokenizer(["a", "b"]), torch.zeros(2, 4))
+        assert module.fingerprint(SentenceTransformer(modules=[words, Pooling(4)])).startswith("weights-")
 
     def test_of_another_pooling(self, tiny_encoder):
         """The weights are the same: a hash of them alone would be, too."""
@@ -314,6 +361,19 @@ class TestCommandLine:
         printed = capsys.readouterr().out
         assert "mteb: ready_for_submission, 1 results." in printed
         assert "Fill in what you know of: license" in printed
+
+    @pytest.mark.parametrize("folder", ["simcse_temperature=0.1_seed0", "my models"])
+    def test_any_path_has_a_name(self, tiny_encoder, data, folder, capsys):
+        tiny_encoder().save_pretrained(str(data / folder / "model"))
+        arguments = ["mteb", "run", str(data / folder / "model"), "--cache", str(data / "cache"), "--data-dir", str(data)]
+        assert cli.main([*arguments, "--tasks", "LocalSTSBenchmark"]) == 0
+        name = folder.replace("=", "-").replace(" ", "-")
+        assert f"local/{name}-model, revision weights-" in capsys.readouterr().out
+        assert cli.main([*arguments, "--tasks", "LocalSTSBenchmark", "--name", "mine"]) == 2
+        assert "name must be organization/model" in capsys.readouterr().err
+
+    def test_a_keyword_is_no_name_of_a_model(self):
+        assert module._identifier("me/class") == "model_class"
 
     def test_a_model_of_the_hub_has_its_name_and_commit(self, tiny_encoder, loads, tmp_path, monkeypatch, capsys):
         downloaded = tmp_path / "hub" / "models--org--public"

@@ -33,9 +33,9 @@ class TestPairs:
             ([("grade", "a", "b")], "line 1: a grade must be a finite number, got 'grade'; the file has no header"),
             ([(1, "a", "b"), ("inf", "a", "b")], "line 2: a grade must be a finite number, got 'inf'"),
             ([(1, "a", "b"), (2, "a")], "line 2: expected 3 tab-separated fields"),
-            ([(1, "a", "b")] * 3, "at least 3 pairs and two different grades, got 3 pairs of 1"),
-            ([(1, "a", "b"), (2, "a", "b")], "at least 3 pairs and two different grades, got 2 pairs of 2"),
-            ([], "got 0 pairs of 0"),
+            ([(1, "a", "b")] * 3, "at least 3, with two different grades, got 3 of 1"),
+            ([(1, "a", "b"), (2, "a", "b")], "at least 3, with two different grades, got 2 of 2"),
+            ([], "got 0 of 0"),
         ],
     )
     def test_mistakes(self, write, rows, message):

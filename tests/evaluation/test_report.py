@@ -214,7 +214,7 @@ class TestBadInput:
     def test_a_page_of_something_else_is_kept(self, tmp_path, files):
         for name, text in files.items():
             (tmp_path / name).write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=f"must hold no page but .* got .* with {min(files)}.*name another"):
+        with pytest.raises(ValueError, match=f"must hold no page or picture but .* got .* with {min(files)}.*name another"):
             report.write_report([model_report("a")], tmp_path)
         assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == files
 

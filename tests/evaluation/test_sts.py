@@ -8,7 +8,7 @@ from evaluation_inputs import CountingEncoder
 from scipy.stats import spearmanr
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-from sbert_plugins.evaluation import TASKS, PairsEvaluator, STSSuiteEvaluator, load_sts, read_scored_pairs
+from sbert_plugins.evaluation import TASKS, PairsEvaluator, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
 from sbert_plugins.evaluation.sts import ALL_OF_SICK
 from sbert_plugins.recipes.scoring import Scorer
 
@@ -46,6 +46,21 @@ def test_each_task_is_the_hosts_spearman(tiny_encoder, small_data):
         pairs = load_sts(task, small_data)
         host = EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine", write_csv=False)
         assert metrics[task] == pytest.approx(100 * host(model)["spearman_cosine"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ((["a", "b", "c"], ["a"], [1.0, 2.0, 3.0]), "three columns of one length, got 3, 1, 3"),
+        ((["a", "b", "c"], ["a", "b", "c"], [1.0, float("nan"), 3.0]), "must be finite, got nan in row 1"),
+        ((["a", "b", "c"], ["a", "b", "c"], [1.0, 1.0, 1.0]), "at least 3, with two different grades, got 3 of 1"),
+        ((["a"], ["a"], [1.0]), "got 1 of 1"),
+        (([], [], []), "got 0 of 0"),
+    ],
+)
+def test_pairs_that_say_nothing(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        PairsEvaluator(ScoredPairs(*pairs))
 
 
 def test_any_pairs_are_the_hosts_spearman(tiny_encoder, small_data):

@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from sbert_plugins import losses, training
-from sbert_plugins.evaluation import OnePassEvaluator
+from sbert_plugins.evaluation import EmbeddingEvaluator, OnePassEvaluator
 from sbert_plugins.training.checkpoints import COMPLETE_FILE, STATE_FILE, mark_complete, why_incomplete
 
 
@@ -348,7 +348,7 @@ class TestChoiceByTestSet:
             model,
             losses.ArcCSELoss(model),
             folder,
-            evaluator=OnePassEvaluator(evaluators) if nested else evaluators,
+            evaluator=OnePassEvaluator(evaluators, np.mean) if nested else evaluators,
             metric_for_best_model=metric,
         )
         return trainer.evaluate()
@@ -364,6 +364,53 @@ class TestChoiceByTestSet:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="metric_for_best_model")
             self.evaluate(model, tmp_path, metric)
+
+    def test_the_first_of_several_chooses(self, model, tmp_path):
+        """The sequential score is the first's, whatever else is measured."""
+        both = OnePassEvaluator([self.Scored("dev", ()), self.Scored("avg7", ("STS12",))])
+        arguments = {"evaluator": both, "metric_for_best_model": "eval_sequential_score"}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="metric_for_best_model")
+            trainer_of(model, losses.ArcCSELoss(model), tmp_path, **arguments).evaluate()
+
+    @pytest.mark.parametrize("metric", ["eval_x_low", "x_low"])
+    def test_the_lowest_of_what_is_better_the_lower(self, model, tmp_path, metric):
+        evaluator = Distances()
+        loss = losses.ArcCSELoss(model)
+        arguments = {"evaluator": evaluator, "metric_for_best_model": metric, "max_steps": 1}
+        trainer = trainer_of(model, loss, tmp_path, **arguments)
+        with pytest.raises(ValueError, match="is better the lower, and greater_is_better is True"):
+            trainer.train()
+        trainer_of(model, loss, tmp_path, **arguments, greater_is_better=False).train()
+
+
+class Distances(EmbeddingEvaluator):
+    """A metric that is better the lower, of sentences that a training changes."""
+
+    sentences = tuple(SENTENCES)
+    lower_is_better = ("low",)
+
+    def __init__(self):
+        super().__init__(name="x", write_csv=False)
+        self.primary_metric = "low"
+        self.greater_is_better = False
+
+    def compute(self, embeddings):
+        return {"low": embeddings.matrix[0].norm(), "first": embeddings.matrix[0, 0]}
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["best", "last"])
+def test_the_card_has_the_scores_of_what_is_saved(model, tmp_path, is_kept):
+    """The host leaves those of the last evaluation, whatever checkpoint is loaded at the end."""
+    evaluator = Distances()
+    evaluator(model)  # of the start, which is not saved
+    saved = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True} if is_kept else {}
+    chosen = {"metric_for_best_model": "eval_x_first", "greater_is_better": True} if is_kept else {}
+    arguments = {"max_steps": 6, "eval_strategy": "steps", "eval_steps": 2, "learning_rate": 1e-3}
+    trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path, evaluator=evaluator, **arguments, **saved, **chosen)
+    trainer.train()
+    found = dict(model.model_card_data.eval_results_dict)
+    assert found[evaluator] == pytest.approx(Distances()(model), abs=1e-5)
 
 
 @pytest.mark.slow
