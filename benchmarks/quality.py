@@ -61,9 +61,13 @@ SWEEPS = {
     "slt-fai-share": [f"slt-fai:low_frequency_share={share}" for share in (0.3, 0.4, 0.5, 0.6, 0.7)],
 }
 UNTRAINED = {
+    "raw-cls": lambda model, texts: rivals.by_cls(model),
     "whitening": rivals.whitening,
+    "whitening-cls": lambda model, texts: rivals.whitening(rivals.by_cls(model), texts),
     "sif": rivals.sif,
+    "sif-of-words": rivals.sif_of_words,
     "tfidf": lambda model, texts: rivals.tfidf_svd(texts),
+    "tfidf-of-characters": lambda model, texts: rivals.tfidf_of_characters(texts),
 }
 _NOT_SHARED = ("methods", "untrained", "sweep", "seeds", "only_seeds", "dirty")
 

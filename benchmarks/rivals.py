@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, InputModule
-from sentence_transformers.sentence_transformer.modules import Pooling, WordWeights
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WordWeights
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.random_projection import SparseRandomProjection
 from torch import Tensor, nn
 
 from sbert_plugins import data
@@ -28,6 +29,25 @@ def whitening(model: SentenceTransformer, texts: Sequence[str]) -> SentenceTrans
     weight = fitted.components_[kept] / np.sqrt(fitted.explained_variance_[kept])[:, None]  # (rank, D)
     model.append(_linear(weight, -weight @ fitted.mean_))
     return model
+
+
+def by_cls(model: SentenceTransformer) -> SentenceTransformer:
+    """Return an encoder of the same transformer whose sentence vector is that of [CLS]."""
+    return SentenceTransformer(modules=[model[0], Pooling(model.get_embedding_dimension(), "cls")], device=str(model.device))
+
+
+def sif_of_words(model: SentenceTransformer, texts: Sequence[str], *, a: float = 1e-3) -> SentenceTransformer:
+    r"""Return smooth inverse frequency as it was published, of an encoder's word embeddings (Arora et al. 2017).
+
+    The sum of :math:`\frac{a}{a + p} v` over the tokens of a sentence by their number, without the direction that is common
+    to all texts: :func:`sif` of vectors that know no context.
+    """
+    frequencies = data.TokenFrequencies.bookcorpus()
+    frequencies.check_tokenizer(model.tokenizer)
+    weights = a / (a + frequencies.probabilities())
+    table = model.transformers_model.get_input_embeddings().weight.detach().numpy()
+    words = StaticEmbedding(model.tokenizer.backend_tokenizer, embedding_weights=(weights[:, None] * table).astype(np.float32))
+    return _without_common_direction(SentenceTransformer(modules=[words], device="cpu"), texts)
 
 
 def sif(
@@ -58,22 +78,36 @@ def sif(
     mean = SentenceTransformer(
         modules=[model[0], words, Pooling(model.get_embedding_dimension(), "mean")], device=str(model.device)
     )
-    vectors = mean.encode(list(texts), batch_size=128)
+    return _without_common_direction(mean, texts)
+
+
+def _without_common_direction(model: SentenceTransformer, texts: Sequence[str]) -> SentenceTransformer:
+    vectors = model.encode(list(texts), batch_size=128)
     common = TruncatedSVD(1, random_state=0).fit(vectors).components_  # (1, D)
-    mean.append(_linear(np.eye(vectors.shape[1]) - common.T @ common))
-    return mean
+    model.append(_linear(np.eye(vectors.shape[1]) - common.T @ common))
+    return model
 
 
 def tfidf_svd(texts: Sequence[str], *, dimensions: int = 384, seed: int = 0) -> SentenceTransformer:
     """Return the directions along which TF-IDF vectors of ``texts`` vary most, latent semantic analysis.
 
-    With logarithmic counts and without English stop words: a rival should be strong, and scikit-learn's defaults cost 10
-    points of v-measure on biomedical titles and 20 on AG News.
+    With logarithmic counts and without English stop words, for topics: scikit-learn's defaults cost 10 points of v-measure on
+    biomedical titles and 20 on AG News. For similarity :func:`tfidf_of_characters` is the stronger one.
     """
     pipeline = make_pipeline(
         TfidfVectorizer(stop_words="english", sublinear_tf=True), TruncatedSVD(dimensions, random_state=seed)
     )
     return SentenceTransformer(modules=[_Fitted(pipeline.fit(texts), dimensions)], device="cpu")
+
+
+def tfidf_of_characters(texts: Sequence[str], *, dimensions: int = 4096, seed: int = 0) -> SentenceTransformer:
+    """Return TF-IDF of the runs of three to five letters inside of words, projected at random.
+
+    Nothing is cut: of 37,000 runs 4,096 directions keep the cosines up to .02 each, and Spearman on STS-B dev up to .1.
+    """
+    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), min_df=3, sublinear_tf=True, dtype=np.float32)
+    projection = SparseRandomProjection(dimensions, dense_output=True, random_state=seed)
+    return SentenceTransformer(modules=[_Fitted(make_pipeline(vectorizer, projection).fit(texts), dimensions)], device="cpu")
 
 
 class _Fitted(InputModule):

@@ -9,7 +9,7 @@ from encoders import project_counts, project_text
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from sbert_plugins import evaluation
+from sbert_plugins import data, evaluation
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -45,6 +45,33 @@ def test_sif_is_the_weighted_mean_without_the_common_direction(tiny_encoder):
     expected = np.array(means) - np.outer(np.array(means) @ common, common)
     vectors = rivals.sif(model, TEXTS, frequencies=frequencies).encode(TEXTS)
     np.testing.assert_allclose(vectors, expected, atol=2e-4)
+
+
+def test_sif_of_words_is_the_papers(minilm):
+    """The sum of a / (a + p) v by the number of tokens, without the first singular vector of all."""
+    frequencies = data.TokenFrequencies.bookcorpus()
+    table = minilm.transformers_model.get_input_embeddings().weight.detach().numpy()
+    probability = frequencies.counts / frequencies.counts.sum()
+    means = []
+    for text in TEXTS:
+        ids = minilm.tokenizer(text, add_special_tokens=False)["input_ids"]
+        means.append((1e-3 / (1e-3 + probability[ids])) @ table[ids] / len(ids))
+    common = np.linalg.svd(np.array(means))[2][0]
+    expected = np.array(means) - np.outer(np.array(means) @ common, common)
+    np.testing.assert_allclose(rivals.sif_of_words(minilm, TEXTS).encode(TEXTS), expected, atol=2e-4)
+
+
+def test_another_pooling_of_the_same_transformer(tiny_encoder):
+    model = tiny_encoder(pooling="mean")
+    tokens = model.encode(TEXTS[0], output_value=None)["token_embeddings"]
+    np.testing.assert_allclose(rivals.by_cls(model).encode(TEXTS[0]), tokens[0].numpy(), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The number of components")
+def test_characters_have_the_cosines_of_all_runs():
+    weighted = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), min_df=3, sublinear_tf=True).fit_transform(TEXTS)
+    vectors = rivals.tfidf_of_characters(TEXTS).encode(TEXTS)
+    assert np.abs(vectors @ vectors.T - (weighted @ weighted.T).toarray()).max() < 0.1
 
 
 def test_tfidf_has_the_cosines_of_latent_semantic_analysis():
