@@ -422,7 +422,7 @@ def _(folder):
         expect(not (folder / "run" / "model").exists(), "a model was saved")
 
 
-@case(DIVERGENCE, "an encoder that holds NaN", "learning_rate")
+@case(DIVERGENCE, "an encoder that holds NaN", "must begin with finite weights", "load the model anew")
 def _(folder):
     model = encoder()
     with torch.no_grad():
@@ -898,6 +898,47 @@ def later(name: str, change: Callable[[SentenceTransformer], object], *, text: s
     return run
 
 
+def half(name: str) -> Callable[[Path], object]:
+    """Compare the loss of an encoder in half precision with that of the same one before."""
+    build, rows = LOSSES[name]
+
+    def value(change: Callable[[SentenceTransformer], object]) -> float:
+        transformers.set_seed(0)
+        loss = build(encoder())
+        change(loss.model)
+        terms = step(loss, rows(8))
+        expect(has_learned(loss.model), "no gradient reached the encoder")
+        return float(sum(terms.values()) if isinstance(terms, dict) else terms)
+
+    def run(folder: Path) -> None:
+        whole, halved = value(lambda model: model), value(lambda model: model.bfloat16())
+        expect(math.isclose(whole, halved, rel_tol=0.1), f"the loss is {halved:.4f}, and {whole:.4f} in float32")
+
+    return run
+
+
+def through_one_encoder(name: str) -> Callable[[Path], object]:
+    """Compare the loss of a model with two routes through one encoder with that of the encoder alone."""
+    build, rows = LOSSES[name]
+
+    def value(model: SentenceTransformer, **how: Any) -> float:
+        transformers.set_seed(0)
+        terms = step(build(model), rows(8), **how)
+        expect(has_learned(model), "no gradient reached the encoder")
+        return float(sum(terms.values()) if isinstance(terms, dict) else terms)
+
+    def run(folder: Path) -> None:
+        alone = value(SentenceTransformer(modules=[encoder()[0], Pooling(32, "mean")], device="cpu"))
+        routes = value(routed(shared=True), task="document")
+        expect(math.isclose(alone, routes, rel_tol=1e-4), f"the loss is {routes:.4f}, and {alone:.4f} without routes")
+
+    return run
+
+
+def has_learned(model: SentenceTransformer) -> bool:
+    return any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in model.parameters())
+
+
 def add_token(model: SentenceTransformer) -> None:
     model.tokenizer.add_tokens(["organ"])
     model.transformers_model.resize_token_embeddings(len(model.tokenizer))
@@ -912,7 +953,7 @@ for name in LOSSES:
         case(CHANGES, f"{name}: a mask template is applied", "must have the tokenizer", "before the loss is built")(
             later(name, apply_mask_template)
         )
-    case(CHANGES, f"{name}: half precision")(later(name, lambda model: model.bfloat16()))
+    case(CHANGES, f"{name}: half precision")(half(name))
 
 for name in ("consert", "slt-fai consert"):
     case(CHANGES, f"{name}: all is frozen", "trains the encoder", "set requires_grad")(
@@ -962,14 +1003,12 @@ def routed(*, shared: bool) -> SentenceTransformer:
     return SentenceTransformer(modules=[routes], device="cpu")
 
 
-for name, (build, rows) in LOSSES.items():
+for name, (build, _) in LOSSES.items():
     if name != "pt-bert":
         case(CHANGES, f"{name}: two routes", "looks into one encoder", "sub_modules")(
             partial(lambda folder, build: build(routed(shared=False)), build=build)
         )
-    case(CHANGES, f"{name}: two routes through one encoder", quick=name == "consert")(
-        partial(lambda folder, build, rows: step(build(routed(shared=True)), rows(8), task="document"), build=build, rows=rows)
-    )
+    case(CHANGES, f"{name}: two routes through one encoder", quick=name == "consert")(through_one_encoder(name))
 
 
 @case(CHANGES, "pt-bert: two routes, that of the batch is trained")
@@ -1034,11 +1073,16 @@ for name, build, *says in [
 ]:
     case(ROUND, name, *says)(partial(lambda folder, build: step(build(encoder())), build=build))
 
-case(ROUND, "MatryoshkaLoss round ConSERT, trained")(
-    lambda folder: trainer(
-        (lambda m: host.MatryoshkaLoss(m, losses.ConSERTLoss(m), [32, 16]))(encoder()), folder, max_steps=2
-    ).train()
-)
+
+@case(ROUND, "MatryoshkaLoss round ConSERT, trained")
+def _(folder):
+    model = encoder()
+    before = tensors_of(model)
+    run = trainer(host.MatryoshkaLoss(model, losses.ConSERTLoss(model), [32, 16]), folder, max_steps=2)
+    run.train()
+    expect(not is_same(before, tensors_of(model)), "the encoder was not trained")
+    expect(all(entry["nt_xent"] > 0 for entry in run.state.log_history[:2]), f"{run.state.log_history[:2]}")
+
 
 for name, kind, rows in [
     ("contrastive tension", host.ContrastiveTensionLoss, pair),
@@ -1144,7 +1188,7 @@ def _(folder):
 
 
 for name, build, rows, *says in [
-    ("one row a batch", losses.ArcCSELoss, anchors(1), "batch"),
+    ("one row a batch", losses.ArcCSELoss, anchors(1), "negatives", "per_device_train_batch_size"),
     (
         "three columns",
         losses.ArcCSELoss,

@@ -73,7 +73,7 @@ def spearman(points: Sequence[Checkpoint], score: Callable[[Checkpoint], float])
 
 
 def shipped(points: Sequence[Checkpoint]) -> dict[str, float]:
-    """Return what the evaluator that ships does, whose weights know nothing of these checkpoints."""
+    """Return what the evaluator that ships does, on the checkpoints by which it was chosen."""
     return follows(points, lambda point: sum(weight * point.scores[name] for name, weight in SHIPPED.items()))
 
 

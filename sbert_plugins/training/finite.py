@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,9 +42,15 @@ class FiniteCheck:
         self._skipped = 0
 
     def begin(self, checkpoint: str | None) -> None:
-        """Forget an earlier training."""
+        """Forget an earlier training, and refuse to begin one with weights that are not finite."""
         self.checkpoint = checkpoint
         self._unread, self._first_ids, self._skipped = [], None, 0
+        for loss in self._losses():
+            if bad := not_finite(loss):
+                raise ValueError(
+                    f"the model and its loss must begin with finite weights, got NaN or infinity in {_named(bad)}: load the "
+                    "model anew, from where its weights are whole."
+                )
 
     def see_loss(self, terms: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> None:
         """Look at the terms of one batch."""
@@ -82,14 +88,16 @@ class FiniteCheck:
 
     def check_weights(self) -> None:
         """Raise :class:`DivergedError` if a trained weight is not finite."""
-        losses = self.trainer.loss
-        for loss in losses.values() if isinstance(losses, Mapping) else [losses]:
+        for loss in self._losses():
             if bad := not_finite(loss):
-                named = ", ".join(bad[:3]) + (", ..." if len(bad) > 3 else "")
                 raise DivergedError(
-                    f"after update {self.trainer.state.global_step} {len(bad)} weights are not finite ({named}): "
+                    f"after update {self.trainer.state.global_step} {len(bad)} weights are not finite ({_named(bad)}): "
                     f"they are not saved. {self._way_out()}"
                 )
+
+    def _losses(self) -> list[nn.Module]:
+        losses = self.trainer.loss
+        return list(losses.values()) if isinstance(losses, Mapping) else [losses]
 
     def _way_out(self) -> str:
         kept = self.checkpoint if self.checkpoint and Path(self.checkpoint).is_dir() else None
@@ -98,6 +106,10 @@ class FiniteCheck:
             f"Lower learning_rate (now {self.trainer.args.learning_rate:g}), clip gradients with max_grad_norm (now "
             f"{self.trainer.args.max_grad_norm:g}), and look at the loss's weights and at the texts."
         )
+
+
+def _named(bad: Sequence[str]) -> str:
+    return ", ".join(bad[:3]) + (", ..." if len(bad) > 3 else "")
 
 
 class _Seen(NamedTuple):

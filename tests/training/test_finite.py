@@ -95,6 +95,18 @@ class TestTraining:
         assert why_incomplete(tmp_path / "checkpoint-3") is None
         assert all_finite(tmp_path)
 
+    @pytest.mark.parametrize("where", ["encoder", "loss"])
+    def test_does_not_begin_with_weights_that_are_not(self, model, tmp_path, where):
+        loss = Breaks(model, at=100)
+        of = {"encoder": model.transformers_model.get_input_embeddings().weight, "loss": loss.head.weight}
+        with torch.no_grad():
+            of[where][3] = math.nan
+        with pytest.raises(
+            ValueError, match=r"must begin with finite weights, got NaN or infinity in .*weight.*load the model anew"
+        ):
+            trainer_of(model, loss, tmp_path).train()
+        assert not list(tmp_path.iterdir())
+
     def test_the_texts_are_those_of_the_batch(self, model, tmp_path):
         dataset = Dataset.from_dict({"anchor": [SENTENCES[0]] * 4})
         with pytest.raises(DivergedError) as caught:
