@@ -60,11 +60,15 @@ def build_encoder(
     return apply_mask_template(model, template) if pooling == "mask" and not is_built else model
 
 
+# One of them is in the directory of a model, or of an adapter.
+_MODEL_FILES = ("modules.json", "config.json", "adapter_config.json")
+
+
 def has_pooling(name: str) -> bool:
     """Return whether a path or Hub name is a sentence-transformers model, which keeps the pooling that it has.
 
     Raises:
-        FileNotFoundError: If ``name`` can only be a path, and nothing is there.
+        FileNotFoundError: If ``name`` can only be a path, and nothing is there, or a directory without a model.
     """
     from sentence_transformers.util import is_sentence_transformer_model
 
@@ -72,6 +76,10 @@ def has_pooling(name: str) -> bool:
 
     if is_path(name) and not Path(name).exists():
         raise FileNotFoundError(f"{name} does not exist: a model is a directory here, or organization/name on the Hub.")
+    if Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _MODEL_FILES):
+        inner = Path(name) / "model"
+        where = f": the model of this training is {inner}" if (inner / _MODEL_FILES[0]).is_file() else ""
+        raise FileNotFoundError(f"{name} holds no model (none of {', '.join(_MODEL_FILES)}){where}.")
     return is_sentence_transformer_model(name)
 
 

@@ -31,6 +31,13 @@ class TestEncoders:
         tiny_encoder("bert", "mean").save_pretrained(str(tmp_path))
         assert recipes.build_encoder(str(tmp_path), pooling="cls", device="cpu")[1].pooling_mode == "mean"
 
+    def test_a_training_is_no_model_but_holds_one(self, tiny_encoder, tmp_path):
+        with pytest.raises(FileNotFoundError, match=rf"{tmp_path} holds no model \(none of modules.json, .*\)\.$"):
+            recipes.build_encoder(str(tmp_path))
+        tiny_encoder().save_pretrained(str(tmp_path / "model"))
+        with pytest.raises(FileNotFoundError, match=f"the model of this training is {tmp_path / 'model'}"):
+            recipes.build_encoder(str(tmp_path))
+
     @pytest.mark.parametrize("whole", [True, False])
     def test_weights_that_were_saved_in_half_are_whole_again(self, tiny_encoder, tmp_path, whole):
         """transformers loads what the file has, in which an update of 5e-5 is below the last bit of most weights."""
