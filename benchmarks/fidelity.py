@@ -10,8 +10,8 @@ into ours, both sides are given the same ids and the same draws, and five update
 (the first steps of Adam have the size of the learning rate, whatever the gradient: rounding turns the smallest).
 
 Written for transformers 4.2.1 are PT-BERT and PaSeR: ``--python`` names the interpreter of an environment with it
-(``pip install --no-deps transformers==4.2.1`` beside numpy, torch, requests, filelock, tqdm, regex and packaging; it goes
-without tokenizers). DenoSent runs under the transformers of today, SLT-FAI carries its own.
+(``pip install --no-deps transformers==4.2.1`` beside numpy, torch, scikit-learn, requests, filelock, tqdm, regex and
+packaging; it goes without tokenizers). DenoSent runs under the transformers of today, SLT-FAI carries its own.
 
 ``results/fidelity.json`` holds, for each method and term, the differences of the value, the cosines of the two gradients and
 their largest difference, at the word embeddings and in the last layer, for each update; how far the weights are apart at the
