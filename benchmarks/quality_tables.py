@@ -50,6 +50,9 @@ BEST = {
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = [
     ("arccse", "simcse", 78.11, 76.25),
+    ("arccse", "arccse:margin_degrees=0,triplet_weight=0", None, None),
+    ("arccse:margin_degrees=0,triplet_weight=0", "simcse", None, None),
+    ("arccse:margin_degrees=0,triplet_weight=0,temperature=0.1", "simcse:temperature=0.1", None, None),
     ("pt-bert", "simcse", 77.74, 76.25),
     ("pt-bert:momentum=0.5", "simcse", None, None),
     ("pt-bert:momentum=0.5", "pt-bert", None, None),
