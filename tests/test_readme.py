@@ -73,6 +73,17 @@ def test_links_are_absolute():
     assert all(link.startswith("https://") for link in links)
 
 
+def test_anchors_of_the_site_are_headings():
+    """Of links in the README, and in what the program prints."""
+    anchors = re.compile(r"sbert-plugins\.github\.io/sbert-plugins/([\w/-]+)\.html#([\w-]+)")
+    texts = [README, *(path.read_text(encoding="utf-8") for path in (ROOT / "sbert_plugins").rglob("*.py"))]
+    found = {link for text in texts for link in anchors.findall(text)}
+    assert found
+    for page, anchor in found:
+        headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}, (page, anchor)
+
+
 def test_links_lead_somewhere():
     pages = {page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
     for page, text in pages.items():
