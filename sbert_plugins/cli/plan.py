@@ -87,7 +87,7 @@ def _defaults(
     rows.append(recipes.Row("loss", recipe.losses_text, "the method's, with its defaults but for rows loss.KEY"))
     if paper is None:
         return rows
-    return [recipes.Row("printed", paper.printed, f"{paper.source('printed')}; not of this: --protocol paper"), *rows]
+    return [recipes.Row("printed", paper.printed, f"{paper.source('printed')}; not of this: --protocol {paper.name}"), *rows]
 
 
 def _papers_protocol(recipe: recipes.Recipe, backbone: str | None) -> recipes.Protocol | None:

@@ -125,7 +125,7 @@ class TokenFrequencies:
                     special_ids=file["special_ids"].tolist(),
                     source=str(file["source"]),
                 )
-        except OSError:
+        except (OSError, MemoryError):
             raise
         except Exception as error:  # numpy's reader has a different one for each kind of damage
             raise ValueError(f"{path} must be a file that TokenFrequencies.save has written: {error}.") from None

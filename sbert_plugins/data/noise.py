@@ -118,7 +118,7 @@ def refuse_no_list(sentences: object) -> None:
     """Refuse a string, whose letters would be the sentences, and what goes by keys, whose names would be."""
     if isinstance(sentences, str):
         raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
-    if isinstance(sentences, Mapping) or hasattr(sentences, "keys"):  # a DatasetDict, a DataFrame
+    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):  # a DatasetDict, a DataFrame
         raise ValueError(
             f"sentences must be a list of sentences or a dataset, got {type(sentences).__name__}: give one of its splits or "
             "columns (dataset_dict['train'], table['text'])."

@@ -5,10 +5,11 @@ from __future__ import annotations
 import glob
 import gzip
 import io
+import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,23 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
 
 def _text_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a text file, unless the first one says that it is another kind of file."""
-    for number, line in enumerate(lines_of(path)):
-        if number == 0 and line.startswith(('{"', "{'")):
-            raise ValueError(f"{path} must hold sentences, got a first line of json, {line[:40]!r}: name the file .jsonl.")
-        if number == 0 and "\r" in line.rstrip("\r\n"):
-            raise ValueError(
-                f"{path} must end its lines with a line feed, got carriage returns alone, by which it is one line. Convert it "
-                "first, for example: tr '\\r' '\\n' < old > new."
-            )
-        yield line
+    lines = lines_of(path)
+    first = list(islice(lines, 2))
+    if first and _is_json(first[0]):
+        raise ValueError(f"{path} must hold sentences, got a first line of json, {first[0][:40]!r}: name the file .jsonl.")
+    if len(first) == 1 and "\r" in first[0].rstrip("\r\n"):
+        raise ValueError(
+            f"{path} must end its lines with a line feed, got carriage returns alone, by which it is one line. Convert it "
+            "first, for example: tr '\\r' '\\n' < old > new."
+        )
+    yield from chain(first, lines)
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return line.startswith("{") and isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _paragraphs_of(path: Path) -> Iterator[str]:
@@ -139,10 +148,10 @@ def _paragraphs_of(path: Path) -> Iterator[str]:
 
 
 def _check_limit(limit: int | None) -> None:
+    if limit is not None and not isinstance(limit, int):
+        raise ValueError(f"limit must be a whole number, got {limit!r}.")
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}.")
-    if limit is not None and limit != int(limit):
-        raise ValueError(f"limit must be a whole number, got {limit}.")
 
 
 def _texts_of(
@@ -258,13 +267,15 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
             if not line.strip():
                 blank += 1
                 continue
-            if number == 1 and all(map(str.isidentifier, fields)):
-                logger.warning(
-                    "%s: its first line is read as a triplet, %s: a header says %s.", path, fields, ", ".join(names)
-                )
             if len(fields) < 3 or not all(fields) or "\0" in line:
                 raise ValueError(
                     f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
+                )
+            if number == 1 and all(map(str.isidentifier, fields)):
+                logger.warning("%s: %s is read as the first triplet; a header says %s.", path, fields, ", ".join(names))
+            if number == 1 and all(map(str.isidentifier, fields)):
+                logger.warning(
+                    "%s: its first line is read as a triplet, %s: a header says %s.", path, fields, ", ".join(names)
                 )
             rows.append(fields)
             if len(rows) == limit:

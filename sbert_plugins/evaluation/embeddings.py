@@ -102,7 +102,8 @@ class EmbeddingEvaluator(BaseEvaluator):
                 {"epoch": epoch, "steps": steps, **metrics},
             )
         if not self._is_prefixed:  # the host's own way takes a metric that begins like the name for one that has it in front
-            (self.primary_metric,) = self.titles([str(self.primary_metric)])
+            if self.primary_metric is not None:
+                (self.primary_metric,) = self.titles([self.primary_metric])
             self._is_prefixed = True
         metrics = {title: float(value) for title, value in zip(self.titles(metrics), metrics.values(), strict=True)}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import keyword
+import logging
 import math
 import os
 import re
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
     from mteb.models import ModelMeta
     from mteb.results import ModelResult, TaskResult
+
+logger = logging.getLogger(__name__)
 
 # Tasks of MTEB(eng, v1), with the splits and languages that are scored there. mteb's SICK-R is all 9,927 pairs; the
 # classification tasks, the four rerankers and Quora are those of DenoSent's section "Other tasks".
@@ -120,8 +123,9 @@ def evaluate_mteb(
     wrapper.mteb_model_meta = meta = _model_meta(model, name, revision)
     results: list[TaskResult] = []
     for group, results_cache in ((official, _result_cache(cache)), (local, _result_cache(cache, local=True))):
+        noted = results_cache.cache_path / "results" / name.replace("/", "__") / str(revision) / _MARK_FILE
         if group and revision:
-            _mark_model(results_cache, name, revision, fingerprint(model))
+            _refuse_another(noted, mark := _mark_of(model))
         for task in group:
             found = mteb.evaluate(
                 wrapper,
@@ -134,6 +138,8 @@ def evaluate_mteb(
             ).task_results
             # A cached file may hold more splits and languages, whose scores mteb would average with those that are asked for.
             results += found if task.is_aggregate else [result.validate_and_filter_scores(task) for result in found]
+            if revision and noted.parent.is_dir():
+                noted.write_text(mark, encoding="utf-8")
     return ModelResult(model_name=name, model_revision=meta.revision, task_results=results)
 
 
@@ -207,7 +213,6 @@ def submit_mteb(
 
 def fingerprint(model: SentenceTransformer) -> str:
     """Return a hash of all that decides an embedding: weights, tokenizer, modules and their settings, prompts."""
-    digest = hashlib.sha256()
     settings = {
         "modules": [(type(module).__name__, _settings(module)) for module in model],
         "prompts": [model.prompts, model.default_prompt_name],
@@ -216,13 +221,24 @@ def fingerprint(model: SentenceTransformer) -> str:
         "similarity": model.similarity_fn_name,
         "tokenizer": _tokenizer(model.tokenizer),
     }
-    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    for key, tensor in sorted(model.state_dict().items()):
-        if "pooler." in key:  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
-            continue
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    _add_weights(digest, model)
     return f"{_WEIGHTS}{digest.hexdigest()[:16]}"
+
+
+def _mark_of(model: SentenceTransformer) -> str:
+    """Return a hash of weights and tokenizer alone, which no version of a library changes."""
+    digest = hashlib.sha256(json.dumps(_tokenizer(model.tokenizer), sort_keys=True, default=str).encode())
+    _add_weights(digest, model)
+    return digest.hexdigest()[:16]
+
+
+def _add_weights(digest: Any, model: SentenceTransformer) -> None:
+    for key, tensor in sorted(model.state_dict().items()):
+        # Sentence vectors do not use the transformer's own, and where a checkpoint has none it is drawn at random.
+        if not re.search(r"(^|\.)pooler\.dense\.", key):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 def _mteb() -> ModuleType:
@@ -299,18 +315,16 @@ def _is_current(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> bool:
         return False  # cut off while it was written: it is made anew
 
 
-def _mark_model(cache: ResultCache, name: str, revision: str, mark: str) -> None:
-    """Note whose results those of a revision are, and refuse those of another model."""
-    folder = cache.cache_path / "results" / name.replace("/", "__") / revision
-    noted = folder / _MARK_FILE
-    if not noted.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        noted.write_text(mark, encoding="utf-8")
-    elif (before := noted.read_text(encoding="utf-8").strip()) != mark:
-        raise ValueError(
-            f"{folder} has results of another model ({before}, this one is {mark}): a revision names one state of a model. "
-            "Leave revision out for a model on disk, or remove the folder."
-        )
+def _refuse_another(noted: Path, mark: str) -> None:
+    """Refuse a model under a revision that has results of another one."""
+    if noted.is_file():
+        if (before := noted.read_text(encoding="utf-8").strip()) != mark:
+            raise ValueError(
+                f"{noted.parent} has results of other weights ({before}, these are {mark}): a revision names one state of a "
+                "model. Leave revision out for a model on disk, or remove the folder."
+            )
+    elif any(noted.parent.glob("*.json")):
+        logger.warning("%s has results whose model nobody noted: they are taken for this one's.", noted.parent)
 
 
 def check_name(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def _file_in(directory: Path, name: str) -> Path:
 
 def _as_named(path: str | Path) -> dict[str, Any]:
     """Return the keywords of an evaluator that is called as its file is, without the endings."""
-    name = Path(path).absolute().name
+    name = Path(os.path.abspath(path)).name  # "." has a name, and a link keeps its own
     for ending in (".gz", ".tsv", ".txt", ".csv"):
         name = name.removesuffix(ending)
     return {"name": name, "write_csv": False}

@@ -142,7 +142,7 @@ def check_destination(names: Sequence[str], directory: str | Path) -> None:
 _COMPARISON = "start.json"
 # The plots, and those of one model each.
 _STEMS = ("sts", "density", "alignment_uniformity", "frequency")
-_LEARNING = "learning_*.png"
+_LEARNING = "learning_[0-9]*.png"
 
 
 def _is_report(folder: Path) -> bool:
@@ -175,14 +175,15 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
     _check(reports)
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
+    figures = [(*parts, png(parts[-1])) for parts in _figures(reports)]
+    # The numbers first, by which a folder is known for a report's if what follows breaks off.
+    (folder / "report.json").write_text(json.dumps(_numbers(reports), indent=1) + "\n", encoding="utf-8")
     for earlier in folder.glob(_LEARNING):  # of models that this report may not have
         earlier.unlink()
     sections = []
-    for stem, title, caption, figure in _figures(reports):
-        image = png(figure)
+    for stem, title, caption, figure, image in figures:
         (folder / f"{stem}.png").write_bytes(image)
         sections.append(figure_section(stem, title, caption, figure, image))
-    (folder / "report.json").write_text(json.dumps(_numbers(reports), indent=1) + "\n", encoding="utf-8")
     body = filled(
         __package__,
         "report.html",

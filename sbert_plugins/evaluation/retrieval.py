@@ -247,8 +247,8 @@ def read_judgements(path: Path, queries: Collection[str], corpus: Collection[str
 def _check_ids(
     argument: str, mapping: Mapping[str, Collection[str]], queries: Collection[str], corpus: Collection[str]
 ) -> None:
-    if bad := [each for each in (*queries, *corpus) if not isinstance(each, str)]:
-        raise ValueError(f"ids of queries and corpus must be strings, got {bad[0]!r}: str(id) makes them so.")
+    if len(kinds := {type(each).__name__ for each in corpus}) > 1:
+        raise ValueError(f"ids of the corpus must be of one type, got {' and '.join(sorted(kinds))}: str(id) makes them so.")
     for query, documents in mapping.items():
         if query not in queries:
             raise ValueError(f"{argument} names the query {query!r}, which is not in queries.")

@@ -98,7 +98,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
         unknown = [task for task in tasks if task not in TASKS]
         if unknown or not tasks or len(set(tasks)) < len(tasks):
-            raise ValueError(f"tasks must be a selection of {', '.join(TASKS)}, got {list(tasks)}.")
+            raise ValueError(f"tasks must be a selection, each once, of {', '.join(TASKS)}, got {list(tasks)}.")
         if sick not in ("test", "all"):
             raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
         self.test_sets = tuple(tasks)

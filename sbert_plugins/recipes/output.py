@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from itertools import groupby
@@ -233,7 +234,9 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
-        if "pooler." not in name:  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
+        if not re.search(
+            r"(^|\.)pooler\.", name
+        ):  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
             digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return {"name": encoder_name(model), "sha256": digest.hexdigest()[:16]}
 

@@ -42,10 +42,10 @@ class FiniteCheck:
         self._skipped = 0
 
     def begin(self, checkpoint: str | None) -> None:
-        """Forget an earlier training, and refuse to begin one with weights that are not finite."""
+        """Forget an earlier training, and refuse to begin one anew with weights that are not finite."""
         self.checkpoint = checkpoint
         self._unread, self._first_ids, self._skipped = [], None, 0
-        for loss in self._losses():
+        for loss in [] if checkpoint else self._losses():  # a checkpoint is loaded over what diverged
             if bad := not_finite(loss):
                 raise ValueError(
                     f"the model and its loss must begin with finite weights, got NaN or infinity in {_named(bad)}: load the "

@@ -130,6 +130,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ``allow_changed_settings`` a warning.
         """
         self._refuse_what_is_untested()
+        self._check_direction()
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
         if checkpoint is not None:
             check_settings(self.loss, checkpoint, allow_changed=allow_changed_settings)
@@ -146,7 +147,6 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
                 "one, in a later one it reads the epoch's first batches again. Give a dataset with a length to be sure."
             )
-        self._check_direction()
         self._evaluated = {}
         self.model.model_card_data.eval_results_dict = {}  # what was measured before is of other weights
         output = super().train(checkpoint, *args, **kwargs)
@@ -166,9 +166,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def _check_direction(self) -> None:
         """Refuse to take the highest of a metric that is better the lower, for the host asks no evaluator."""
         chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
+        alone: list[Any] = getattr(self.evaluator, "chosen_by", [])  # whose score is the sequential one
         for evaluator in _flat(self.evaluator):
-            lower = evaluator.titles(evaluator.lower_is_better) if hasattr(evaluator, "lower_is_better") else []
-            if chosen_by in lower and self.args.greater_is_better:
+            lower = evaluator.titles(evaluator.lower_is_better) if hasattr(evaluator, "titles") else []
+            is_lower = chosen_by in lower
+            if chosen_by == "sequential_score" and len(alone) == 1 and evaluator is alone[0]:
+                is_lower = not evaluator.greater_is_better
+            if is_lower and self.args.greater_is_better:
                 raise ValueError(
                     f"metric_for_best_model={chosen_by!r} is better the lower, and greater_is_better is True: the worst "
                     "checkpoint would be kept. Set greater_is_better=False."
@@ -176,8 +180,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def _keep_scores_of_what_is_kept(self) -> None:
         """Leave in the model card the scores of the weights that the training ends with; of others there shall be none."""
-        best = self.state.best_global_step if self.args.load_best_model_at_end else None
-        self.model.model_card_data.eval_results_dict = self._evaluated.get(best or self.state.global_step, {})
+        # An evaluation that was the best may have no checkpoint, where fewer are saved: then the last weights are kept.
+        loaded = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
+        step = int(loaded.rpartition("-")[2]) if loaded else self.state.global_step
+        self.model.model_card_data.eval_results_dict = self._evaluated.get(step, {})
 
     def _refuse_model_init(self) -> None:
         if self.model_init is not None:

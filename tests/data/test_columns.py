@@ -2,6 +2,7 @@ import importlib
 import sys
 
 import datasets
+import pandas
 import pytest
 from datasets import Dataset
 from encoders import project_text
@@ -103,6 +104,12 @@ class TestRows:
         for read in (columns, data.back_translate, lambda rows: data.positive_pairs(rows, "deletion")):
             with pytest.raises(ValueError, match=f"got {make.__name__}: give one of its splits or columns"):
                 read(table)
+
+    def test_a_column_of_a_data_frame(self):
+        frame = pandas.DataFrame({"text": ["A dog runs to the sea.", "It rains on the old harbour."]})
+        assert set(columns(frame["text"])["anchor"]) == set(frame["text"])
+        with pytest.raises(ValueError, match="got DataFrame: give one of its splits or columns"):
+            columns(frame)
 
     @pytest.mark.parametrize("name", ["text", "sentence"])
     def test_usual_names_of_the_column(self, name):

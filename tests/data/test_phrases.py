@@ -342,3 +342,9 @@ def test_they_cover_most_of_nltks(data_dir):
     theirs = (data_dir / "nltk_data" / "corpora" / "stopwords" / "english").read_text(encoding="utf-8").split()
     whole = [word for word in theirs if f"{word}'t" not in theirs]  # "couldn" is a piece of "couldn't"
     assert np.mean([word in data.ENGLISH_STOP_WORDS for word in whole]) > 0.95
+
+
+@pytest.mark.parametrize("sign", ["\u00ad", "\u200c", "\u200d"], ids=["soft hyphen", "non-joiner", "joiner"])
+def test_signs_without_width_join_a_word(sign):
+    phrases = [phrase for phrase, _ in data.rank_phrases(f"The inter{sign}national law of the sea.")]
+    assert phrases == [f"inter{sign}national law", "sea"]

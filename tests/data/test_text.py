@@ -375,9 +375,15 @@ def test_other_suffixes_of_tables(tmp_path, name, content):
     assert read_sentences(tmp_path / name)["anchor"][:] == ["It rains."]
 
 
+@pytest.mark.parametrize("first", ['{"a", "b"} is a set in Python.', "A return\rinside of a line."])
+def test_a_first_line_that_only_looks_like_another_kind(tmp_path, first):
+    (tmp_path / "t.txt").write_bytes(f"{first}\nIt rains.\n".encode())
+    assert read_sentences(tmp_path / "t.txt")["anchor"][:] == [first, "It rains."]
+
+
 def test_white_space_around_the_names_of_columns(tmp_path):
-    (tmp_path / "t.csv").write_text("id, text\n1,It rains.\n", encoding="utf-8")
-    assert read_sentences(tmp_path / "t.csv")["anchor"][:] == ["It rains."]
+    (tmp_path / "t.csv").write_text("name, text\nx,It rains.\n", encoding="utf-8")
+    assert read_sentences(tmp_path / "t.csv", column="text")["anchor"][:] == ["It rains."]
 
 
 class TestTriplets:

@@ -16,6 +16,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sbert_plugins import cli
 from sbert_plugins.evaluation import TASK_SETS, STSSuiteEvaluator, evaluate_mteb, load_sts, submit_mteb
 from sbert_plugins.evaluation import mteb as module
+from sbert_plugins.recipes.output import encoder_mark
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PAIRS = 30
@@ -125,7 +126,7 @@ class TestCache:
         given = {"name": "me/x", "revision": COMMIT, "cache": data / "cache"}
         for _ in range(2):
             evaluate_mteb(model, "LocalSTSBenchmark", **given)
-        with pytest.raises(ValueError, match="has results of another model"):
+        with pytest.raises(ValueError, match="has results of other weights"):
             evaluate_mteb(other, "LocalSTSBenchmark", **given)
 
     def test_more_splits_in_the_cache_change_no_score(self, tiny_encoder, data):
@@ -179,6 +180,18 @@ class TestFingerprint:
         for tensor in pooler.values():
             tensor.add_(1)
         assert module.fingerprint(model) == module.fingerprint(other)
+
+    def test_a_pooling_with_weights_is_no_such_pooler(self, tiny_encoder):
+        class Attention(torch.nn.Module):
+            def __init__(self, value):
+                super().__init__()
+                self.attention_pooler = torch.nn.Linear(2, 2)
+                torch.nn.init.constant_(self.attention_pooler.weight, value)
+                torch.nn.init.zeros_(self.attention_pooler.bias)
+
+        models = [SentenceTransformer(modules=[*tiny_encoder(), Attention(value)]) for value in (0.0, 1.0)]
+        assert len({module.fingerprint(model) for model in models}) == 2
+        assert len({encoder_mark(model)["sha256"] for model in models}) == 2
 
     def test_the_side_that_is_cut(self, tiny_encoder):
         model, other = tiny_encoder(), tiny_encoder()

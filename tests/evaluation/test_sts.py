@@ -141,8 +141,9 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
-            ({"tasks": ["STS17"]}, r"tasks must be a selection of STS12, .* got \['STS17'\]"),
+            ({"tasks": ["STS17"]}, r"tasks must be a selection, each once, of STS12, .* got \['STS17'\]"),
             ({"tasks": []}, r"tasks must be a selection"),
+            ({"tasks": ["STS12", "STS12"]}, r"each once, of STS12"),
             ({"sick": "train"}, "sick must be 'test' .* got 'train'"),
         ],
     )

@@ -107,6 +107,16 @@ class TestTraining:
             trainer_of(model, loss, tmp_path).train()
         assert not list(tmp_path.iterdir())
 
+    def test_goes_on_from_a_checkpoint_over_weights_that_are_not(self, model, tmp_path):
+        """As in a notebook, after a divergence that names the checkpoint as the way out."""
+        loss = Breaks(model, at=100)
+        trainer_of(model, loss, tmp_path).train()
+        with torch.no_grad():
+            loss.head.weight[0], model.transformers_model.get_input_embeddings().weight[3] = math.nan, math.nan
+        trainer = trainer_of(model, loss, tmp_path)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+        assert not not_finite(loss)
+
     def test_the_texts_are_those_of_the_batch(self, model, tmp_path):
         dataset = Dataset.from_dict({"anchor": [SENTENCES[0]] * 4})
         with pytest.raises(DivergedError) as caught:

@@ -373,6 +373,11 @@ class TestChoiceByTestSet:
             warnings.filterwarnings("error", message="metric_for_best_model")
             trainer_of(model, losses.ArcCSELoss(model), tmp_path, **arguments).evaluate()
 
+    def test_the_lowest_of_the_one_that_makes_the_sequential_score(self, model, tmp_path):
+        arguments = {"evaluator": OnePassEvaluator([Distances()]), "metric_for_best_model": "eval_sequential_score"}
+        with pytest.raises(ValueError, match="is better the lower, and greater_is_better is True"):
+            trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1, **arguments).train()
+
     @pytest.mark.parametrize("metric", ["eval_x_low", "x_low"])
     def test_the_lowest_of_what_is_better_the_lower(self, model, tmp_path, metric):
         evaluator = Distances()
@@ -399,13 +404,13 @@ class Distances(EmbeddingEvaluator):
         return {"low": embeddings.matrix[0].norm(), "first": embeddings.matrix[0, 0]}
 
 
-@pytest.mark.parametrize("is_kept", [True, False], ids=["best", "last"])
-def test_the_card_has_the_scores_of_what_is_saved(model, tmp_path, is_kept):
-    """The host leaves those of the last evaluation, whatever checkpoint is loaded at the end."""
+@pytest.mark.parametrize("save_steps", [2, 4, None])
+def test_the_card_has_the_scores_of_what_is_saved(model, tmp_path, save_steps):
+    """The host leaves those of the last evaluation, whatever checkpoint is loaded at the end; the best may have none."""
     evaluator = Distances()
     evaluator(model)  # of the start, which is not saved
-    saved = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True} if is_kept else {}
-    chosen = {"metric_for_best_model": "eval_x_first", "greater_is_better": True} if is_kept else {}
+    saved = {"save_strategy": "steps", "save_steps": save_steps, "load_best_model_at_end": True} if save_steps else {}
+    chosen = {"metric_for_best_model": "eval_x_first", "greater_is_better": True} if save_steps else {}
     arguments = {"max_steps": 6, "eval_strategy": "steps", "eval_steps": 2, "learning_rate": 1e-3}
     trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path, evaluator=evaluator, **arguments, **saved, **chosen)
     trainer.train()
