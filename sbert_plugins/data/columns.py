@@ -100,9 +100,8 @@ def paser_columns(
     )
     if len(rows) == 0:
         raise ValueError(
-            f"sentences must hold phrases, got {len(sentences)} without any (where {mask_token!r} stands in a sentence none is "
-            "hidden). For text that is not English pass "
-            "extractor=data.Rake(stop_words=...) with the language's stop words."
+            f"sentences must hold phrases, got {len(sentences)} without any (of one that holds {mask_token!r} none is hidden). For "
+            "text that is not English pass extractor=data.Rake(stop_words=...) with the language's stop words."
         )
     return rows
 
