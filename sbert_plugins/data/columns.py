@@ -100,7 +100,7 @@ def paser_columns(
     )
     if len(rows) == 0:
         raise ValueError(
-            f"sentences must hold phrases, got {len(sentences)} without any (of one that holds {mask_token!r} none is hidden). For "
+            f"sentences must hold phrases, got {len(sentences)} without any (one that holds {mask_token!r} has none). For "
             "text that is not English pass extractor=data.Rake(stop_words=...) with the language's stop words."
         )
     return rows
