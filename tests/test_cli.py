@@ -522,8 +522,8 @@ def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, caps
     capsys.readouterr()
     models = [encoder, str(run / "model")]
     assert cli.main(["evaluate", *models, "--data-dir", str(data_dir_with_dev), "--report", str(page)]) == 0
-    first, header, *rows = capsys.readouterr().out.strip().splitlines()
-    assert first == f"Report: {page / 'index.html'}"
+    header, *rows, last = capsys.readouterr().out.strip().splitlines()
+    assert last == f"Report: {page / 'index.html'}"
     assert header.split()[-3:] == ["average", "alignment", "uniformity"]
     assert [row.split()[0] for row in rows] == models
     written = (page / "index.html").read_text(encoding="utf-8")

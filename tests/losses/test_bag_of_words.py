@@ -84,9 +84,7 @@ class TestHostileInput:
             build(model)(batch(model) * 2)
 
     def test_another_vocabulary(self, tiny_encoder):
-        with pytest.raises(
-            ValueError, match=r"pass frequencies=data.TokenFrequencies.from_corpus\(sentences, model.tokenizer\)"
-        ):
+        with pytest.raises(ValueError, match=r"pass frequencies=data.TokenFrequencies.from_corpus\(texts, model.tokenizer\)"):
             losses.BagOfWordsLoss(tiny_encoder())
         with pytest.raises(ValueError, match="must be of the encoder's vocabulary"):
             build(tiny_encoder("roberta"), frequencies=counts(tiny_encoder("bert")))

@@ -99,7 +99,7 @@ def test_scores_of_other_weights_go(tiny_encoder):
     model = tiny_encoder()
     data = model.model_card_data
     data.eval_results_dict = {"an evaluator during the training": {"spearman": 1.0}}
-    pairs = SimpleNamespace(sentences1=["a"], sentences2=["b"], scores=[1.0])
+    pairs = evaluation.ScoredPairs(["a", "b", "c"], ["d", "e", "f"], [1.0, 2.0, 3.0])
     card.describe_training(model, {"pooling": "cls"}, {"a": (pairs, 59.5678, 58.2249), "b": (pairs, 1.0, float("nan"))})
     ((evaluator, metrics),) = data.eval_results_dict.items()
     assert evaluator.name == "a"

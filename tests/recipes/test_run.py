@@ -13,6 +13,7 @@ from recipe_inputs import anchors, interrupted, quick, texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 
@@ -599,10 +600,22 @@ class TestWhichUpdateIsSaved:
     def test_one_text_for_all_who_show_it(self, results, text):
         assert updates_text(results) == text
 
-    @pytest.mark.filterwarnings("ignore:An input array is constant")
-    def test_a_score_that_is_not_finite_loses_nothing(self, tiny_encoder, tmp_path, dev):
-        constant = evaluation.ScoredPairs(dev.sentences1, dev.sentences2, [1.0] * len(dev.scores))
-        results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=constant)
+    def test_pairs_of_one_grade_choose_nothing(self, tiny_encoder, tmp_path, dev):
+        constant = dev._replace(scores=[1.0] * len(dev.scores))
+        with pytest.raises(ValueError, match="a correlation needs an order"):
+            recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=constant)
+        assert not (tmp_path / "run").exists()
+
+    def test_a_score_that_is_not_finite_loses_nothing(self, tiny_encoder, tmp_path, dev, monkeypatch):
+        """As of a model that gives each text one vector."""
+
+        class Undefined(NamedTuple):
+            statistic: float = float("nan")
+            pvalue: float = float("nan")
+
+        for module in ("sbert_plugins.evaluation.sts", EmbeddingSimilarityEvaluator.__module__):
+            monkeypatch.setattr(f"{module}.spearmanr", lambda *_: Undefined())
+        results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=dev)
         assert results["after"]["STS-B dev"] is None
         assert results["saved_update"] == results["steps"]
 
