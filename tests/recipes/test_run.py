@@ -613,8 +613,8 @@ class TestWhichUpdateIsSaved:
             statistic: float = float("nan")
             pvalue: float = float("nan")
 
-        for module in ("sbert_plugins.evaluation.sts", EmbeddingSimilarityEvaluator.__module__):
-            monkeypatch.setattr(f"{module}.spearmanr", lambda *_: Undefined())
+        for place in ("sbert_plugins.evaluation.sts", EmbeddingSimilarityEvaluator.__module__):
+            monkeypatch.setattr(f"{place}.spearmanr", lambda *_: Undefined())
         results = recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=dev)
         assert results["after"]["STS-B dev"] is None
         assert results["saved_update"] == results["steps"]
