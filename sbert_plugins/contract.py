@@ -104,11 +104,39 @@ def value_of(
     """Compute a loss inside another one, whose encoder answers its passes where it asks for them."""
     if not asks_for_passes(loss):
         with encode.seen_from_outside():  # copies: the model writes its outputs into the dicts that it is given
-            return loss([dict(column) for column in columns], labels)
-    if hasattr(loss, "compute_loss_from_passes"):
-        return loss.compute_loss_from_passes(encode, columns, labels)
-    passes = [*encode(columns[:1]), *encode(columns[1:])]
-    return loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
+            value = loss([dict(column) for column in columns], labels)
+    elif hasattr(loss, "compute_loss_from_passes"):
+        value = loss.compute_loss_from_passes(encode, columns, labels)
+    else:
+        passes = [*encode(columns[:1]), *encode(columns[1:])]
+        value = loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
+    check_value(loss, value)
+    return value
+
+
+def check_value(loss: object, value: object) -> None:
+    """Refuse what no trainer can sum or train by, which is said far from the mistake otherwise.
+
+    Raises:
+        ValueError: If ``value`` is neither a tensor of one number nor a dict of them by name.
+    """
+    rule = f"{type(loss).__name__}.forward must return a scalar tensor, or a dict of them by name"
+    if isinstance(value, Mapping):
+        if not value:
+            raise ValueError(f"{rule}, got an empty dict.")
+        for name, term in value.items():
+            if not isinstance(name, str) or not _is_one_number(term):
+                raise ValueError(f"{rule}, got {_described(term)} under {name!r}.")
+    elif not _is_one_number(value):
+        raise ValueError(f"{rule}, got {_described(value)}.")
+
+
+def _is_one_number(value: object) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 1
+
+
+def _described(value: object) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
 
 
 def prefixed(name: str, value: Tensor | Mapping[str, Tensor]) -> Terms:

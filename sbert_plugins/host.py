@@ -7,6 +7,7 @@ is left out without a word. Libraries are imported when a function is called, so
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
 
+_POOLER = re.compile(r"(^|\.)pooler\.dense\.")
 TRAINER_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_run_epoch", "_save_rng_state", "_checkpoint_push_skip_names")
 
 
@@ -33,6 +35,11 @@ def _reach(owner: Any, name: str, needs: str) -> Any:
             f'run pip install "{needs}", or look for a newer sbert-plugins.'
         )
     return found
+
+
+def is_of_pooler(name: str) -> bool:
+    """Whether a weight is of BERT's own pooler: sentence vectors do not use it, and a checkpoint without one draws it."""
+    return _POOLER.search(name) is not None
 
 
 def require_trainer() -> None:

@@ -275,6 +275,41 @@ def test_flags_that_contradict(text, encoder, capsys, flags, message):
 
 
 @pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["TEXT", "--limit", "0"], "--limit must be at least 1, got 0"),
+        (["TEXT", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["TEXT", "--seed", "-1"], "seed must be in [0, 4294967295], got -1"),
+        (["TEXT", "--patience", "2"], "patience counts evaluations by STS-B dev, and there is none"),
+        (["no_such.txt"], "TEXT no_such.txt does not exist"),
+        (["TEXT", "--model", "./no_such"], "--model ./no_such does not exist"),
+        (["TEXT", "--report-to", "nobody"], "names of trackers that transformers knows"),
+        (["TEXT", "--push-to-hub", "name"], "must be organization/name or user/name, got 'name'"),
+        (["TEXT", "--output", "."], "output must be a new or an empty directory"),
+    ],
+    ids=str,
+)
+def test_a_dry_run_refuses_what_the_training_does(text, encoder, capsys, monkeypatch, flags, message):
+    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+    flags = [str(text) if flag == "TEXT" else flag for flag in flags]
+    assert cli.main(["train", "recommended", "--model", encoder, *flags, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_every_flag(text, encoder, capsys):
+    flags = ["--positives", "crops", "--crops-by", "spans", "--share-examples", "--limit", "100", "--report-to", "tensorboard"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipes, "check_report_to", lambda names: names)
+        assert cli.main(["train", "arccse", str(text), "--model", encoder, *flags, "--dry-run"]) == 0
+    rows = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    assert ["positives", "crops", "--positives"] in rows
+    assert ["crops by", "spans", "--crops-by"] in rows
+    assert ["card shows sentences", "true", "--share-examples"] in rows
+    assert ["sentences", "up to 100", "--limit"] in rows
+    assert ["report to", "tensorboard", "--report-to"] in rows
+
+
+@pytest.mark.parametrize(
     ("method", "row", "changed"),
     [("denosent", "means [MASK]", ["--pooling", "mean"]), ("pt-bert", "\nnegatives ", ["--loss", "queue_size=64"])],
 )
@@ -318,6 +353,15 @@ def test_paser_from_raw_text_to_its_reconstructions(text, encoder, tmp_path, cap
     assert all(line.startswith("run  ") and "<mask>" in line for line in lines[1:])
     assert cli.main(["evaluate", encoder, "--reconstruct", str(text)]) == 2
     assert "must be the output of a training" in capsys.readouterr().err
+
+
+def test_a_training_that_writes_no_phrases(text, encoder, tmp_path, capsys):
+    """Of a sum of losses, too, which PaSeR's is."""
+    for method in ("recommended", "arccse"):
+        output = tmp_path / method
+        assert cli.main(["train", method, str(text), "--model", encoder, "--output", str(output), *QUICK]) == 0
+        assert cli.main(["evaluate", str(output / "model"), "--reconstruct", str(text)]) == 2
+        assert f"must be a training of paser or paser-supervised, got one of {method}." in capsys.readouterr().err
 
 
 def test_pt_bert_from_raw_text(text, encoder, tmp_path, capsys):
@@ -416,6 +460,7 @@ def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "Training DenoSent on 30 sentences" in printed
     assert "denoising" in printed
+    assert "- `columns`: positives paraphrases" in (output / "model" / "README.md").read_text(encoding="utf-8")
     assert SentenceTransformer(str(output / "model"), device="cpu").preprocess(["a"])["input_ids"].shape[1] == 7
     assert cli.main(["train", "arccse", *arguments, "--output", str(tmp_path / "other")]) == 2
     assert "--paraphrases is for denosent, got it with arccse, which reads anchor [, positive]." in capsys.readouterr().err
@@ -532,6 +577,14 @@ def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, caps
     assert f">{rows[0].split()[-2]}</td>" in written
 
 
+def test_a_pooling_that_is_not_asked_for(encoder, tiny_encoder, tmp_path, capsys):
+    plain = write_plain(tiny_encoder, tmp_path)
+    assert cli.main(["evaluate", encoder, "--offline", "--pooling", "mean"]) == 2
+    assert f"--pooling mean is for a plain transformer, and {encoder} has pooling already" in capsys.readouterr().err
+    assert cli.main(["evaluate", encoder, plain, "--offline", "--pooling", "mean"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["cls", "mean"]
+
+
 def test_a_report_needs_tasks(encoder, tmp_path, capsys):
     assert cli.main(["evaluate", encoder, "--offline", "--report", str(tmp_path / "page")]) == 2
     assert "--report would not be read: --offline without a data directory scores the package's" in capsys.readouterr().err
@@ -593,9 +646,9 @@ def test_methods(capsys):
     [
         (["--temperature-typo"], None),
         (["--batch-size", "1"], "batch_size must be at least 2, got 1"),
-        (["--column", "x", "--limit", "0"], "limit must be at least 1, got 0"),
+        (["--column", "x", "--limit", "0"], "--limit must be at least 1, got 0"),
         (["--limit", "1"], "training needs at least 2 sentences, got 1"),
-        (["--limit", "-5"], "limit must be at least 1, got -5"),
+        (["--limit", "-5"], "--limit must be at least 1, got -5"),
         (["--learning-rate", "nan"], "learning_rate must be a finite number, 0 or above, got nan"),
         (["--loss-learning-rate", "inf"], "loss_learning_rate must be a finite number, 0 or above, got inf"),
         (["--sam-rho", "-1"], "sam_rho must be a finite number, 0 or above, got -1.0"),

@@ -103,6 +103,13 @@ def test_a_failure_is_no_success(command, labels, capsys):
     assert "1 of the trainings failed; the same command tries again" in errors
 
 
+def test_the_traceback_of_a_failure_is_for_who_asks(command, labels, caplog):
+    methods = ["--methods", "simcse:learning_rate=1e38", "--pairs", labels["--pairs"], "--seeds", "1"]
+    with pytest.raises(ValueError, match="trainings failed"):
+        cli.main(["--debug", *command, *methods])
+    assert "in check_weights" in caplog.text
+
+
 def test_the_sts_tasks(command, write, tmp_path, capsys):
     """STS-B dev selects, as in train; a test set is called one."""
     names = [f"sts{year}" for year in range(12, 17)] + ["stsb_dev", "stsb_test", "sick_test"]

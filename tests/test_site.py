@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformerTrainingArguments
 
-from sbert_plugins import cli, data, losses, recipes
+from sbert_plugins import cli, data, losses, recipes, training
 from sbert_plugins.cli.flags import changed
 
 ROOT = Path(__file__).parent.parent
@@ -127,6 +129,21 @@ class TestGenerated:
 
     def test_subcommands_of_a_parser_without_any(self):
         assert generate.subcommands(argparse.ArgumentParser()) == []
+
+
+@pytest.mark.slow
+def test_a_script_s_card_without_sentences(tiny_encoder, tmp_path, monkeypatch):
+    """The host's collects some in two places, which may move."""
+    monkeypatch.chdir(tmp_path)
+    (code,) = [code for code in python_of("guides/hub.md") if "widget" in code]
+    model = tiny_encoder()
+    sentences = Dataset.from_dict({"anchor": [f"A dog runs {i} times round the house." for i in range(16)]})
+    arguments = SentenceTransformerTrainingArguments("run", max_steps=1, save_strategy="no", report_to="none", use_cpu=True)
+    names = {"model": model, "arguments": arguments, "sentences": sentences, "loss": losses.ConSERTLoss(model)}
+    exec(code, names | {"training": training})
+    card = (tmp_path / "my-model" / "README.md").read_text(encoding="utf-8")
+    assert "ConSERT" in card
+    assert "A dog runs" not in card
 
 
 def test_the_mixes_are_built(tiny_encoder):

@@ -20,8 +20,10 @@ from sbert_plugins.cli.train import add_train
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line about what is wrong."""
     options = _parsed(arguments)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # of a long training in a file or a pipe, too, each line as it comes
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("sbert_plugins").setLevel(logging.INFO)
+    logging.getLogger("sbert_plugins").setLevel(logging.DEBUG if options.debug else logging.INFO)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a loss of one's own may lie; last, so that it hides nothing
     try:

@@ -94,6 +94,11 @@ def _refuse(options: argparse.Namespace, *names: str, why: str) -> None:
 
 def _models(options: argparse.Namespace, trainings: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Yield each model with its name, a plain transformer pooled like the trainings that it is compared with."""
+    if options.pooling and all(map(recipes.has_pooling, options.models)):
+        raise ValueError(
+            f"--pooling {options.pooling} is for a plain transformer, and {' and '.join(options.models)} "
+            f"{'have' if len(options.models) > 1 else 'has'} pooling already: leave --pooling out."
+        )
     poolings = {training["pooling"] for training in trainings.values() if "pooling" in training}
     for name in options.models:
         if options.pooling is None and len(poolings) > 1 and not recipes.has_pooling(name):

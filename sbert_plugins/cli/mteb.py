@@ -58,9 +58,19 @@ def _mteb_run(options: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
     from sbert_plugins import evaluation
+    from sbert_plugins.data.text import is_path
     from sbert_plugins.evaluation.mteb import check_name
 
     path = Path(options.model)
+    if not path.exists() and is_path(options.model):
+        raise FileNotFoundError(
+            f"{options.model} does not exist: a model is a directory here, or organization/name on the Hub."
+        )
+    if options.name is None and not path.exists() and "/" not in options.model:
+        raise ValueError(
+            f"{options.model} is no directory here, and a model on the Hub is organization/name: name it so, or say with "
+            "--name how its results are filed."
+        )
     name = options.name or (_name_of(path) if path.exists() else options.model)
     check_name(name)  # before anything is loaded
     model = SentenceTransformer(options.model, revision=options.revision)

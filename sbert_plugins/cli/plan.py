@@ -34,6 +34,15 @@ def own_settings(
     return plan.settings if plan else recipes.settings_of(options.method, keywords, offline=is_demo)
 
 
+def check_names(options: argparse.Namespace) -> None:
+    """Refuse names that can only be paths where nothing is; what is on the Hub only the training finds out."""
+    from sbert_plugins.data.text import is_path
+
+    for flag, name in (("TEXT", options.text), ("--paraphrases", options.paraphrases), ("--model", options.model)):
+        if name is not None and is_path(name) and not Path(name).exists():
+            raise FileNotFoundError(f"{flag} {name} does not exist.")
+
+
 def planned(
     options: argparse.Namespace, recipe: recipes.Recipe, plan: recipes.Protocol | None, *, is_demo: bool
 ) -> list[Sequence[str]]:
@@ -114,11 +123,18 @@ def _asked(
         "encoder": (options.model, "--model"),
         "text": (options.text, "TEXT"),
         "bf16": (options.bf16, "--no-bf16" if options.bf16 is False else "--bf16"),
+        "column": (options.column, "--column"),
         "positives": (options.paraphrases or options.positives, "--paraphrases" if options.paraphrases else "--positives"),
+        "crops by": (options.crops_by, "--crops-by"),
+        "report to": (None if options.report_to == ["none"] else " ".join(options.report_to), "--report-to"),
+        "push to": (options.push_to_hub, f"--push-to-hub, {'public' if options.public else 'private'}"),
+        "card shows sentences": (options.share_examples or None, "--share-examples"),
     }
     asked = {name: value for name, value in given.items() if value[0] is not None}
-    if options.text is not None or options.limit is not None:
-        asked["sentences"] = (sentences, "TEXT" if sentences is None or options.limit is None else "--limit")
+    if options.limit is not None:
+        asked["sentences"] = (f"up to {options.limit:,}" if sentences is None else sentences, "--limit")
+    elif options.text is not None:
+        asked["sentences"] = ("all" if sentences is None else sentences, "TEXT")
     if options.seeds is not None:
         asked["seed"] = (f"{options.seed} to {options.seed + options.seeds - 1}", "--seeds")
     elif options.seed != 42:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from sbert_plugins.host import is_of_pooler
+
 
 def set_up_host(options: argparse.Namespace) -> None:
     """Keep the host's libraries off the network where that is wanted, and from printing what is not the reader's."""
@@ -35,8 +37,7 @@ class LoadReports(logging.Filter):
         text = record.getMessage()
         if "LOAD REPORT" not in text:
             return True
-        # The pooler of a checkpoint without one is not used by any pooling of sentence-transformers.
-        missing = [name for name in re.findall(r"^(\S+)\s*\|.*MISSING", text, re.MULTILINE) if "pooler." not in name]
+        missing = [name for name in re.findall(r"^(\S+)\s*\|.*MISSING", text, re.MULTILINE) if not is_of_pooler(name)]
         record.msg, record.args = "The checkpoint lacks weights, which are random now: %s.", (", ".join(missing),)
         return bool(missing)
 

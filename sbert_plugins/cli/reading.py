@@ -18,11 +18,16 @@ def from_hub(options: argparse.Namespace) -> bool:
     return options.hub or not options.data_dir
 
 
+def has_dev(options: argparse.Namespace, plan: recipes.Protocol | None) -> bool:
+    """Return whether there is STS-B dev: where there is a data directory, and where the Hub or a protocol is asked for."""
+    return plan is not None or options.hub or bool(options.data_dir)
+
+
 def dev_of(options: argparse.Namespace, plan: recipes.Protocol | None) -> Any:
-    """Return STS-B dev where there is a data directory, and from the Hub where that or a protocol is asked for."""
+    """Return STS-B dev, where there is one."""
     from sbert_plugins import evaluation
 
-    if plan is None and from_hub(options) and not options.hub:
+    if not has_dev(options, plan):
         return None
     return evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub(options))
 

@@ -19,9 +19,10 @@ from sbert_plugins.cli.flags import (
     text_width,
 )
 from sbert_plugins.cli.outcome import print_results, print_seeds
-from sbert_plugins.cli.plan import loss_keywords, own_settings, planned
+from sbert_plugins.cli.plan import check_names, loss_keywords, own_settings, planned
 from sbert_plugins.cli.printing import print_table, set_up_host
-from sbert_plugins.cli.reading import dev_of, read, seven_tasks
+from sbert_plugins.cli.reading import dev_of, has_dev, read, seven_tasks
+from sbert_plugins.recipes.checked import check_patience, check_seed
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -140,12 +141,15 @@ def _train(options: argparse.Namespace) -> None:
     _check_backbone(options)
     _check_positives(options, recipe)
     _check_protocol(options, plan)
+    _check_numbers(options, plan)
+    check_destinations(options)
+    if options.output is not None or not options.dry_run:
+        _check_output(options)
     if options.dry_run:
+        check_names(options)
         print_table(planned(options, recipe, plan, is_demo=is_demo))
         return
-    _check_output(options)
     set_up_host(options)
-    check_destinations(options)
     keywords = loss_keywords(options)
     settings = changed(own_settings(options, plan, keywords, is_demo=is_demo), options)
     dev, tasks = dev_of(options, plan), seven_tasks(options, plan)  # missing, they are missed before a text is translated
@@ -214,10 +218,17 @@ def _check_protocol(options: argparse.Namespace, plan: recipes.Protocol | None) 
         )
     if plan is not None and plan["encoder"] is None and options.model is None and not options.dry_run:
         raise ValueError(f"the protocol {plan.name} of {plan.method} needs --model: {plan.source('encoder')}.")
-    if options.seeds is not None and options.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {options.seeds}.")
     if options.seeds is not None and options.resume:
         raise ValueError("--seeds goes on by itself: leave out --resume.")
+
+
+def _check_numbers(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
+    """Refuse numbers that no training has; settings look at their own."""
+    for name in ("limit", "seeds"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ValueError(f"--{name} must be at least 1, got {value}.")
+    check_seed(options.seed)
+    check_patience(options.patience, has_dev=has_dev(options, plan))
 
 
 def _check_output(options: argparse.Namespace) -> None:

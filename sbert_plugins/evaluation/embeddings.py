@@ -79,7 +79,15 @@ class EmbeddingEvaluator(BaseEvaluator):
         self.batch_size = batch_size
         self.show_progress_bar = show_progress_bar
         self.write_csv = write_csv
-        self._is_prefixed = False
+
+    @property
+    def primary_metric(self) -> str | None:
+        """The metric that chooses a checkpoint, as a call returns it; set without the name in front."""
+        return None if self._primary_metric is None else self.titles([self._primary_metric])[0]
+
+    @primary_metric.setter
+    def primary_metric(self, metric: str | None) -> None:
+        self._primary_metric = metric
 
     def titles(self, metrics: Iterable[str]) -> list[str]:
         """Return metrics with the name in front, as a call returns them."""
@@ -101,10 +109,6 @@ class EmbeddingEvaluator(BaseEvaluator):
                 Path(output_path) / "_".join(filter(None, [self.name, self.csv_file])),
                 {"epoch": epoch, "steps": steps, **metrics},
             )
-        if not self._is_prefixed:  # the host's own way takes a metric that begins like the name for one that has it in front
-            if self.primary_metric is not None:
-                (self.primary_metric,) = self.titles([self.primary_metric])
-            self._is_prefixed = True
         metrics = {title: float(value) for title, value in zip(self.titles(metrics), metrics.values(), strict=True)}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics

@@ -60,8 +60,8 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
 
     csv_file = "label_free.csv"
     caution = (
-        "Scores without labels are made from sentences that are not trained on; they say nothing of topics or search, they do "
-        "not see a training that goes on for too long, and labels say more."
+        "Scores without labels are made from sentences that are not trained on, and may pass 100; they say nothing of topics "
+        "or search, they do not see a training that goes on for too long, and labels say more."
     )
 
     def __init__(

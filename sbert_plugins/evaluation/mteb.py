@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from sentence_transformers import SentenceTransformer
 
+from sbert_plugins.host import is_of_pooler
+
 from .tables import DATA_VARIABLE
 
 if TYPE_CHECKING:
@@ -235,8 +237,7 @@ def _mark_of(model: SentenceTransformer) -> str:
 
 def _add_weights(digest: Any, model: SentenceTransformer) -> None:
     for key, tensor in sorted(model.state_dict().items()):
-        # Sentence vectors do not use the transformer's own, and where a checkpoint has none it is drawn at random.
-        if not re.search(r"(^|\.)pooler\.dense\.", key):
+        if not is_of_pooler(key):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 

@@ -21,6 +21,8 @@ from sbert_plugins.encoder import (
     is_compiled,
     is_training,
     refuse_bypass,
+    require_dropout,
+    unwrap,
 )
 from sbert_plugins.losses.inner import check_inner, check_uncached, inner_settings
 
@@ -59,9 +61,10 @@ class WeightedSumLoss(nn.Module):
 
     Raises:
         ValueError: Without a loss, on a name that is empty or holds a dot or slash, a weight that is not a finite number above
-            0, a loss built around another model, indices that are no columns, and a batch with fewer columns. Inside
-            ``AdaptiveLayerLoss``; and with ``balance`` on a cached loss of the host's, and inside ``MatryoshkaLoss`` if a
-            loss embeds its columns itself: put ``MatryoshkaLoss`` round the members.
+            0, a loss built around another model, indices that are no columns, a batch with fewer columns, and in training a
+            column that is read twice where the encoder has no dropout. Inside ``AdaptiveLayerLoss``; and with ``balance`` on a
+            cached loss of the host's, and inside ``MatryoshkaLoss`` if a loss embeds its columns itself: put
+            ``MatryoshkaLoss`` round the members.
 
     Relations:
         - ``recipes.PASER_SUPERVISED`` is this over ``MultipleNegativesRankingLoss`` and :class:`PaSeRLoss`.
@@ -120,6 +123,7 @@ class WeightedSumLoss(nn.Module):
             self.losses[name] = loss
             self.weights[name] = weight
             self.columns[name] = None if columns is None else list(columns)
+        self._read_twice = [name for name, read in self.columns.items() if read and len(set(read)) < len(read)]
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of all losses on one batch."""
@@ -133,6 +137,8 @@ class WeightedSumLoss(nn.Module):
         if is_training(self.model):
             require_trained(self)
             refuse_bypass(self, *self.losses.values())
+            for name in self._read_twice:
+                require_dropout(unwrap(self.model), f"losses[{name!r}], which reads a column twice,")
         is_balanced = self.balance is not None and len(self.losses) > 1
         shared = SharedPasses() if self._shares() else None
         terms: dict[str, Terms] = {}

@@ -63,10 +63,10 @@ def _read_method(text: str) -> Method:
             pairs.append(part)
         else:  # a value with commas in it
             pairs[-1] += f",{part}"
+    if bare := [pair for pair in pairs if "=" not in pair]:
+        raise ValueError(f"method {text}: {bare[0]} needs a value, {bare[0]}=VALUE.")
     names = {field.name for field in fields(Settings)}
     own = [pair for pair in pairs if pair.partition("=")[0] in names]
-    if bare := [pair for pair in own if "=" not in pair]:
-        raise ValueError(f"method {text}: {bare[0]} is a setting and needs a value, {bare[0]}=VALUE.")
     changed = dict(pair.split("=", 1) for pair in own)
     if len(changed) < len(own):
         raise ValueError(f"method {text}: a setting is given once, got {', '.join(own)}.")

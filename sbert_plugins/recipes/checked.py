@@ -52,6 +52,7 @@ def checked_run(
 ) -> Run:
     """Refuse what cannot be trained; the arguments are those of :func:`train`."""
     recipe = recipe_of(method)
+    _check_kinds(sentences, model, settings)
     check_encoder(model)
     plan = None if protocol is None else protocol_of(method, protocol)
     keywords = (plan.loss_keywords if plan else {}) | (loss_keywords or {})
@@ -66,8 +67,7 @@ def checked_run(
             )
         bf16 = plan["bf16"] if bf16 is None else bf16
         _check_protocol(plan, settings, sentences, model, columns or {})
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
+    check_seed(seed)
     if len(sentences) < 2:
         raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
     check_columns(recipe, sentences.column_names)
@@ -76,6 +76,25 @@ def checked_run(
     prepared = how_prepared(recipe, sentences, (before or {}) | (plan.columns if plan else {}))
     values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, prepared, text, dev)
     return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
+
+
+def _check_kinds(sentences: object, model: object, settings: object) -> None:
+    """Refuse what is easily taken for a dataset, an encoder and settings."""
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+    if not isinstance(sentences, Dataset):
+        raise ValueError(
+            f"sentences must be a datasets.Dataset, got {type(sentences).__name__}: data.read_sentences(path), or "
+            "Dataset.from_dict({'anchor': [...]})."
+        )
+    if not isinstance(model, SentenceTransformer):
+        raise ValueError(f"model must be a SentenceTransformer, got {type(model).__name__}: recipes.build_encoder(name).")
+    if settings is not None and not isinstance(settings, Settings):
+        raise ValueError(
+            f"settings must be recipes.Settings, got {type(settings).__name__}: "
+            "recipes.with_changes(recipes.settings_of(method), max_steps=60)."
+        )
 
 
 def _check_protocol(
@@ -96,12 +115,18 @@ def _check_protocol(
         )
 
 
-def check_patience(settings: Settings, dev: ScoredPairs | None) -> None:
+def check_seed(seed: int) -> None:
+    """Refuse a seed that numpy does not take."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
+
+
+def check_patience(patience: int | None, *, has_dev: bool) -> None:
     """Refuse a patience that nothing is evaluated for."""
-    if settings.patience is not None and dev is None:
+    if patience is not None and not has_dev:
         raise ValueError(
-            f"patience counts evaluations by STS-B dev, and there is none, got {settings.patience}: give dev (on the command "
-            "line --data-dir or --hub), or leave patience out."
+            f"patience counts evaluations by STS-B dev, and there is none, got {patience}: give dev (on the command line "
+            "--data-dir or --hub), or leave patience out."
         )
 
 

@@ -196,7 +196,7 @@ def _check_methods(grid: _Grid, asked: Sequence[Method]) -> None:
     """Refuse methods that cannot be trained on these columns, or wait for evaluations that there are none of."""
     for method in asked:
         check_columns(recipe_of(method.name), grid.sentences.column_names)
-        check_patience(method.settings(grid.settings), grid.dev)
+        check_patience(method.settings(grid.settings).patience, has_dev=grid.dev is not None)
 
 
 def _say_notes(grid: _Grid, asked: Sequence[Method]) -> None:
@@ -369,7 +369,15 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
         records.setdefault(cell.method.text, []).append(read_record(cell.record_path))
     if note := mixed_versions([start, *(record for of_method in records.values() for record in of_method)]):
         grid.report(note)
+    if left := _left_out(cells, output):
+        grid.report(f"In {output} and not on this page, for this call does not name them: {', '.join(left)}.")
     rows = summarise(records, list(start["scores"]))
     page = write_page(output, start, records, rows, test_sets=grid.score.test_sets)
     failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}
     return Comparison(rows, printed(rows, start["scores"], start["main"]), page, failed)
+
+
+def _left_out(cells: Sequence[Cell], output: Path) -> list[str]:
+    """Return the cells of earlier calls that this one leaves out, by their files' names."""
+    shown = {cell.record_path.name for cell in cells}
+    return sorted(path.stem for path in output.glob("*_seed*.json") if path.name not in shown)

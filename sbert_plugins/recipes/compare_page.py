@@ -125,7 +125,8 @@ def _differences(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     first = html.escape(rows[0].method)
     note = (
         f"Score minus that of {first} with the same seed: mean and standard deviation of these differences. Above 0 is "
-        "better, but where a row says otherwise."
+        "better, but where a row says otherwise. The error of such a mean is the deviation over the root of the number of "
+        "seeds: a difference below twice that says nothing."
     )
     return _section("differences", f"Difference to {first}", table_rows(lines), note)
 

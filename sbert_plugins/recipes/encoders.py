@@ -42,22 +42,35 @@ def build_encoder(
 
     Raises:
         FileNotFoundError: If ``name`` can only be a path, and nothing is there.
+        OSError: If it cannot be loaded.
     """
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
     from sbert_plugins.encoder import apply_mask_template
 
-    is_built = has_pooling(name)
-    if is_built:
-        model = SentenceTransformer(name, device=device, model_kwargs={"dtype": "float32"})
-    else:
-        transformer = Transformer(name, model_kwargs={"dtype": "float32"})
-        pooled = Pooling(transformer.get_embedding_dimension(), "mean" if pooling == "mask" else pooling)
-        model = SentenceTransformer(modules=[transformer, pooled], device=device)
+    try:
+        is_built = has_pooling(name)
+        model = _loaded(name, device) if is_built else _with_pooling(name, "mean" if pooling == "mask" else pooling, device)
+    except OSError as error:
+        if name in str(error):
+            raise
+        raise OSError(f"{name} cannot be loaded: {error}") from error  # the host's may name the Hub alone
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     return apply_mask_template(model, template) if pooling == "mask" and not is_built else model
+
+
+def _loaded(name: str, device: str | None) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(name, device=device, model_kwargs={"dtype": "float32"})
+
+
+def _with_pooling(name: str, pooling: str, device: str | None) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    transformer = Transformer(name, model_kwargs={"dtype": "float32"})
+    pooled = Pooling(transformer.get_embedding_dimension(), pooling)
+    return SentenceTransformer(modules=[transformer, pooled], device=device)
 
 
 # One of them is in the directory of a model, or of an adapter.

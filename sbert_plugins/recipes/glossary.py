@@ -28,7 +28,7 @@ LOGGED = {
     "low_share": "slt-fai: share of rare tokens",
     "completeness_accuracy": "slt-fai: share of sentences that the second discriminator has right; 0.5 is chance",
     "masked_share": "slt-fai: share of sentences with a rare token to mask",
-    "balance_factor": "by how much an auxiliary term's gradient was cut; 1 is not at all",
+    "balance_factor": "by how much an auxiliary gradient was cut; 1 is not at all (slt-fai: adversarial_balance_factor)",
     "balance_share": "the auxiliary gradient's share of the norms after the cut",
     "balance_cosine": "cosine of the two gradients at outputs that both read; below 0 they pull apart, 0 without any",
     "grad_norm": "norm of the gradient before clipping",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.host import is_of_pooler
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
 from sbert_plugins.recipes.encoders import pooling_of
@@ -38,6 +38,8 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
     """
     output = Path(output)
     if resume:
+        if not output.exists():
+            raise FileNotFoundError(f"{output} does not exist: there is nothing to resume.")
         if (output / "results.json").exists():
             raise FileExistsError(f"{output} holds a finished training, with results.json: there is nothing to resume.")
         if not has_checkpoint(output):
@@ -46,7 +48,9 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
                 "delete the directory and train again without resume."
             )
     elif output.exists() and (not output.is_dir() or any(map(_is_kept, output.rglob("*")))):
-        raise FileExistsError(f"output must be a new or an empty directory, got {output}, which exists: name another one.")
+        is_begun = (output / RUN_FILE).exists() and not (output / "results.json").exists() and has_checkpoint(output)
+        way_out = "holds an interrupted training: go on with --resume (resume=True), or" if is_begun else "exists:"
+        raise FileExistsError(f"output must be a new or an empty directory, got {output}, which {way_out} name another one.")
     return output
 
 
@@ -191,9 +195,10 @@ def reconstructions(
     from sbert_plugins import data
 
     loss = load_loss(output, model)
-    loss = loss.losses["paser"] if hasattr(loss, "losses") else loss
+    loss = dict(getattr(loss, "losses", {})).get("paser", loss)
     if not hasattr(loss, "reconstruct"):
-        raise ValueError(f"{output} must be a training of paser or paser-supervised, got {type(loss).__name__}.")
+        method = read_results(Path(output) / "results.json")["method"]
+        raise ValueError(f"{output} must be a training of paser or paser-supervised, got one of {method}.")
     anchors = sentences.select_columns(["anchor"])
     rows = data.paser_columns(anchors, mask_token=model.tokenizer.mask_token, top_k=1, synonyms=None)[:limit]
     written = loss.reconstruct(rows["anchor"], rows["masked"])
@@ -234,9 +239,7 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
-        if not re.search(
-            r"(^|\.)pooler\.", name
-        ):  # sentence vectors do not use it, and where a checkpoint has none it is drawn at random
+        if not is_of_pooler(name):
             digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return {"name": encoder_name(model), "sha256": digest.hexdigest()[:16]}
 

@@ -135,7 +135,7 @@ def train(
         dev=dev,
         resume=resume,
     )
-    check_patience(run.settings, dev)
+    check_patience(run.settings.patience, has_dev=dev is not None)
     check_output(run.output, resume=resume)
     if resume:
         check_same_run(run.output, run.json)
@@ -217,11 +217,24 @@ def _trained(
                     "command line --data-dir or --hub), or fewer updates."
                 )
         start = time.perf_counter()
-        trainer.train(resume_from_checkpoint=resume)
+        try:
+            trainer.train(resume_from_checkpoint=resume)
+        except Exception:
+            if not resume and not trainer.state.global_step and trainer.is_world_process_zero():
+                _leave_empty(output)  # refused by its first batch: the command that is right may name it again
+            raise
         seconds = time.perf_counter() - start
     if trainer.is_world_process_zero() and (line := which_is_saved(trainer)):
         report(line)
     return trainer, seconds
+
+
+def _leave_empty(output: Path) -> None:
+    """Take back what a training has written that made no update."""
+    (output / RUN_FILE).unlink(missing_ok=True)
+    for folder in (output / "checkpoints", output):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 _LONG = 100  # updates: by 150 ConSERT had lost two points on Wikipedia
@@ -266,7 +279,7 @@ def _save(training: Training, results: dict[str, Any]) -> None:
 
     recipe, output, model, length = training.run.recipe, training.run.output, training.model, results["max_seq_length"]
     scores = {name: (pairs, results["before"][name], results["after"][name]) for name, pairs in training.tables.items()}
-    made = results["prepared"]
+    made = results["columns"] | results["prepared"]
     settings = {
         "method": f"{method_text(results)}; {recipe.paper}",
         **({"protocol": results["protocol"]} if results["protocol"] else {}),

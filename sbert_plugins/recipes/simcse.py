@@ -29,7 +29,13 @@ def simcse_loss(model: SentenceTransformer, *, temperature: float = 0.05, pairs:
 
 
 def pairs_of(sentences: Dataset, model: SentenceTransformer, settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
-    """Find the keyword ``pairs``: whether there is a second column, of positives."""
+    """Find the keyword ``pairs``: whether there is a second column, of positives.
+
+    Raises:
+        ValueError: If somebody gives it.
+    """
+    if "pairs" in given:
+        raise ValueError(f"pairs follows from the columns, got {given['pairs']}: leave it out.")
     return {"pairs": True} if len(sentences.column_names) == 2 else {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import TrainOutput
 
 from sbert_plugins import host
-from sbert_plugins.contract import talks_to_others
+from sbert_plugins.contract import check_value, talks_to_others
 
 from .checkpoints import (
     COMPLETE_FILE,
@@ -48,6 +48,9 @@ from .random_state import kept_random_state
 from .sam import SharpnessAwareStep
 
 logger = logging.getLogger(__name__)
+
+# What the host writes beside them, in an evaluation behind eval_.
+_OF_THE_LOG = {"loss", "grad_norm", "learning_rate", "epoch", "step", "runtime", "samples_per_second", "steps_per_second"}
 
 
 @host.connect_trainer
@@ -104,7 +107,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
         self._finite = FiniteCheck(self)
-        self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
+        self._computing: Any = None  # the loss of the batch that is being computed
+        self._terms: dict[str, Tensor] = {}  # its terms
         self._synced_mode: bool | None = None
         self._term_names: dict[str, None] = {}  # of all terms so far, in order
         # kind -> name -> (sum, number of values) since the last log
@@ -326,20 +330,46 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         member = self.loss.get(dataset) if isinstance(self.loss, dict) else self.loss
         self._sync_mode()
         # The host says BaseModel, and passes what DistributedDataParallel wraps it in.
+        self._computing = member
         result = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
         terms, self._terms = self._terms, {}
-        if self.model.training and isinstance(result, Tensor):
-            self._finite.see_loss(terms or {type(member).__name__: result}, inputs)
+        value = result[0] if isinstance(result, tuple) else result
+        check_value(member, value)
+        if self.model.training:
+            self._require_gradient(member, value)
+            self._finite.see_loss(terms or {type(member).__name__: value}, inputs)
         if not self._is_replaying():
-            sums = self._diagnostics["train" if self.model.training else "eval"]
-            found, of = dict(getattr(member, "diagnostics", {})), ""
-            if isinstance(self.loss, dict):  # two losses may have terms and diagnostics of one name
-                found, of = terms | found, f"{dataset}/"
-                self._term_names |= {of + name: None for name in terms}
-            for name, value in found.items():
-                total, count = sums.get(of + name, (0, 0))
-                sums[of + name] = (total + value.detach(), count + 1)
+            self._keep_diagnostics(member, terms, of=f"{dataset}/" if isinstance(self.loss, dict) else "")
         return result
+
+    def _require_gradient(self, member: Any, value: Tensor) -> None:
+        if torch.is_grad_enabled() and not value.requires_grad:
+            raise ValueError(
+                f"{type(member).__name__}.forward must return a number with a gradient, got one without: compute it from what "
+                "self.model(...) gives, with no detach, item or no_grad between."
+            )
+
+    def _keep_diagnostics(self, member: Any, terms: Mapping[str, Tensor], *, of: str) -> None:
+        """Add a batch's diagnostics to those since the last log, and its terms where it is ``of`` one dataset of several."""
+        sums = self._diagnostics["train" if self.model.training else "eval"]
+        found = dict(getattr(member, "diagnostics", {}))
+        if of:  # two losses may have terms and diagnostics of one name
+            found = dict(terms) | found
+            self._term_names |= {of + name: None for name in terms}
+        elif taken := [name for name in {**terms, **found} if name in _OF_THE_LOG or (name in terms and name in found)]:
+            raise ValueError(
+                f"terms and diagnostics of {type(member).__name__} must have names of their own, got {taken[0]!r}, which "
+                f"{'the log has for another number' if taken[0] in _OF_THE_LOG else 'both have'}: rename it."
+            )
+        for name, number in found.items():
+            value = torch.as_tensor(number)
+            if value.numel() != 1:
+                raise ValueError(
+                    f"diagnostics of {type(member).__name__} must be numbers, got a tensor of shape {tuple(value.shape)} "
+                    f"under {name!r}: take its mean."
+                )
+            total, count = sums.get(of + name, (0, 0))
+            sums[of + name] = (total + value.detach(), count + 1)
 
     def _is_replaying(self) -> bool:
         return self._sharpness is not None and self._sharpness.is_replaying
@@ -353,6 +383,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def track_loss_components(self, loss: dict[str, Tensor]) -> None:
         """Track the terms of a dict loss, once a micro-batch also where Sharpness-Aware Minimization runs it twice."""
+        check_value(self._computing, loss)  # before the host sums them
         self._terms = loss
         # Of a dict of losses the host would divide each one's terms by the batches of all.
         is_one_of_several = isinstance(self.loss, dict)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sbert_plugins.evaluation import EmbeddingEvaluator, Embeddings
+from sbert_plugins.evaluation import EmbeddingEvaluator, Embeddings, PairsEvaluator, ScoredPairs
 from sbert_plugins.evaluation.embeddings import append_csv
 
 
@@ -14,6 +14,15 @@ def test_looked_up_in_the_order_asked_for(tiny_encoder):
     first, second = embeddings(["a", "d"]), embeddings(["b c", "d"])
     expected = torch.nn.functional.cosine_similarity(first, second)
     torch.testing.assert_close(embeddings.cosines(["a", "d"], ["b c", "d"]), expected)
+
+
+def test_the_metric_that_chooses_is_known_before_a_call(tiny_encoder):
+    pairs = ScoredPairs(["a cat", "a dog", "two birds"], ["a kitten", "a car", "some birds"], [4, 0, 5])
+    for name, metric in (("", "spearman"), ("mine", "mine_spearman"), ("spearman", "spearman_spearman")):
+        evaluator = PairsEvaluator(pairs, name=name, write_csv=False)
+        assert evaluator.primary_metric == metric
+        assert metric in evaluator(tiny_encoder())
+        assert evaluator.primary_metric == metric
 
 
 def test_an_evaluator_is_its_sentences_and_its_formula(tiny_encoder, tmp_path, caplog):

@@ -398,6 +398,13 @@ class TestCommandLine:
         assert f"org/public, revision {COMMIT}" in capsys.readouterr().out
         assert (tmp_path / "results" / "org__public" / COMMIT / "STS12.json").is_file()
 
+    @pytest.mark.parametrize(
+        ("model", "message"), [("./nothing", "./nothing does not exist"), ("nothing", "nothing is no directory here")]
+    )
+    def test_a_model_that_is_not_there(self, model, message, capsys):
+        assert cli.main(["mteb", "run", model, "--tasks", "STS12"]) == 2
+        assert message in capsys.readouterr().err
+
     def test_without_mteb(self, tiny_encoder, data, monkeypatch, capsys):
         for name in [name for name in sys.modules if name.split(".")[0] == "mteb"]:
             monkeypatch.delitem(sys.modules, name)

@@ -65,6 +65,32 @@ class TestTerms:
         supervised(encoder)(features)
         assert [set(column) for column in features] == keys
 
+    def test_a_column_twice_is_two_views_by_dropout(self, tiny_encoder):
+        model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        loss = losses.WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1, [0, 0])})
+        features = model.preprocess(SENTENCES)
+        model.train()
+        with pytest.raises(ValueError, match=r"losses\['simcse'\], which reads a column twice, makes its positive pairs by"):
+            loss([features])
+        model.eval()
+        assert loss([features])["simcse"].isfinite()
+
+    @pytest.mark.parametrize(
+        ("value", "got"), [(None, "None"), (1.5, "1.5"), ({"a": 1.5}, "1.5 under 'a'"), ({}, "an empty dict")]
+    )
+    def test_a_member_that_returns_no_number(self, encoder, value, got):
+        class Wrong(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = encoder
+
+            def forward(self, sentence_features, labels=None):
+                return value
+
+        loss = losses.WeightedSumLoss(encoder, {"own": (Wrong(), 1)})
+        with pytest.raises(ValueError, match=rf"Wrong.forward must return a scalar tensor, or a dict .* got {got}\."):
+            loss([encoder.preprocess(SENTENCES)])
+
     def test_labels_reach_every_loss(self, encoder):
         seen = []
 

@@ -182,6 +182,12 @@ class TestGoesOn:
         run(methods=["simcse"])
         assert trainings == [("simcse", False), ("simcse", False)]
 
+    def test_what_a_later_call_leaves_out_is_said(self, run, without_page):
+        said = []
+        run(methods=["simcse"], seeds=2)
+        run(methods=["simcse"], seeds=1, report=said.append)
+        assert [line for line in said if "not on this page, for this call does not name them: simcse_seed1." in line]
+
     def test_after_a_kill_while_it_was_scored(self, run, tmp_path, monkeypatch, trainings):
         expected = run(methods=["simcse"], output=tmp_path / "whole").rows[0].scores
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -77,6 +77,11 @@ class TestEncoders:
             assert length == model.max_seq_length == expected
         assert model.max_seq_length == 128
 
+    def test_a_model_that_cannot_be_reached_is_named(self):
+        """No test may touch the network: the host's error says that, and not of which model."""
+        with pytest.raises(OSError, match="nobody/nothing"):
+            recipes.build_encoder("nobody/nothing")
+
     def test_a_template_comes_on_top(self, tiny_encoder):
         model = apply_mask_template(tiny_encoder())
         with encoders.truncated_to(model, 9):

@@ -333,6 +333,21 @@ class TestBadInput:
             recipes.train("arccse", rows, tiny_encoder(), output=tmp_path / "run", settings=quick())
         assert not (tmp_path / "run").exists()
 
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"sentences": ["A dog.", "A cat."]}, r"sentences must be a datasets.Dataset, got list: data.read_sentences"),
+            ({"model": "bert-base-uncased"}, r"model must be a SentenceTransformer, got str: recipes.build_encoder"),
+            ({"settings": {"max_steps": 4}}, r"settings must be recipes.Settings, got dict: recipes.with_changes"),
+            ({"method": "simcse", "loss_keywords": {"pairs": True}}, r"pairs follows from the columns, got True"),
+        ],
+    )
+    def test_kinds(self, tiny_encoder, tmp_path, changes, message):
+        given = {"method": "arccse", "sentences": anchors(8), "model": tiny_encoder(), "settings": quick(), **changes}
+        with pytest.raises(ValueError, match=message):
+            recipes.train(**given, output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
     @pytest.mark.parametrize("seed", [-1, 2**32])
     def test_seed(self, tiny_encoder, tmp_path, seed):
         with pytest.raises(ValueError, match=rf"seed must be in \[0, 4294967295\], got {seed}"):
@@ -390,6 +405,20 @@ class TestBadInput:
         with pytest.raises(FileExistsError, match="output must be a new or an empty directory, got .*run, which exists"):
             recipes.train("arccse", anchors(4), tiny_encoder(), output=output)
         assert (output if kind == "file" else output / "mine.txt").read_text() == "mine"
+
+    def test_an_interrupted_training_says_how_it_goes_on(self, tiny_encoder, tmp_path):
+        with interrupted(after=3), pytest.raises(KeyboardInterrupt):
+            recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
+        with pytest.raises(FileExistsError, match=r"holds an interrupted training: go on with --resume"):
+            recipes.check_output(tmp_path / "run")
+
+    @pytest.mark.parametrize("method", ["simcse", "arccse", "slt-fai"])
+    def test_what_the_first_batch_refuses_leaves_nothing(self, tiny_encoder, tmp_path, method):
+        """SimCSE's two views of a sentence are one without dropout: its loss is the host's, and does not look."""
+        model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        with pytest.raises(ValueError, match=r"positive pairs by dropout"):
+            recipes.train(method, anchors(40), model, output=tmp_path / "run", settings=quick())
+        assert not (tmp_path / "run").exists()
 
     def test_an_empty_output_directory_is_fine(self, tmp_path):
         assert recipes.check_output(tmp_path) == tmp_path

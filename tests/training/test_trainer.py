@@ -184,6 +184,57 @@ def test_diagnostics_stand_beside_the_terms(model, tmp_path):
     assert first["loss"] == pytest.approx(first["probe"], abs=1e-4)
 
 
+class Says(nn.Module):
+    """A loss whose value and diagnostics are what a function makes of a number with a gradient."""
+
+    def __init__(self, model, value, diagnostics=None):
+        super().__init__()
+        self.model, self.value, self.diagnostics = model, value, diagnostics or {}
+
+    def forward(self, features, labels=None):
+        return self.value(self.model(dict(features[0]))["sentence_embedding"].pow(2).mean())
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda number: None, r"Says.forward must return a scalar tensor, .* got None\."),
+        (lambda number: number.item(), r"Says.forward must return a scalar tensor, .* got \d"),
+        (lambda number: number.expand(3), r"got a tensor of shape \(3,\)\."),
+        (lambda number: {"a": number, "b": 1.0}, r"got 1.0 under 'b'\."),
+        (lambda number: number.detach(), r"Says.forward must return a number with a gradient"),
+        (lambda number: {"a": number.detach()}, r"Says.forward must return a number with a gradient"),
+        (lambda number: {"loss": number}, r"of Says must have names of their own, got 'loss', which the log has"),
+    ],
+)
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_a_loss_that_cannot_be_trained_by_is_named(model, tmp_path, value, message, as_dict):
+    loss, rows = Says(model, value), Dataset.from_dict({"anchor": SENTENCES * 2})
+    if as_dict and "the log has" in message:
+        return  # there they stand behind the name of the dataset
+    with pytest.raises(ValueError, match=message):
+        trainer_of(model, {"x": loss} if as_dict else loss, tmp_path, DatasetDict(x=rows) if as_dict else rows).train()
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "message"),
+    [
+        ({"grad_norm": torch.tensor(1.0)}, r"got 'grad_norm', which the log has for another number"),
+        ({"a": torch.tensor(1.0)}, r"got 'a', which both have"),
+        ({"b": torch.ones(3)}, r"diagnostics of Says must be numbers, got a tensor of shape \(3,\) under 'b'"),
+    ],
+)
+def test_diagnostics_that_cannot_be_logged_are_named(model, tmp_path, diagnostics, message):
+    with pytest.raises(ValueError, match=message):
+        trainer_of(model, Says(model, lambda number: {"a": number}, diagnostics), tmp_path).train()
+
+
+def test_a_diagnostic_may_be_a_plain_number(model, tmp_path):
+    trainer = trainer_of(model, Says(model, lambda number: number, {"b": 0.5}), tmp_path)
+    trainer.train()
+    assert [entry["b"] for entry in trainer.state.log_history if "loss" in entry] == [0.5] * 4
+
+
 def test_diagnostics_of_evaluation(model, tmp_path):
     dataset = Dataset.from_dict({"anchor": SENTENCES})
     trainer = trainer_of(model, Probe(model), tmp_path, eval_dataset=dataset, eval_strategy="steps", eval_steps=4)
