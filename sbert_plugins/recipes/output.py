@@ -207,17 +207,19 @@ def reconstructions(
 
 
 def text_mark(sentences: Dataset, name: str | None) -> dict[str, Any]:
-    """Return the name of a text and a hash of its sentences, by which a training that is resumed knows it."""
+    """Return the name of a text, a hash of its sentences, by which a training that is resumed knows it, and repetitions."""
     digest = hashlib.sha256()
     place = 0
+    seen: set[int] = set()
     for batch in sentences.iter(batch_size=1000):
         for row, texts in enumerate(zip(*batch.values(), strict=True), start=place):
             if None in texts:
                 raise ValueError(f"sentences must hold no None, got one in row {row}: leave such rows out.")
             digest.update("\0".join(map(str, texts)).encode("utf-8", "surrogatepass") + b"\n")
+            seen.add(hash(str(texts[0])))
         place += len(next(iter(batch.values())))
     shown = name and (Path(name).name if Path(name).exists() else text_name(name))
-    return {"name": shown, "sha256": digest.hexdigest()[:16]}
+    return {"name": shown, "sha256": digest.hexdigest()[:16], "repeated": len(sentences) - len(seen)}
 
 
 def pairs_mark(name: str, pairs: ScoredPairs) -> dict[str, Any]:

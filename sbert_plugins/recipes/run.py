@@ -200,6 +200,11 @@ def _trained(
             known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
             by = f", protocol {run['protocol']}," if run["protocol"] else ""
             report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
+            if (repeated := run["text"]["repeated"]) >= _MANY * run["sentences"]:
+                report(
+                    f"{repeated:,} of the sentences repeat another one, and in a batch the two are each other's negatives: leave "
+                    "repetitions out."
+                )
             chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
             updates = settings.updates(len(rows), processes=processes())
             prompt = f", the prompt {prompt!r} before each sentence" if (prompt := run["encoder_settings"]["prompt"]) else ""
@@ -237,6 +242,7 @@ def _leave_empty(output: Path) -> None:
             folder.rmdir()
 
 
+_MANY = 0.01  # of the sentences
 _LONG = 100  # updates: by 150 ConSERT had lost two points on Wikipedia
 
 

@@ -584,6 +584,17 @@ def test_a_long_training_without_a_choice_is_told_so(has_dev, tiny_encoder, tmp_
         assert len(warned) == (updates > 2 and not has_dev)
 
 
+@pytest.mark.parametrize("copies", [0, 3])
+def test_repeated_sentences_are_told(copies, tiny_encoder, tmp_path):
+    """A sentence and its copy in one batch are negatives of each other."""
+    said = []
+    rows = Dataset.from_dict({"anchor": [*anchors(40)["anchor"][:], *["A dog."] * (1 + copies)]})
+    recipes.train("arccse", rows, tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1), report=said.append)
+    lines = [line for line in said if "repeat another one" in line]
+    assert [line.split()[0] for line in lines] == ([str(copies)] if copies else [])
+    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["text"]["repeated"] == copies
+
+
 class TestWhichUpdateIsSaved:
     @pytest.fixture
     def trainer(self):
