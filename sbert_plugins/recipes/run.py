@@ -202,8 +202,8 @@ def _trained(
             report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
             if (repeated := run["text"]["repeated"]) >= _MANY * run["sentences"]:
                 report(
-                    f"{repeated:,} of the sentences repeat another one, and in a batch the two are each other's negatives: leave "
-                    "repetitions out."
+                    f"{repeated:,} of the sentences repeat another one, and in a batch the two are each other's negatives: "
+                    "leave repetitions out."
                 )
             chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
             updates = settings.updates(len(rows), processes=processes())
