@@ -188,39 +188,14 @@ def _trained(
     resume: bool,
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (recipe, settings, output, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (_, settings, output, run, _), model, lengths = training.run, training.model, training.lengths
     evaluator = None if dev is None else dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
         trainer = build_trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
             write_json(output / RUN_FILE, run)
-            if recipe.note:
-                report(recipe.note)
-            known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
-            by = f", protocol {run['protocol']}," if run["protocol"] else ""
-            report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
-            if (repeated := run["text"]["repeated"]) >= _MANY * run["sentences"]:
-                report(
-                    f"{repeated:,} of the sentences repeat another one, and in a batch the two are each other's negatives: "
-                    "leave repetitions out."
-                )
-            chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
-            updates = settings.updates(len(rows), processes=processes())
-            prompt = f", the prompt {prompt!r} before each sentence" if (prompt := run["encoder_settings"]["prompt"]) else ""
-            report(
-                f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling{prompt}, up to {lengths['training']} tokens a "
-                f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
-                f"{updates:,} updates{'; loss with ' if chosen else ''}{chosen}."
-            )
-            if dev is None and updates > _LONG:
-                report(
-                    f"Nothing chooses among {updates:,} updates: the last is saved. In this library's tables contrasts ended "
-                    "up to 4 points below their best after 400 on Wikipedia, where recommended did not, and 3.5 after 2,000 "
-                    "on short sentences, where paser did not "
-                    "(https://sbert-plugins.github.io/sbert-plugins/choose.html#when-training-harms): give STS-B dev (on the "
-                    "command line --data-dir or --hub), or fewer updates."
-                )
+            _announce(training, dev, report)
         start = time.perf_counter()
         try:
             trainer.train(resume_from_checkpoint=resume)
@@ -234,16 +209,47 @@ def _trained(
     return trainer, seconds
 
 
+_MANY = 0.01  # of the sentences
+_LONG = 100  # updates: by 150 ConSERT had lost two points on Wikipedia
+
+
+def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str], None]) -> None:
+    """Say what is trained, and what of it may not be wanted."""
+    (recipe, settings, _, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    if recipe.note:
+        report(recipe.note)
+    known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
+    by = f", protocol {run['protocol']}," if run["protocol"] else ""
+    report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
+    if (repeated := run["text"]["repeated"]) >= _MANY * run["sentences"]:
+        report(
+            f"{repeated:,} of the sentences repeat another one, and in a batch the two are each other's negatives: "
+            "leave repetitions out."
+        )
+    chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
+    updates = settings.updates(len(rows), processes=processes())
+    prompt = f", the prompt {prompt!r} before each sentence" if (prompt := run["encoder_settings"]["prompt"]) else ""
+    report(
+        f"Encoder {run['encoder']['name']}, {pooling_of(model)} pooling{prompt}, up to {lengths['training']} tokens a "
+        f"sentence in training and {lengths['model']} in the saved model; {len(rows):,} rows, "
+        f"{updates:,} updates{'; loss with ' if chosen else ''}{chosen}."
+    )
+    if dev is None and updates > _LONG:
+        report(
+            f"Nothing chooses among {updates:,} updates: the last is saved. In this library's tables contrasts ended "
+            "up to 4 points below their best after 400 on Wikipedia, where recommended did not, and 3.5 after 2,000 "
+            "on short sentences, where paser did not "
+            "(https://sbert-plugins.github.io/sbert-plugins/choose.html#when-training-harms): give STS-B dev (on the "
+            "command line --data-dir or --hub), or fewer updates."
+        )
+
+
 def _leave_empty(output: Path) -> None:
     """Take back what a training has written that made no update."""
     (output / RUN_FILE).unlink(missing_ok=True)
     for folder in (output / "checkpoints", output):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
-
-
-_MANY = 0.01  # of the sentences
-_LONG = 100  # updates: by 150 ConSERT had lost two points on Wikipedia
 
 
 def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
