@@ -12,10 +12,16 @@ from records import read_grids
 WORDS_SHARE_SINCE, BEFORE_THAT = "2026-11-24T08:05", " with a pass for its words"
 
 
-def all_grids(*, dev_only: bool, supervised: bool = False) -> dict[str, list[dict]]:
+# The folder of cells that were made again on the machine of the others; what took their place is in the grid of that name.
+OTHER_MACHINE = "_other_machine"
+
+
+def all_grids(*, dev_only: bool, supervised: bool = False, other_machine: bool = False) -> dict[str, list[dict]]:
     """Return the quality cells by the name of what they share, encoder, text and settings; with labels only if asked."""
     grids = {}
     for name, records in read_grids(tables.RESULTS).items():
+        if name.endswith(OTHER_MACHINE) is not other_machine:
+            continue
         for record in records:
             record["method"] = _as_it_was(record)
         kept = [record for record in records if supervised or not is_supervised(record["method"])]
@@ -79,6 +85,12 @@ def main_grid(text: str, steps: int) -> list[dict]:
     return max(grids_as_long(text, steps), key=place_of)
 
 
+def made_before(records: list[dict]) -> list[dict]:
+    """Return the cells of a grid that were made on another machine, and later again."""
+    before = all_grids(dev_only=False, other_machine=True).values()
+    return [cell for cells in before if cells[0]["settings"] == records[0]["settings"] for cell in cells]
+
+
 def grid_before(text: str, steps: int) -> list[dict]:
     """Return the largest grid that computed padding."""
     return max((grid for grid in grids_as_long(text, steps) if not is_packed(grid[0])), key=len)
@@ -116,9 +128,17 @@ def by_method(records: list[dict]) -> dict[str, list[dict]]:
 
 
 def paired_differences(cells: list[dict], baseline: list[dict], key: str) -> list[float]:
-    """Return the differences of cells to the baseline's cells of the same seed."""
-    scores = {cell["seed"]: score_of(cell, key) for cell in baseline}
-    return [score_of(cell, key) - scores[cell["seed"]] for cell in cells if cell["seed"] in scores]
+    """Return the differences of cells to the baseline's cells of the same seed, on the same machine where there are two."""
+    return [score_of(cell, key) - score_of(base, key) for cell, base in pairs_of(cells, baseline)]
+
+
+def pairs_of(cells: list[dict], baseline: list[dict]) -> list[tuple[dict, dict]]:
+    """Return cells beside the baseline's of the same seed, on the same machine where there are two."""
+    found = {cell["seed"]: cell for cell in reversed(baseline)}  # the first
+    near = {(cell["seed"], cell.get("hardware")): cell for cell in baseline}
+    return [
+        (cell, near.get((cell["seed"], cell.get("hardware")), found[cell["seed"]])) for cell in cells if cell["seed"] in found
+    ]
 
 
 def score_of(cell: dict, key: str) -> float:

@@ -15,8 +15,10 @@ from grids import (
     grids_as_long,
     is_packed,
     is_supervised,
+    made_before,
     main_grid,
     paired_differences,
+    pairs_of,
     place_of,
     score_of,
 )
@@ -47,6 +49,8 @@ BEST = {
     "consert": "ConSERT",
     "recommended": "`recommended`: ConSERT and words",
 }
+# What has no seed: its distance is to the mean of SimCSE's.
+UNTRAINED = ("raw", "raw-cls", "whitening", "whitening-cls", "sif", "sif-of-words", "tfidf", "tfidf-of-characters")
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = [
     ("arccse", "simcse", 78.11, 76.25),
@@ -84,6 +88,9 @@ AIMS = [
     ("recommended:words=0", "consert", None, None),
     ("recommended:words=0", "consert + arccse", None, None),
     ("recommended with a pass for its words:learning_rate=1e-4", "simcse:learning_rate=1e-4", None, None),
+    ("recommended with a pass for its words:learning_rate=1e-4", "simcse:temperature=0.1,learning_rate=1e-4", None, None),
+    ("recommended:words=0,learning_rate=1e-4", "simcse:temperature=0.1,learning_rate=1e-4", None, None),
+    ("ct:temperature=0.1", "simcse:temperature=0.1", None, None),
     ("denosent", "denosent:mlm_head=pretrained", None, None),
     ("bag-of-words", "bag-of-words:mlm_head=pretrained", None, None),
     ("consert + arccse", "consert", None, None),
@@ -241,7 +248,9 @@ def aims() -> str:
     budgets = {"60": ("short", 60), "400": ("short", 400)}
     budgets |= {f"Wikipedia, {steps}": ("wiki", steps) for steps in (60, 400)}
     grids = {
-        name: [by_method(records) for records in sorted(grids_as_long(*budget), key=place_of, reverse=True)]
+        name: [
+            by_method(records + made_before(records)) for records in sorted(grids_as_long(*budget), key=place_of, reverse=True)
+        ]
         for name, budget in budgets.items()
     }
     grids["2,000"] = [by_method(_far_longer())]
@@ -250,9 +259,9 @@ def aims() -> str:
     words = {"avg7": "seven", "dev": "STS-B dev", "biomedical_purity@10": "titles"}
     rows = []
     for name, base, with_it, without in AIMS:
-        gains = [_most_differences(grids[grid], name, base, key) for grid, key in shown]
+        pairs = [(_most_pairs(grids[grid], name, base, key), key) for grid, key in shown]
         paper = "" if with_it is None else f"{with_it - without:+.2f}"
-        rows.append([name, base, paper, *map(_judged, gains)])
+        rows.append([name, base, paper, *(_judged(_differences(each, key)) + _machines_mark(each) for each, key in pairs)])
     return table(["", "minus", "paper", *(f"{grid}: {words[key]}" for grid, key in shown)], rows)
 
 
@@ -268,14 +277,31 @@ def by_task() -> str:
     return table(["updates", "minus simcse", *TASKS[:7]], rows)
 
 
-def _most_differences(grids: list[dict[str, list[dict]]], name: str, base: str, key: str) -> list[float]:
-    """Return a method's differences to another in the first grid that has both with three seeds, else with most."""
+def _most_pairs(grids: list[dict[str, list[dict]]], name: str, base: str, key: str) -> list[tuple[dict, dict]]:
+    """Return a method's cells beside another's in the first grid that has both with three seeds, else with most."""
 
     def scored(methods: dict[str, list[dict]], method: str) -> list[dict]:
         return [cell for cell in methods.get(method, []) if key == "dev" or key in cell["scores"]]
 
-    found = [paired_differences(scored(methods, name), scored(methods, base), key) for methods in grids]
-    return next((gains for gains in found if len(gains) > 2), max(found, key=len))
+    found = [pairs_of(_once(scored(methods, name)), scored(methods, base)) for methods in grids]
+    return next((pairs for pairs in found if len(pairs) > 2), max(found, key=len))
+
+
+def _once(cells: list[dict]) -> list[dict]:
+    """Return the first cell of each seed: of one that was made on two machines today's."""
+    first: dict[int, dict] = {}
+    for cell in cells:
+        first.setdefault(cell["seed"], cell)
+    return list(first.values())
+
+
+def _differences(pairs: list[tuple[dict, dict]], key: str) -> list[float]:
+    return [score_of(cell, key) - score_of(base, key) for cell, base in pairs]
+
+
+def _machines_mark(pairs: list[tuple[dict, dict]]) -> str:
+    """Mark a mean of which some differences are between two machines, which differ by themselves."""
+    return " †" if any(cell["hardware"] != base["hardware"] for cell, base in pairs) else ""
 
 
 def _judged(gains: list[float]) -> str:
@@ -483,6 +509,24 @@ def elsewhere() -> str:
     return "\n".join(lines)
 
 
+def machines() -> str:
+    """How far the same trainings are apart on two machines."""
+    records = main_grid("short", 60)
+    methods = by_method(made_before(records))
+    pairs = {name: pairs_of(cells, by_method(records)[name]) for name, cells in methods.items()}
+    machines = " and ".join(sorted({cell["hardware"] for each in pairs.values() for pair in each for cell in pair}))
+    told = []
+    for key, words in (("dev", "STS-B dev"), ("avg7", "the seven tasks")):
+        gaps = {name: _differences(each, key) for name, each in pairs.items()}
+        single = [abs(gap) for each in gaps.values() for gap in each]
+        means = max(abs(float(np.mean(each))) for each in gaps.values())
+        told.append(f"{max(single):.2f} of {words} (median {np.median(single):.2f}), the means of a method up to {means:.2f}")
+    return (
+        f"60 updates, on two machines ({machines}): {sum(map(len, pairs.values()))} trainings, each made on both, of "
+        f"{', '.join(pairs)}. One training is up to {told[0]} apart; up to {told[1]}.\n"
+    )
+
+
 def screens() -> str:
     """What STS-B dev says of switches, weights and mixes, and of the cells of the same grid that have test scores, too."""
     tables = []
@@ -498,7 +542,7 @@ def screens() -> str:
             base = name.rpartition("," if "," in name else ":")[0]
             switched = paired_differences(cells, methods.get(base, []), "dev")
             row = [name, str(len(cells)), mean_text([cell["dev"] for cell in cells]), _against(cells, records, "dev")]
-            rows.append([*row, f"{np.mean(switched):+.2f}" if switched else ""])
+            rows.append([*row, f"{np.mean(switched):+.2f}{_of_fewer(switched, cells)}" if switched else ""])
         heading = ["", "seeds", "STS-B dev", "minus SimCSE, same seeds", "what the last keyword does, same seeds"]
         tables.append(_setting_line(records) + "\n" + table(heading, rows))
     return "\n".join(tables)
@@ -582,13 +626,28 @@ def _average(cells: list[dict]) -> float:
 
 def _against(cells: list[dict], records: list[dict], key: str) -> str:
     """Mean difference to SimCSE with the same seed, and its 95 % interval over the seeds."""
-    differences = paired_differences(cells, [record for record in records if record["method"] == "simcse"], key)
+    differences = _to_simcse(cells, records, key)
     if not differences or cells[0]["method"] == "simcse":
         return ""
     if len(differences) < 5:
-        return f"{np.mean(differences):+.2f}"
+        return f"{np.mean(differences):+.2f}{_of_fewer(differences, cells)}"
     low, high = _interval(differences)
     return f"{np.mean(differences):+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _to_simcse(cells: list[dict], records: list[dict], key: str) -> list[float]:
+    """Return differences to SimCSE's cells of the same seeds; of what is not trained that to their mean."""
+    simcse = [record for record in records if record["method"] == "simcse"]
+    if simcse and cells[0]["method"] in UNTRAINED:
+        return [score_of(cells[0], key) - float(np.mean([score_of(cell, key) for cell in simcse]))]
+    before = [record for record in made_before(records) if record["method"] == "simcse"]
+    return paired_differences(cells, simcse + before, key)
+
+
+def _of_fewer(differences: list[float], cells: list[dict]) -> str:
+    """Say how many seeds a difference is of, where the row has more."""
+    count = len(differences)
+    return f" ({count} seed{'s' * (count > 1)})" if count < len(cells) else ""
 
 
 def _order(cells: list[dict], records: list[dict]) -> tuple[float, float]:
@@ -597,7 +656,7 @@ def _order(cells: list[dict], records: list[dict]) -> tuple[float, float]:
 
 def _gain(cells: list[dict], records: list[dict], key: str) -> float:
     """Mean difference to SimCSE with the same seed, by which a table is sorted: seeds differ."""
-    differences = paired_differences(cells, [record for record in records if record["method"] == "simcse"], key)
+    differences = _to_simcse(cells, records, key)
     return float(np.mean(differences)) if differences else -np.inf
 
 

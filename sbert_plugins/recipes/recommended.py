@@ -90,7 +90,7 @@ RECOMMENDED = Recipe(
         batch_size=64,
         gradient_accumulation_steps=1,
         epochs=1,
-        # Minutes on a laptop. 400 add one to two points (docs/guides/text.md); without the words they may take points away.
+        # Minutes on a laptop. 400 add .8 to two points (docs/guides/text.md); without the words they may take points away.
         max_steps=60,
         pooling="mean",
         max_seq_length=32,
@@ -110,7 +110,7 @@ RECOMMENDED = Recipe(
     keywords=counts_for_words,
     reload=BAG_OF_WORDS.reload,
     citations=SIMCSE.citations,  # of the head
-    note="recommended is ConSERT with a projection head in training and a sentence's words beside it, the best on sentence "
-    "similarity in this library's tables of short trainings (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). "
+    note="recommended is ConSERT with a projection head in training and a sentence's words beside it, the best by STS-B dev "
+    "in this library's tables of short trainings at one rate (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). "
     "Contrast can harm topics and clusters: for those compare it with paser and bag-of-words, which have no negatives.",
 )

@@ -8,13 +8,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import grids
+import quality
 import quality_tables
 import report
 import tables
 
 
 def cell(method, seed, dev, **scores):
-    return {"method": method, "seed": seed, "dev": dev, "scores": scores, "curve": []}
+    return {"method": method, "seed": seed, "dev": dev, "scores": scores, "curve": [], "hardware": "A"}
 
 
 def test_a_difference_with_its_standard_error():
@@ -27,21 +28,25 @@ def test_a_difference_with_its_standard_error():
     assert quality_tables._judged([]) == ""
 
 
+def gains(several, key):
+    return quality_tables._differences(quality_tables._most_pairs(several, "a", "simcse", key), key)
+
+
 def test_a_difference_is_taken_where_both_have_enough_seeds():
     def grid(method, seeds, base_seeds, gain):
         cells = [cell(method, seed, 80.0 + gain, avg7=70.0) for seed in seeds]
         return grids.by_method([*cells, *(cell("simcse", seed, 80.0, avg7=70.0) for seed in base_seeds)])
 
     several = [grid("a", (0, 1, 2), (0,), 5.0), grid("a", (0, 1), (0, 1), 2.0), grid("b", (0,), (0,), 9.0)]
-    assert quality_tables._most_differences(several, "a", "simcse", "dev") == [2.0, 2.0]
-    assert quality_tables._most_differences(several, "a", "simcse", "biomedical_purity@10") == []
+    assert gains(several, "dev") == [2.0, 2.0]
+    assert gains(several, "biomedical_purity@10") == []
     three, five = grid("a", (0, 1, 2), (0, 1, 2), 1.0), grid("a", range(5), range(5), 2.0)
-    assert quality_tables._most_differences([*several, three, five], "a", "simcse", "dev") == [1.0] * 3
+    assert gains([*several, three, five], "dev") == [1.0] * 3
 
 
 def test_of_two_grids_with_as_many_seeds_the_first_counts():
     several = [grids.by_method([cell("a", 0, dev), cell("simcse", 0, 80.0)]) for dev in (81.0, 82.0)]
-    assert quality_tables._most_differences(several, "a", "simcse", "dev") == [1.0]
+    assert gains(several, "dev") == [1.0]
 
 
 def test_todays_harness_comes_before_a_larger_grid(monkeypatch):
@@ -100,6 +105,32 @@ def test_differences_are_of_the_same_seed():
     theirs = [cell("simcse", 2, 81.0, avg7=70.5), cell("simcse", 0, 79.5, avg7=71.0)]
     assert grids.paired_differences(ours, theirs, "dev") == [0.5, 2.0]
     assert grids.paired_differences(ours, theirs, "avg7") == [-1.0, 2.5]
+
+
+def test_differences_are_of_one_machine_where_there_are_two():
+    """What was made again on another machine stands beside what is of the same."""
+    ours = [cell("a", 0, 80.0), cell("a", 1, 81.0) | {"hardware": "B"}, cell("a", 2, 82.0) | {"hardware": "B"}]
+    today = [cell("simcse", seed, 79.0) | {"hardware": "B"} for seed in range(3)]
+    before = [cell("simcse", seed, 79.5) for seed in range(2)]
+    assert grids.paired_differences(ours, today + before, "dev") == [0.5, 2.0, 3.0]
+    assert grids.paired_differences(ours, today, "dev") == [1.0, 2.0, 3.0]
+    assert quality_tables._machines_mark(grids.pairs_of(ours, today)) == " †"
+    assert quality_tables._machines_mark(grids.pairs_of(ours, today + before)) == ""
+    assert quality_tables._once(today + before) == today
+
+
+def test_a_difference_of_fewer_seeds_than_the_row_says_so(monkeypatch):
+    monkeypatch.setattr(quality_tables, "made_before", lambda records: [])
+    records = [cell("a", 0, 80.0, avg7=70.0), cell("a", 1, 80.0, avg7=72.0), cell("simcse", 0, 79.0, avg7=69.0)]
+    assert quality_tables._against(records[:2], records, "avg7") == "+1.00 (1 seed)"
+    assert quality_tables._against(records[:1], records, "avg7") == "+1.00"
+
+
+def test_what_is_not_trained_stands_beside_the_mean_of_simcse(monkeypatch):
+    monkeypatch.setattr(quality_tables, "made_before", lambda records: [])
+    records = [cell("raw", 0, 60.0, avg7=60.0), cell("simcse", 0, 79.0, avg7=69.0), cell("simcse", 1, 79.0, avg7=72.0)]
+    assert quality_tables._against(records[:1], records, "avg7") == "-10.50"
+    assert {*quality_tables.UNTRAINED} == {"raw", *quality.UNTRAINED}
 
 
 def test_an_interval_is_students():
