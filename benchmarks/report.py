@@ -378,6 +378,7 @@ TABLES = {
     "equal time": quality_tables.equal_time,
     "quality grids": quality_tables.quality_grids,
     "elsewhere": quality_tables.elsewhere,
+    "machines": quality_tables.machines,
     "screens": quality_tables.screens,
     "hard length": quality_tables.hard_length,
     "encoders": encoders,
