@@ -354,7 +354,7 @@ for flags, *says in [
     (("--crops-by", "spans"), "add --positives crops"),
     (("--pooling", "mean"), "--pooling mean is for a plain transformer", "leave --pooling out"),
     (("--epochs", "many"), "argument --epochs", "'many'"),
-    (("--resume",), "no checkpoint to resume"),
+    (("--resume",), "there is nothing to resume"),
 ]:
     case(SETTINGS, " ".join(flags), *says)(partial(lambda folder, flags: train_command(folder, "arccse", *flags), flags=flags))
 

@@ -15,7 +15,7 @@ import tables
 
 
 def cell(method, seed, dev, **scores):
-    return {"method": method, "seed": seed, "dev": dev, "scores": scores, "curve": [], "hardware": "A"}
+    return {"method": method, "seed": seed, "dev": dev, "scores": scores, "curve": [], "hardware": "A", "settings": {}}
 
 
 def test_a_difference_with_its_standard_error():
