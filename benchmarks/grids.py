@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from functools import cache
+from pathlib import Path
 
 import tables
 from records import read_grids
@@ -85,10 +87,14 @@ def main_grid(text: str, steps: int) -> list[dict]:
     return max(grids_as_long(text, steps), key=place_of)
 
 
+@cache
+def _before(results: Path) -> list[list[dict]]:  # asked for each row
+    return list(all_grids(dev_only=False, other_machine=True).values())
+
+
 def made_before(records: list[dict]) -> list[dict]:
     """Return the cells of a grid that were made on another machine, and later again."""
-    before = all_grids(dev_only=False, other_machine=True).values()
-    return [cell for cells in before if cells[0]["settings"] == records[0]["settings"] for cell in cells]
+    return [cell for cells in _before(tables.RESULTS) if cells[0]["settings"] == records[0]["settings"] for cell in cells]
 
 
 def grid_before(text: str, steps: int) -> list[dict]:
@@ -135,7 +141,7 @@ def paired_differences(cells: list[dict], baseline: list[dict], key: str) -> lis
 def pairs_of(cells: list[dict], baseline: list[dict]) -> list[tuple[dict, dict]]:
     """Return cells beside the baseline's of the same seed, on the same machine where there are two."""
     found = {cell["seed"]: cell for cell in reversed(baseline)}  # the first
-    near = {(cell["seed"], cell.get("hardware")): cell for cell in baseline}
+    near = {(cell["seed"], cell.get("hardware")): cell for cell in reversed(baseline)}
     return [
         (cell, near.get((cell["seed"], cell.get("hardware")), found[cell["seed"]])) for cell in cells if cell["seed"] in found
     ]

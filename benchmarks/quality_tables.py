@@ -301,7 +301,7 @@ def _differences(pairs: list[tuple[dict, dict]], key: str) -> list[float]:
 
 def _machines_mark(pairs: list[tuple[dict, dict]]) -> str:
     """Mark a mean of which some differences are between two machines, which differ by themselves."""
-    return " †" if any(cell["hardware"] != base["hardware"] for cell, base in pairs) else ""
+    return " †" if any(cell.get("hardware") != base.get("hardware") for cell, base in pairs) else ""
 
 
 def _judged(gains: list[float]) -> str:
@@ -638,7 +638,7 @@ def _against(cells: list[dict], records: list[dict], key: str) -> str:
 def _to_simcse(cells: list[dict], records: list[dict], key: str) -> list[float]:
     """Return differences to SimCSE's cells of the same seeds; of what is not trained that to their mean."""
     simcse = [record for record in records if record["method"] == "simcse"]
-    if simcse and cells[0]["method"] in UNTRAINED:
+    if simcse and cells[0]["method"].partition(":")[0] in UNTRAINED:
         return [score_of(cells[0], key) - float(np.mean([score_of(cell, key) for cell in simcse]))]
     before = [record for record in made_before(records) if record["method"] == "simcse"]
     return paired_differences(cells, simcse + before, key)

@@ -118,21 +118,21 @@ def check_value(loss: object, value: object) -> None:
     """Refuse what no trainer can sum or train by, which is said far from the mistake otherwise.
 
     Raises:
-        ValueError: If ``value`` is neither a tensor of one number nor a dict of them by name.
+        ValueError: If ``value`` is neither a tensor without dimensions nor a dict of them by name.
     """
     rule = f"{type(loss).__name__}.forward must return a scalar tensor, or a dict of them by name"
     if isinstance(value, Mapping):
         if not value:
             raise ValueError(f"{rule}, got an empty dict.")
         for name, term in value.items():
-            if not isinstance(name, str) or not _is_one_number(term):
+            if not isinstance(name, str) or not _is_scalar(term):
                 raise ValueError(f"{rule}, got {_described(term)} under {name!r}.")
-    elif not _is_one_number(value):
+    elif not _is_scalar(value):
         raise ValueError(f"{rule}, got {_described(value)}.")
 
 
-def _is_one_number(value: object) -> bool:
-    return isinstance(value, Tensor) and value.numel() == 1
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0
 
 
 def _described(value: object) -> str:
@@ -297,7 +297,7 @@ def settings_of(loss: Any) -> dict[str, Any]:
 
 
 def _is_weight(value: object) -> bool:
-    return isinstance(value, Real) or (isinstance(value, Tensor) and value.ndim == 0)
+    return isinstance(value, Real) or _is_scalar(value)
 
 
 def _definer(loss: nn.Module, name: str) -> type | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
 
-_POOLER = re.compile(r"(^|\.)pooler\.dense\.")
+_POOLER = re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$")  # of ALBERT and BigBird without dense
 TRAINER_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_run_epoch", "_save_rng_state", "_checkpoint_push_skip_names")
 
 
@@ -38,7 +38,7 @@ def _reach(owner: Any, name: str, needs: str) -> Any:
 
 
 def is_of_pooler(name: str) -> bool:
-    """Whether a weight is of BERT's own pooler: sentence vectors do not use it, and a checkpoint without one draws it."""
+    """Whether a weight is of the transformer's own pooler: no sentence vector uses it, and it may be drawn at random."""
     return _POOLER.search(name) is not None
 
 

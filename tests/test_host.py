@@ -191,3 +191,17 @@ def test_nothing_private_of_others_is_named_elsewhere():
 )
 def test_a_private_reach_is_caught(source):
     assert private_reach(ast.parse(source), {"_own"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("0.model.pooler.dense.weight", True),
+        ("pooler.dense.bias", True),
+        ("0.model.pooler.weight", True),  # of ALBERT, BigBird
+        ("0.model.attention_pooler.weight", False),
+        ("1.pooler.projection.weight", False),
+    ],
+)
+def test_the_transformer_s_own_pooler(name, expected):
+    assert host.is_of_pooler(name) is expected

@@ -8,6 +8,10 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+)
 from torch import Tensor, nn
 
 from sbert_plugins import functional
@@ -25,6 +29,9 @@ from sbert_plugins.encoder import (
     unwrap,
 )
 from sbert_plugins.losses.inner import check_inner, check_uncached, inner_settings
+
+# Of one column twice they are SimCSE, whose views are of dropout; other losses may make views of their own.
+_RANKING = (MultipleNegativesRankingLoss, CachedMultipleNegativesRankingLoss)
 
 
 class WeightedSumLoss(nn.Module):
@@ -62,8 +69,8 @@ class WeightedSumLoss(nn.Module):
     Raises:
         ValueError: Without a loss, on a name that is empty or holds a dot or slash, a weight that is not a finite number above
             0, a loss built around another model, indices that are no columns, a batch with fewer columns, and in training a
-            column that is read twice where the encoder has no dropout. Inside ``AdaptiveLayerLoss``; and with ``balance`` on a
-            cached loss of the host's, and inside ``MatryoshkaLoss`` if a loss embeds its columns itself: put
+            column that a ranking loss reads twice where the encoder has no dropout. Inside ``AdaptiveLayerLoss``; and with
+            ``balance`` on a cached loss of the host's, and inside ``MatryoshkaLoss`` if a loss embeds its columns itself: put
             ``MatryoshkaLoss`` round the members.
 
     Relations:
@@ -123,7 +130,11 @@ class WeightedSumLoss(nn.Module):
             self.losses[name] = loss
             self.weights[name] = weight
             self.columns[name] = None if columns is None else list(columns)
-        self._read_twice = [name for name, read in self.columns.items() if read and len(set(read)) < len(read)]
+        self._in_two_views = [
+            name
+            for name, read in self.columns.items()
+            if read and len(set(read)) < len(read) and isinstance(self.losses[name], _RANKING)
+        ]
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of all losses on one batch."""
@@ -137,7 +148,7 @@ class WeightedSumLoss(nn.Module):
         if is_training(self.model):
             require_trained(self)
             refuse_bypass(self, *self.losses.values())
-            for name in self._read_twice:
+            for name in self._in_two_views:
                 require_dropout(unwrap(self.model), f"losses[{name!r}], which reads a column twice,")
         is_balanced = self.balance is not None and len(self.losses) > 1
         shared = SharedPasses() if self._shares() else None

@@ -27,7 +27,7 @@ from sbert_plugins.recipes.output import (
 )
 from sbert_plugins.recipes.provenance import mixed_versions, provenance
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.run import train
+from sbert_plugins.recipes.run import repetitions, train
 from sbert_plugins.recipes.scoring import Scorer
 from sbert_plugins.recipes.settings import Settings, processes
 from sbert_plugins.recipes.summary import Row, printed, shown, summarise
@@ -178,8 +178,8 @@ def compare(
     )
     _check_methods(grid, asked)
     check_encoder(encoder := grid.start())
-    _say_notes(grid, asked)
     cells = grid.cells(asked, numbers, output, encoder)
+    _say_notes(grid, cells)
     _refuse_others(cells, force=force)
     _make_directory(output)
     start = _start(grid, encoder, output)
@@ -199,9 +199,9 @@ def _check_methods(grid: _Grid, asked: Sequence[Method]) -> None:
         check_patience(method.settings(grid.settings).patience, has_dev=grid.dev is not None)
 
 
-def _say_notes(grid: _Grid, asked: Sequence[Method]) -> None:
+def _say_notes(grid: _Grid, cells: Sequence[Cell]) -> None:
     """Say once what each training of a recipe would say, and what test sets are not for."""
-    notes = [recipe_of(method.name).note for method in asked]
+    notes = [note for cell in cells for note in _notes(grid, cell)]
     for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
         if note:
             grid.report(note)
@@ -333,7 +333,7 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
             loss_keywords=cell.method.loss_keywords,
             resume=resume,
             text=grid.text,
-            report=_without_note(grid.report, recipe_of(cell.method.name).note),
+            report=_without(grid.report, _notes(grid, cell)),
         )
     dev = "eval_stsb-dev_spearman_cosine"
     return {
@@ -355,9 +355,14 @@ def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _without_note(report: Callable[[str], None], note: str | None) -> Callable[[str], None]:
-    """Leave out what each training of a recipe says of it: it is said once."""
-    return lambda line: None if line == note else report(line)
+def _notes(grid: _Grid, cell: Cell) -> list[str | None]:
+    """Return what each training of a recipe on this text says: it is said once."""
+    recipe = recipe_of(cell.method.name)
+    return [recipe.note, repetitions(cell.made_with["text"], len(grid.sentences), recipe)]
+
+
+def _without(report: Callable[[str], None], lines: Sequence[str | None]) -> Callable[[str], None]:
+    return lambda line: None if line in lines else report(line)
 
 
 def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Path) -> Comparison:

@@ -50,7 +50,7 @@ def build_encoder(
         is_built = has_pooling(name)
         model = _loaded(name, device) if is_built else _with_pooling(name, "mean" if pooling == "mask" else pooling, device)
     except OSError as error:
-        if name in str(error):
+        if str(name) in str(error):
             raise
         raise OSError(f"{name} cannot be loaded: {error}") from error  # the host's may name the Hub alone
     if max_seq_length is not None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.settings import Settings
 
+_FOUND = ("pairs",)  # by the recipe, of the dataset: no one's to give
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -132,6 +133,8 @@ def read_keywords(method: str, pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not key.isidentifier() or not equals:
             raise ValueError(f"--loss takes KEY=VALUE, got {pair!r}: a TEXT goes before --loss.")
+        if key in _FOUND:
+            raise ValueError(f"{key} follows from the columns, got {text!r}: leave it out.")
         if key in keywords:
             raise ValueError(f"--loss must name a keyword once, got {key} twice.")
         keywords[key] = _read(method, key, text)
@@ -180,7 +183,8 @@ def _types_of(method: str, key: str) -> tuple[str, ...]:
     recipe = recipe_of(method)
     if recipe.reads == "any" and recipe.build is not None and _passes_on(recipe.build):
         return ("Any",)
-    listed = f"must be among {', '.join(known)}" if known else "are none"
+    told = [name for name in known if name not in _FOUND]
+    listed = f"must be among {', '.join(told)}" if told else "are none"
     raise ValueError(f"keywords of {method}'s loss {listed}; got {key}.")
 
 

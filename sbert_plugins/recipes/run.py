@@ -7,6 +7,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +32,7 @@ from sbert_plugins.recipes.output import (
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import STS_SENTENCES
 from sbert_plugins.recipes.reporting import check_report_to
-from sbert_plugins.recipes.settings import Settings, processes
+from sbert_plugins.recipes.settings import Recipe, Settings, processes
 from sbert_plugins.recipes.texts import text_name
 from sbert_plugins.recipes.trainer import (
     Training,
@@ -115,7 +116,8 @@ def train(
         ValueError: For an unknown method, protocol, tracker or keyword of its loss, static embeddings, columns that it does
             not read, fewer than two sentences, one that is None, ``patience`` without ``dev``, another training than the one
             that is resumed, and a training that has diverged (no model is saved then).
-        FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked.
+        FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked, and
+            what the first batch refuses leaves nothing.
         FileNotFoundError: With ``resume``, if there is no checkpoint.
         ModuleNotFoundError: For a tracker whose package is not installed.
     """
@@ -192,6 +194,7 @@ def _trained(
     evaluator = None if dev is None else dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
         trainer = build_trainer(training, evaluator, share=share, report=report, trackers=trackers)
+        is_new = not output.exists()
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
             write_json(output / RUN_FILE, run)
@@ -201,7 +204,7 @@ def _trained(
             trainer.train(resume_from_checkpoint=resume)
         except Exception:
             if not resume and not trainer.state.global_step and trainer.is_world_process_zero():
-                _leave_empty(output)  # refused by its first batch: the command that is right may name it again
+                _take_back(output, is_new=is_new)  # refused by its first batch: the command that is right may name it again
             raise
         seconds = time.perf_counter() - start
     if trainer.is_world_process_zero() and (line := which_is_saved(trainer)):
@@ -213,6 +216,16 @@ _MANY = 0.01  # of the sentences
 _LONG = 100  # updates: by 150 ConSERT had lost two points on Wikipedia
 
 
+def repetitions(text: dict[str, Any], sentences: int, recipe: Recipe) -> str:
+    """Say how many sentences are copies, where a method contrasts a sentence with the others of its batch."""
+    if recipe.second_column is None or recipe.reads == "any" or text["repeated"] < _MANY * sentences:
+        return ""
+    return (
+        f"{text['repeated']:,} of the sentences repeat another one, and where the two meet in a batch they are each other's "
+        "negatives: leave repetitions out."
+    )
+
+
 def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str], None]) -> None:
     """Say what is trained, and what of it may not be wanted."""
     (recipe, settings, _, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
@@ -221,11 +234,8 @@ def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str
     known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
     by = f", protocol {run['protocol']}," if run["protocol"] else ""
     report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
-    if (repeated := run["text"]["repeated"]) >= _MANY * run["sentences"]:
-        report(
-            f"{repeated:,} of the sentences repeat another one, and in a batch the two are each other's negatives: "
-            "leave repetitions out."
-        )
+    if line := repetitions(run["text"], run["sentences"], recipe):
+        report(line)
     chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
     updates = settings.updates(len(rows), processes=processes())
     prompt = f", the prompt {prompt!r} before each sentence" if (prompt := run["encoder_settings"]["prompt"]) else ""
@@ -244,12 +254,13 @@ def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str
         )
 
 
-def _leave_empty(output: Path) -> None:
-    """Take back what a training has written that made no update."""
-    (output / RUN_FILE).unlink(missing_ok=True)
-    for folder in (output / "checkpoints", output):
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+def _take_back(output: Path, *, is_new: bool) -> None:
+    """Remove what a training has written that made no update; whatever happens, its error is what is said."""
+    with suppress(OSError):
+        (output / RUN_FILE).unlink(missing_ok=True)
+        for folder in [output / "checkpoints", *([output] if is_new else [])]:
+            if folder.is_dir():
+                folder.rmdir()  # nothing where it holds something
 
 
 def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:

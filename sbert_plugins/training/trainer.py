@@ -6,6 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,19 @@ from .sam import SharpnessAwareStep
 
 logger = logging.getLogger(__name__)
 
-# What the host writes beside them, in an evaluation behind eval_.
-_OF_THE_LOG = {"loss", "grad_norm", "learning_rate", "epoch", "step", "runtime", "samples_per_second", "steps_per_second"}
+_WAY_TO_GRADIENT = "compute it from what self.model(...) gives, with no detach, item or no_grad between"
+# What the host writes beside terms, in an evaluation behind eval_.
+_OF_THE_LOG = {
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "epoch",
+    "step",
+    "steps",
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+}
 
 
 @host.connect_trainer
@@ -344,29 +356,32 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def _require_gradient(self, member: Any, value: Tensor) -> None:
         if torch.is_grad_enabled() and not value.requires_grad:
+            is_frozen = not any(parameter.requires_grad for parameter in self.model.parameters())
+            way_out = "the encoder is frozen, set requires_grad on what shall learn" if is_frozen else _WAY_TO_GRADIENT
             raise ValueError(
-                f"{type(member).__name__}.forward must return a number with a gradient, got one without: compute it from what "
-                "self.model(...) gives, with no detach, item or no_grad between."
+                f"{type(member).__name__}.forward must return a number with a gradient, got one without: {way_out}."
             )
 
     def _keep_diagnostics(self, member: Any, terms: Mapping[str, Tensor], *, of: str) -> None:
         """Add a batch's diagnostics to those since the last log, and its terms where it is ``of`` one dataset of several."""
         sums = self._diagnostics["train" if self.model.training else "eval"]
         found = dict(getattr(member, "diagnostics", {}))
-        if of:  # two losses may have terms and diagnostics of one name
-            found = dict(terms) | found
-            self._term_names |= {of + name: None for name in terms}
-        elif taken := [name for name in {**terms, **found} if name in _OF_THE_LOG or (name in terms and name in found)]:
+        of_the_log = set() if of else _OF_THE_LOG
+        if taken := [name for name in {**terms, **found} if name in of_the_log or (name in terms and name in found)]:
             raise ValueError(
                 f"terms and diagnostics of {type(member).__name__} must have names of their own, got {taken[0]!r}, which "
-                f"{'the log has for another number' if taken[0] in _OF_THE_LOG else 'both have'}: rename it."
+                f"{'the log has for another number' if taken[0] in of_the_log else 'both have'}: rename it."
             )
+        if of:  # of one loss the host logs the terms
+            found = dict(terms) | found
+            self._term_names |= {of + name: None for name in terms}
         for name, number in found.items():
-            value = torch.as_tensor(number)
-            if value.numel() != 1:
+            value = number if isinstance(number, Tensor) else torch.as_tensor(number) if isinstance(number, Real) else None
+            if value is None or value.numel() != 1 or value.is_complex():
+                got = repr(number) if value is None else f"a tensor of shape {tuple(value.shape)}, {value.dtype}"
                 raise ValueError(
-                    f"diagnostics of {type(member).__name__} must be numbers, got a tensor of shape {tuple(value.shape)} "
-                    f"under {name!r}: take its mean."
+                    f"diagnostics of {type(member).__name__} must be numbers, got {got} under {name!r}: leave it out, or take "
+                    "its mean."
                 )
             total, count = sums.get(of + name, (0, 0))
             sums[of + name] = (total + value.detach(), count + 1)

@@ -72,6 +72,8 @@ class TestTerms:
         model.train()
         with pytest.raises(ValueError, match=r"losses\['simcse'\], which reads a column twice, makes its positive pairs by"):
             loss([features])
+        consert = losses.WeightedSumLoss(model, {"views of its own": (losses.ConSERTLoss(model), 1, [0, 0])})
+        assert consert([features])["views of its own/nt_xent"].isfinite()
         model.eval()
         assert loss([features])["simcse"].isfinite()
 

@@ -419,6 +419,10 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"positive pairs by dropout"):
             recipes.train(method, anchors(40), model, output=tmp_path / "run", settings=quick())
         assert not (tmp_path / "run").exists()
+        (tmp_path / "mine").mkdir()  # somebody's own stays
+        with pytest.raises(ValueError, match=r"positive pairs by dropout"):
+            recipes.train(method, anchors(40), model, output=tmp_path / "mine", settings=quick())
+        assert not list((tmp_path / "mine").iterdir())
 
     def test_an_empty_output_directory_is_fine(self, tmp_path):
         assert recipes.check_output(tmp_path) == tmp_path
@@ -584,14 +588,14 @@ def test_a_long_training_without_a_choice_is_told_so(has_dev, tiny_encoder, tmp_
         assert len(warned) == (updates > 2 and not has_dev)
 
 
-@pytest.mark.parametrize("copies", [0, 3])
-def test_repeated_sentences_are_told(copies, tiny_encoder, tmp_path):
-    """A sentence and its copy in one batch are negatives of each other."""
+@pytest.mark.parametrize(("method", "copies"), [("arccse", 0), ("arccse", 3), ("bag-of-words", 3)])
+def test_repeated_sentences_are_told(method, copies, tiny_encoder, tmp_path):
+    """A sentence and its copy in one batch are negatives of each other, where there are any."""
     said = []
     rows = Dataset.from_dict({"anchor": [*anchors(40)["anchor"][:], *["A dog."] * (1 + copies)]})
-    recipes.train("arccse", rows, tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1), report=said.append)
+    recipes.train(method, rows, tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1), report=said.append)
     lines = [line for line in said if "repeat another one" in line]
-    assert [line.split()[0] for line in lines] == ([str(copies)] if copies else [])
+    assert [line.split()[0] for line in lines] == ([str(copies)] if copies and method == "arccse" else [])
     assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["text"]["repeated"] == copies
 
 
