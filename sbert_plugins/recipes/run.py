@@ -191,10 +191,10 @@ def _trained(
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
     (_, settings, output, run, _), model, lengths = training.run, training.model, training.lengths
+    is_new = not output.exists()  # a trainer makes it
     evaluator = None if dev is None else dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
         trainer = build_trainer(training, evaluator, share=share, report=report, trackers=trackers)
-        is_new = not output.exists()
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
             write_json(output / RUN_FILE, run)
