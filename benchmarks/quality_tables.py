@@ -629,10 +629,12 @@ def _against(cells: list[dict], records: list[dict], key: str) -> str:
     differences = _to_simcse(cells, records, key)
     if not differences or cells[0]["method"] == "simcse":
         return ""
+    is_trained = cells[0]["method"].partition(":")[0] not in UNTRAINED
+    mark = _machines_mark(pairs_of(cells, _simcse(records))) if is_trained else ""
     if len(differences) < 5:
-        return f"{np.mean(differences):+.2f}{_of_fewer(differences, cells)}"
+        return f"{np.mean(differences):+.2f}{_of_fewer(differences, cells)}{mark}"
     low, high = _interval(differences)
-    return f"{np.mean(differences):+.2f} [{low:+.2f}, {high:+.2f}]"
+    return f"{np.mean(differences):+.2f} [{low:+.2f}, {high:+.2f}]{mark}"
 
 
 def _to_simcse(cells: list[dict], records: list[dict], key: str) -> list[float]:
@@ -640,8 +642,12 @@ def _to_simcse(cells: list[dict], records: list[dict], key: str) -> list[float]:
     simcse = [record for record in records if record["method"] == "simcse"]
     if simcse and cells[0]["method"].partition(":")[0] in UNTRAINED:
         return [score_of(cells[0], key) - float(np.mean([score_of(cell, key) for cell in simcse]))]
-    before = [record for record in made_before(records) if record["method"] == "simcse"]
-    return paired_differences(cells, simcse + before, key)
+    return paired_differences(cells, _simcse(records), key)
+
+
+def _simcse(records: list[dict]) -> list[dict]:
+    """Return SimCSE's cells of a grid, those of another machine among them."""
+    return [record for record in records + made_before(records) if record["method"] == "simcse"]
 
 
 def _of_fewer(differences: list[float], cells: list[dict]) -> str:
