@@ -36,11 +36,13 @@ def own_settings(
 
 def check_names(options: argparse.Namespace) -> None:
     """Refuse names that can only be paths where nothing is; what is on the Hub only the training finds out."""
-    from sbert_plugins.data.text import is_path
+    given = {"TEXT": options.text, "--paraphrases": options.paraphrases, "--model": options.model}
+    for flag, name in given.items():
+        if name is not None and not Path(name).exists():
+            from sbert_plugins.data.text import is_path  # it loads what reads tables
 
-    for flag, name in (("TEXT", options.text), ("--paraphrases", options.paraphrases), ("--model", options.model)):
-        if name is not None and is_path(name) and not Path(name).exists():
-            raise FileNotFoundError(f"{flag} {name} does not exist.")
+            if is_path(name):
+                raise FileNotFoundError(f"{flag} {name} does not exist.")
 
 
 def planned(

@@ -113,7 +113,7 @@ class TestPaSeR:
     def test_reconstructions_of_another_method(self, tiny_encoder, tmp_path):
         recipes.train("arccse", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1))
         model = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
-        with pytest.raises(ValueError, match="must be a training of paser or paser-supervised, got ArcCSELoss"):
+        with pytest.raises(ValueError, match="must be a training of paser or paser-supervised, got one of arccse"):
             recipes.reconstructions(tmp_path / "run", model, anchors(5))
         with pytest.raises(ValueError, match="must be the output of a training"):
             recipes.reconstructions(tmp_path, model, anchors(5))

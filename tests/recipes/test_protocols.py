@@ -284,13 +284,15 @@ class TestDryRun:
         assert cli.main(["train", "arccse", "--dry-run", "--loss", "margin=5"]) == 2
         assert "must be among margin_degrees" in capsys.readouterr().err
 
-    def test_a_text_of_ones_own(self, capsys):
+    def test_a_text_of_ones_own(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "mine.txt").write_text("A dog.\n", encoding="utf-8")
         rows = dry_run(capsys, "paser", "mine.txt", "--protocol", "paper")
         assert rows["text"] == (
             "mine.txt",
             "TEXT; else sts-sentences, paper 4.2: all unlabelled texts of the seven STS data sets",
         )
-        assert (rows["sentences"][0], rows["updates"][0]) == ("none", "by the text")
+        assert (rows["sentences"][0], rows["updates"][0]) == ("all", "by the text")
 
     @pytest.mark.parametrize(
         ("flags", "shown"),
