@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from functools import cache
@@ -13,6 +14,9 @@ from records import read_grids
 # From then on the words of what is recommended are read in a pass of its contrast.
 WORDS_SHARE_SINCE, BEFORE_THAT = "2026-11-24T08:05", " with a pass for its words"
 
+
+# Texts and lengths that were trained in bfloat16 where the machine had it, else in float32: too long to be made in both.
+IN_EITHER_PRECISION = (("short", 2000), ("wiki", 400))
 
 # The folder of cells that were made again on the machine of the others; what took their place is in the grid of that name.
 OTHER_MACHINE = "_other_machine"
@@ -113,11 +117,28 @@ def is_packed(record: dict) -> bool:
 
 
 def grids_as_long(text: str, steps: int) -> list[list[dict]]:
-    return [
+    found = [
         records
         for records in all_grids(dev_only=False).values()
         if [records[0]["settings"][key] for key in ("encoder", "text", "steps")] == ["minilm-mlm", text, steps]
     ]
+    return [merged(found)] if (text, steps) in IN_EITHER_PRECISION else found
+
+
+def merged(grids: list[list[dict]]) -> list[dict]:
+    """Return the cells of grids that differ in their precision alone, those in bfloat16 first, as one.
+
+    Raises:
+        ValueError: For a training that was made in both: a row would count it twice.
+    """
+    cells = {}
+    for record in sorted(itertools.chain(*grids), key=lambda record: not record["settings"]["bf16"]):
+        if cells.setdefault((record["method"], record["seed"]), record) is not record and record["method"] != "raw":
+            raise ValueError(
+                f"{record['method']}, seed {record['seed']}, has two trainings of {record['settings']['steps']:,} updates: "
+                "keep one."
+            )
+    return list(cells.values())
 
 
 def is_supervised(method: str) -> bool:
@@ -141,10 +162,13 @@ def paired_differences(cells: list[dict], baseline: list[dict], key: str) -> lis
 def pairs_of(cells: list[dict], baseline: list[dict]) -> list[tuple[dict, dict]]:
     """Return cells beside the baseline's of the same seed, on the same machine where there are two."""
     found = {cell["seed"]: cell for cell in reversed(baseline)}  # the first
-    near = {(cell["seed"], cell.get("hardware")): cell for cell in reversed(baseline)}
-    return [
-        (cell, near.get((cell["seed"], cell.get("hardware")), found[cell["seed"]])) for cell in cells if cell["seed"] in found
-    ]
+    near = {(cell["seed"], machine_of(cell)): cell for cell in reversed(baseline)}
+    return [(cell, near.get((cell["seed"], machine_of(cell)), found[cell["seed"]])) for cell in cells if cell["seed"] in found]
+
+
+def machine_of(cell: dict) -> tuple:
+    """Return what a cell was computed by: the hardware, and the precision that its training had there."""
+    return cell.get("hardware"), cell.get("settings", {}).get("bf16")
 
 
 def score_of(cell: dict, key: str) -> float:

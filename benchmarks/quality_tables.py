@@ -15,6 +15,7 @@ from grids import (
     grids_as_long,
     is_packed,
     is_supervised,
+    machine_of,
     made_before,
     main_grid,
     paired_differences,
@@ -159,17 +160,8 @@ def quality_longer() -> str:
 
 def quality_long() -> str:
     """STS-B dev along a training of 2,000 updates, and what is left of it in the seven tasks."""
-    lines = map(_setting_line, grids_as_long("short", 2000))
-    return "\n".join([*lines, _curves(_far_longer()), _made_in_both()])
-
-
-def _far_longer() -> list[dict]:
-    """Return all trainings of 2,000 updates, with bfloat16 and without: :func:`_made_in_both` says what that changes."""
-    cells = {}
-    for record in itertools.chain(*grids_as_long("short", 2000)):
-        if record["method"] != "raw" and cells.setdefault((record["method"], record["seed"]), record) is not record:
-            raise ValueError(f"{record['method']}, seed {record['seed']}, has two trainings of 2,000 updates: keep one.")
-    return list(cells.values())
+    records = main_grid("short", 2000)
+    return "\n".join([_setting_line(records), _curves([one for one in records if one["method"] != "raw"]), _made_in_both()])
 
 
 def _made_in_both() -> str:
@@ -202,6 +194,23 @@ def _curves(records: list[dict]) -> str:
         rows.append(row)
     heading = ["STS-B dev", "seeds", *(f"update {step:,}" for step in steps), "best (update)", "end below it"]
     return table([*heading, "average of seven, at the best", "length misleads"], rows)
+
+
+def lengths() -> str:
+    """Where trainings of each length end, and how far that is below their best: what nobody sees who has no labels."""
+    budgets = (("short", 60), ("short", 400), ("short", 2000), ("wiki", 60), ("wiki", 400))
+    grids = [by_method(_of_today(main_grid(text, steps))) for text, steps in budgets]
+    rows = [[name, *(_ends_of(grid.get(name, [])) for grid in grids)] for name in STEPS]
+    words = {"short": "short sentences", "wiki": "Wikipedia"}
+    return table(["", *(f"{words[text]}, {steps:,}" for text, steps in budgets)], rows)
+
+
+def _ends_of(cells: list[dict]) -> str:
+    if not cells:
+        return ""
+    end, below = np.mean([(cell["curve"][-1]["dev"], _end(cell)) for cell in cells], axis=0)
+    sunk = f", {below:.1f} below" if below >= 0.05 else ""
+    return f"{end:.1f}{sunk}" + (f" ({len(cells)})" if len(cells) != 5 else "")
 
 
 def quality_wiki() -> str:
@@ -245,7 +254,7 @@ def settings_of_tables() -> recipes.Settings:
 
 def aims() -> str:
     """What each paper gained, and what the main grids gain, over the same: means of the same seeds, and standard errors."""
-    budgets = {"60": ("short", 60), "400": ("short", 400)}
+    budgets = {"60": ("short", 60), "400": ("short", 400), "2,000": ("short", 2000)}
     budgets |= {f"Wikipedia, {steps}": ("wiki", steps) for steps in (60, 400)}
     grids = {
         name: [
@@ -253,7 +262,6 @@ def aims() -> str:
         ]
         for name, budget in budgets.items()
     }
-    grids["2,000"] = [by_method(_far_longer())]
     shown = [(name, key) for name in ("60", "400") for key in ("avg7", "dev", "biomedical_purity@10")]
     shown += [(name, "avg7") for name in ("2,000", "Wikipedia, 60", "Wikipedia, 400")]
     words = {"avg7": "seven", "dev": "STS-B dev", "biomedical_purity@10": "titles"}
@@ -300,8 +308,8 @@ def _differences(pairs: list[tuple[dict, dict]], key: str) -> list[float]:
 
 
 def _machines_mark(pairs: list[tuple[dict, dict]]) -> str:
-    """Mark a mean of which some differences are between two machines, which differ by themselves."""
-    return " †" if any(cell.get("hardware") != base.get("hardware") for cell, base in pairs) else ""
+    """Mark a mean of which some differences are between two machines or precisions, which differ by themselves."""
+    return " †" if any(machine_of(cell) != machine_of(base) for cell, base in pairs) else ""
 
 
 def _judged(gains: list[float]) -> str:
@@ -435,6 +443,20 @@ def _own_grids(*, of_each_kind: bool) -> list[list[dict]]:
     return sorted((grid for grid in found if ("avg7" in grid[0]["scores"]) == of_each_kind), key=place)
 
 
+def own_rates() -> str:
+    """What the rate of a further training decides for an encoder that was trained with labels, on each collection's texts."""
+    kinds = [kind for kind in KINDS if kind[0] == "avg7" or kind[0].endswith(("map@100", "purity@10"))]
+    rows = []
+    for records in _own_grids(of_each_kind=True):
+        settings, methods = records[0]["settings"], by_method(records)
+        cells = methods.get("recommended")
+        if cells and settings["encoder"] == "all-minilm":
+            (start,) = methods["raw"]
+            row = [OWN_TEXTS[settings["text"]], f"{settings['learning_rate']:g}", str(len(cells))]
+            rows.append(row + [_gained(start, cells, key, factor) for key, _, factor in kinds])
+    return table(["trained on", "rate", "seeds", *(words for _, words, _ in kinds)], rows)
+
+
 def own_texts_alone() -> str:
     """The same where only what the collection is for was scored: before and after."""
     rows = []
@@ -477,7 +499,7 @@ def quality_grids() -> str:
         ("paragraphs", 60),
         ("paragraphs", 400),
     )
-    main_grids = [main_grid(*which)[0]["settings"] for which in shown]
+    main_grids = [record["settings"] for which in shown for record in main_grid(*which)]
     tables = []
     for records in all_grids(dev_only=False).values():
         settings = records[0]["settings"]
@@ -609,9 +631,14 @@ def _setting_line(records: list[dict]) -> str:
     return (
         f"{settings['encoder']}, {settings['pooling']} pooling, {TEXTS.get(settings['text'], settings['text'])}: "
         f"{settings['steps']} updates of {settings['batch_size']} sentences, learning rate {settings['learning_rate']:g}, "
-        f"length {settings['max_seq_length']}{', bf16' * settings['bf16']}{_evaluated(records)}; {' and '.join(hardware)}; "
+        f"length {settings['max_seq_length']}{_precision(records)}{_evaluated(records)}; {' and '.join(hardware)}; "
         f"commit {', '.join(commits)}.{RECOVERED * (settings['encoder'] in ('minilm-mlm', 'minilm-4-layers'))}\n"
     )
+
+
+def _precision(records: list[dict]) -> str:
+    counts = [record["settings"]["bf16"] for record in records if record["method"] != "raw"]
+    return "" if not any(counts) else ", bf16" if all(counts) else f", {sum(counts)} trainings of {len(counts)} in bf16"
 
 
 def _evaluated(records: list[dict]) -> str:

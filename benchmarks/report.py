@@ -22,7 +22,8 @@ from tables import RESULTS, TASKS, commit_text, load_record, table, threads_text
 from sbert_plugins import recipes
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FOLDERS = ("", "guides", "methods")  # of docs/: others are written when the site is built
+PAGES = (ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md"))))
 
 
 def main() -> None:
@@ -145,6 +146,28 @@ def topics() -> str:
     ]
     rows.sort(key=lambda row: float(row[4] or "-inf"), reverse=True)
     return table(heading, rows)
+
+
+def texts() -> str:
+    """What the tables trained on, and how much of the test sets a length of 32 cuts."""
+    record = load_record("texts.json")
+    forms = list(record["texts"][0]["of_test_sets"])
+    rows = [
+        [
+            quality_tables.TEXTS[text["text"]],
+            *(f"{text[key]:,}" for key in ("sentences", "distinct")),
+            f"{text['words']:.1f}",
+            f"{100 * text['cut']:.1f}",
+            *(str(text["of_test_sets"][form]) for form in forms),
+        ]
+        for text in record["texts"]
+    ]
+    tasks = [[task, f"{found['pairs']:,}", f"{100 * found['cut']:.1f}"] for task, found in record["tasks"].items()]
+    cut = f"cut at {record['length']} tokens, %"
+    heading = ["", "sentences", "distinct", "words, mean", cut, *(f"of a test set {form}" for form in forms)]
+    return (
+        table(heading, rows) + "\n" + table(["", "pairs", f"{cut} of the pairs"], tasks) + f"\ncommit {commit_text(record)}.\n"
+    )
 
 
 def fidelity() -> str:
@@ -366,9 +389,11 @@ TABLES = {
     "quality": quality_tables.quality,
     "quality longer": quality_tables.quality_longer,
     "quality long": quality_tables.quality_long,
+    "lengths": quality_tables.lengths,
     "quality wiki": quality_tables.quality_wiki,
     "crops": quality_tables.crops,
     "own texts": quality_tables.own_texts,
+    "own rates": quality_tables.own_rates,
     "own texts alone": quality_tables.own_texts_alone,
     "supervised": quality_tables.supervised,
     "simcse check": simcse_check,
@@ -383,6 +408,7 @@ TABLES = {
     "hard length": quality_tables.hard_length,
     "encoders": encoders,
     "topics": topics,
+    "texts": texts,
     "fidelity": fidelity,
     "label free": label_free,
     "label free long": label_free_long,

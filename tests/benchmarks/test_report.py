@@ -246,5 +246,19 @@ def test_trainings_with_bf16_and_without_stand_in_one_table(monkeypatch):
     said = quality_tables._made_in_both()  # the second seed was trained one way, the third the other
     assert "1 of 400 updates that were made both ways, of simcse," in said
     assert "up to 0.50 apart along STS-B dev (median 0.31), and up to 0.25" in said
+
+
+def test_trainings_of_either_precision_are_one_grid():
+    def trained(method, seed, *, bf16):
+        return cell(method, seed, 80.0) | {"settings": {"steps": 2000, "bf16": bf16}}
+
+    float32 = [trained("raw", 0, bf16=False), trained("simcse", 0, bf16=False)]
+    bfloat16 = [trained("raw", 0, bf16=True), trained("simcse", 1, bf16=True), trained("a", 0, bf16=True)]
+    together = grids.merged([float32, bfloat16])
+    assert together == [*bfloat16, float32[1]]
+    assert quality_tables._precision(together) == ", 2 trainings of 3 in bf16"
+    assert [quality_tables._precision(grid) for grid in (float32, bfloat16)] == ["", ", bf16"]
+    by_name = grids.by_method(together)
+    assert quality_tables._machines_mark(grids.pairs_of(by_name["a"], by_name["simcse"])) == " †"  # float32 beside bfloat16
     with pytest.raises(ValueError, match="simcse, seed 0, has two trainings of 2,000 updates: keep one"):
-        quality_tables._far_longer()
+        grids.merged([float32, [trained("simcse", 0, bf16=True)]])
