@@ -168,7 +168,8 @@ def pairs_of(cells: list[dict], baseline: list[dict]) -> list[tuple[dict, dict]]
 
 def machine_of(cell: dict) -> tuple:
     """Return what a cell was computed by: the hardware, and the precision that its training had there."""
-    return cell.get("hardware"), cell.get("settings", {}).get("bf16")
+    # Earlier records do not name the instructions; those in bfloat16 are of machines that have AVX512.
+    return cell.get("hardware", "").removesuffix(", AVX512"), cell.get("settings", {}).get("bf16")
 
 
 def score_of(cell: dict, key: str) -> float:

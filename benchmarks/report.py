@@ -164,9 +164,12 @@ def texts() -> str:
     ]
     tasks = [[task, f"{found['pairs']:,}", f"{100 * found['cut']:.1f}"] for task, found in record["tasks"].items()]
     cut = f"cut at {record['length']} tokens, %"
-    heading = ["", "sentences", "distinct", "words, mean", cut, *(f"of a test set {form}" for form in forms)]
+    heading = ["trained on", "sentences", "distinct", "words, mean", cut, *(f"of a test set {form}" for form in forms)]
     return (
-        table(heading, rows) + "\n" + table(["", "pairs", f"{cut} of the pairs"], tasks) + f"\ncommit {commit_text(record)}.\n"
+        table(heading, rows)
+        + "\n"
+        + table(["task", "pairs", f"{cut} of the pairs"], tasks)
+        + f"\ncommit {commit_text(record)}.\n"
     )
 
 
