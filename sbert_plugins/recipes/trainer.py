@@ -96,12 +96,6 @@ def _arguments(training: Training, *, selects: bool, trackers: Sequence[str]) ->
     warmup = settings.warmup_updates(updates)
     if warmup >= updates:
         logger.warning("The warm-up, %s updates, is not over when the training is, after %s.", f"{warmup:,}", f"{updates:,}")
-    bf16, device = training.run.json["bf16"], training.model.device.type
-    if bf16 and device == "cpu" and (multiple := _bf16_multiple()) > 2:
-        logger.warning(
-            "This CPU multiplies bfloat16 %.0f times as slowly as float32: train without bf16 (--no-bf16).",
-            multiple,
-        )
     return SentenceTransformerTrainingArguments(
         output_dir=str(training.run.output / "checkpoints"),
         learning_rate=settings.learning_rate,
@@ -116,8 +110,8 @@ def _arguments(training: Training, *, selects: bool, trackers: Sequence[str]) ->
         learning_rate_mapping=_own_rate(training),
         prompts=_prompts(training),
         batch_sampler=LengthGroupedBatchSampler if settings.group_by_length else "batch_sampler",
-        use_cpu=device == "cpu",
-        bf16=bf16,
+        use_cpu=training.model.device.type == "cpu",
+        bf16=training.run.json["bf16"],
         seed=training.run.json["seed"],
         # Ten lines of a short training, five between two evaluations of a long one.
         logging_steps=max(1, min(settings.eval_steps // 5, updates // 10)),
@@ -134,18 +128,6 @@ def _arguments(training: Training, *, selects: bool, trackers: Sequence[str]) ->
         run_name=training.run.output.name,
         disable_tqdm=True,  # its bar and its dicts of strings; ProgressLine is in their place
     )
-
-
-def _bf16_multiple() -> float:
-    """Return the time of a product of matrices in bfloat16, in that of float32: tens where the CPU only emulates it."""
-    import torch
-    from torch.utils.benchmark import Timer
-
-    def seconds(dtype: torch.dtype) -> float:
-        matrix = torch.ones(256, 256, dtype=dtype)
-        return Timer("matrix @ matrix", globals={"matrix": matrix}).timeit(5).median
-
-    return seconds(torch.bfloat16) / seconds(torch.float32)
 
 
 def _prompts(training: Training) -> dict[str, str]:

@@ -45,6 +45,7 @@ from .loss_state import (
     save_loss_state,
     tell_training_steps,
 )
+from .precision import tell_of_slow_bf16
 from .random_state import kept_random_state
 from .sam import SharpnessAwareStep
 
@@ -151,6 +152,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if checkpoint is not None:
             check_settings(self.loss, checkpoint, allow_changed=allow_changed_settings)
             check_loss_state(self.loss, self.model, checkpoint)
+        tell_of_slow_bf16(self.args)
         mark_state_kept(self.loss)
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)

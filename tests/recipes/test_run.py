@@ -433,17 +433,6 @@ def test_bf16_on_a_cpu(tiny_encoder, tmp_path):
     assert results["bf16"] is True
 
 
-@pytest.mark.parametrize(("multiple", "bf16", "said"), [(48.3, True, True), (1.5, True, False), (48.3, False, False)])
-def test_a_cpu_without_bf16_is_told(tiny_encoder, tmp_path, monkeypatch, caplog, multiple, bf16, said):
-    monkeypatch.setattr("sbert_plugins.recipes.trainer._bf16_multiple", lambda: multiple)
-    recipes.train("simcse", anchors(16), tiny_encoder(), output=tmp_path / "run", settings=quick(), bf16=bf16)
-    assert ("This CPU multiplies bfloat16 48 times as slowly as float32: train without bf16" in caplog.text) is said
-
-
-def test_bf16_is_timed():
-    assert trainer_module._bf16_multiple() > 0
-
-
 def test_what_the_loss_owns_has_its_own_learning_rate(tiny_encoder, tmp_path, monkeypatch):
     rates = {}
 

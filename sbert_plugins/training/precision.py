@@ -1,0 +1,30 @@
+"""What a precision costs on the machine that trains."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch.utils.benchmark import Timer
+from transformers import TrainingArguments
+
+logger = logging.getLogger(__name__)
+
+
+def tell_of_slow_bf16(arguments: TrainingArguments) -> None:
+    """Warn where a CPU only emulates bfloat16: each update takes tens of times as long, and nobody says why."""
+    if arguments.bf16 and arguments.device.type == "cpu" and (multiple := bf16_multiple()) > 2:
+        logger.warning(
+            "This CPU multiplies bfloat16 %.0f times as slowly as float32: train without bf16 (bf16=False, --no-bf16).",
+            multiple,
+        )
+
+
+def bf16_multiple() -> float:
+    """Return the time of a product of matrices in bfloat16, in that of float32."""
+
+    def seconds(dtype: torch.dtype) -> float:
+        matrix = torch.ones(256, 256, dtype=dtype)
+        return Timer("matrix @ matrix", globals={"matrix": matrix}).timeit(5).median
+
+    return seconds(torch.bfloat16) / seconds(torch.float32)
