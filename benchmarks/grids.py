@@ -129,8 +129,10 @@ def merged(grids: list[list[dict]]) -> list[dict]:
     """Return the cells of grids that differ in their precision alone, those in bfloat16 first, as one.
 
     Raises:
-        ValueError: For a training that was made in both: a row would count it twice.
+        ValueError: For grids that differ in more, and for a training that was made in both: a row would count it twice.
     """
+    if len({json.dumps(records[0]["settings"] | {"bf16": None}, sort_keys=True) for records in grids}) > 1:
+        raise ValueError("grids differ in more than their precision: they cannot stand in one table.")
     cells = {}
     for record in sorted(itertools.chain(*grids), key=lambda record: not record["settings"]["bf16"]):
         if cells.setdefault((record["method"], record["seed"]), record) is not record and record["method"] != "raw":

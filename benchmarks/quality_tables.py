@@ -637,7 +637,7 @@ def _setting_line(records: list[dict]) -> str:
 
 
 def _precision(records: list[dict]) -> str:
-    counts = [record["settings"]["bf16"] for record in records if record["method"] != "raw"]
+    counts = [record["settings"]["bf16"] for record in records if record["method"].partition(":")[0] not in UNTRAINED]
     return "" if not any(counts) else ", bf16" if all(counts) else f", {sum(counts)} trainings of {len(counts)} in bf16"
 
 
