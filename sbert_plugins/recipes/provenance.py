@@ -73,6 +73,6 @@ def _hardware(device: torch.device | None) -> str:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     cores = f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
-    # Two machines of one name may differ by tens of times in bfloat16.
+    # Machines of one name may lack bfloat16, or have it.
     instructions = torch.backends.cpu.get_cpu_capability()
     return cores if instructions == "DEFAULT" else f"{cores}, {instructions}"

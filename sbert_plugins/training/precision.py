@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def tell_of_slow_bf16(arguments: TrainingArguments) -> None:
-    """Warn where a CPU only emulates bfloat16: each update takes tens of times as long, and nobody says why."""
+    """Warn where a CPU only emulates bfloat16: each update takes several times as long, and nobody says why."""
     if arguments.bf16 and arguments.device.type == "cpu" and (multiple := bf16_multiple()) > 2:
         logger.warning(
             "This CPU multiplies bfloat16 %.0f times as slowly as float32: train without bf16 (bf16=False, --no-bf16).",
