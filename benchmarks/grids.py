@@ -14,7 +14,6 @@ from records import read_grids
 # From then on the words of what is recommended are read in a pass of its contrast.
 WORDS_SHARE_SINCE, BEFORE_THAT = "2026-11-24T08:05", " with a pass for its words"
 
-
 # Texts and lengths that were trained in bfloat16 where the machine had it, else in float32: too long to be made in both.
 IN_EITHER_PRECISION = (("short", 2000), ("wiki", 400))
 
@@ -30,6 +29,8 @@ def all_grids(*, dev_only: bool, supervised: bool = False, other_machine: bool =
             continue
         for record in records:
             record["method"] = _as_it_was(record)
+            # Records that do not name a CPU's instructions yet and are in bfloat16 are of machines with AVX512.
+            record["hardware"] = record["hardware"].removesuffix(", AVX512")
         kept = [record for record in records if supervised or not is_supervised(record["method"])]
         if kept and kept[0]["settings"]["dev_only"] == dev_only:
             grids[name.removesuffix("_dev")] = kept
@@ -170,8 +171,7 @@ def pairs_of(cells: list[dict], baseline: list[dict]) -> list[tuple[dict, dict]]
 
 def machine_of(cell: dict) -> tuple:
     """Return what a cell was computed by: the hardware, and the precision that its training had there."""
-    # Earlier records do not name the instructions; those in bfloat16 are of machines that have AVX512.
-    return cell.get("hardware", "").removesuffix(", AVX512"), cell.get("settings", {}).get("bf16")
+    return cell.get("hardware"), cell.get("settings", {}).get("bf16")
 
 
 def score_of(cell: dict, key: str) -> float:

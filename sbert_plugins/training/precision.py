@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 def tell_of_slow_bf16(arguments: TrainingArguments) -> None:
     """Warn where a CPU only emulates bfloat16: each update takes several times as long, and nobody says why."""
-    if arguments.bf16 and arguments.device.type == "cpu" and (multiple := bf16_multiple()) > 2:
+    if arguments.bf16 and arguments.device.type == "cpu" and (multiple := bf16_multiple()) > 4:
         logger.warning(
             "This CPU multiplies bfloat16 %.0f times as slowly as float32: train without bf16 (bf16=False, --no-bf16).",
             multiple,
@@ -25,6 +25,6 @@ def bf16_multiple() -> float:
 
     def seconds(dtype: torch.dtype) -> float:
         matrix = torch.ones(256, 256, dtype=dtype)
-        return Timer("matrix @ matrix", globals={"matrix": matrix}).timeit(5).median
+        return Timer("matrix @ matrix", globals={"matrix": matrix}).blocked_autorange(min_run_time=0.05).median
 
     return seconds(torch.bfloat16) / seconds(torch.float32)
