@@ -159,9 +159,10 @@ def quality_longer() -> str:
 
 
 def quality_long() -> str:
-    """STS-B dev along a training of 2,000 updates, and what is left of it in the seven tasks."""
-    records = main_grid("short", 2000)
-    return "\n".join([_setting_line(records), _curves([one for one in records if one["method"] != "raw"]), _made_in_both()])
+    """STS-B dev along trainings of 2,000 updates, and the scores of what they saved."""
+    records = _of_today(main_grid("short", 2000))
+    trained = [record for record in records if record["method"] != "raw"]
+    return "\n".join([_setting_line(records), _curves(trained), _scores(records), _made_in_both()])
 
 
 def _made_in_both() -> str:
@@ -189,11 +190,8 @@ def _curves(records: list[dict]) -> str:
         curves = [{point["step"]: point["dev"] for point in cell["curve"]} for cell in cells]
         row = [name, str(len(cells)), *(mean_text([curve[step] for curve in curves]) for step in steps)]
         row += [", ".join(f"{max(curve.values()):.2f} ({max(curve, key=curve.__getitem__)})" for curve in curves)]
-        row += [mean_text([_end(cell) for cell in cells]), mean_text([cell["scores"]["avg7"] for cell in cells])]
-        row += [mean_text([cell["scores"]["hard_length_avg5"] for cell in cells], digits=1)]
         rows.append(row)
-    heading = ["STS-B dev", "seeds", *(f"update {step:,}" for step in steps), "best (update)", "end below it"]
-    return table([*heading, "average of seven, at the best", "length misleads"], rows)
+    return table(["STS-B dev", "seeds", *(f"update {step:,}" for step in steps), "best (update)"], rows)
 
 
 def lengths() -> str:
@@ -599,6 +597,11 @@ def draw_quality(path: Path) -> None:
 
 
 def _quality_table(records: list[dict]) -> str:
+    return _setting_line(records) + "\n" + _scores(records)
+
+
+def _scores(records: list[dict]) -> str:
+    """Return the scores of each method at the checkpoint that STS-B dev chose, a row a method."""
     beside = [kind for kind in BESIDE_STS if all(kind[0] in record["scores"] for record in records)]
     has_simcse = any(record["method"] == "simcse" for record in records)
     rows = []
@@ -621,7 +624,7 @@ def _quality_table(records: list[dict]) -> str:
         "", "seeds", "STS-B dev", "end below it", "average of seven", *["minus SimCSE, same seeds"] * has_simcse,
         "length misleads", *(words for _, words, _ in beside), "alignment", "uniformity",
     ]  # fmt: skip
-    return _setting_line(records) + "\n" + table(heading, rows)
+    return table(heading, rows)
 
 
 def _setting_line(records: list[dict]) -> str:

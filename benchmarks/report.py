@@ -155,7 +155,7 @@ def texts() -> str:
     rows = [
         [
             quality_tables.TEXTS[text["text"]],
-            *(f"{text[key]:,}" for key in ("sentences", "distinct")),
+            *(f"{text[key]:,}" for key in ("updates", "sentences", "distinct")),
             f"{text['words']:.1f}",
             f"{100 * text['cut']:.1f}",
             *(str(text["of_test_sets"][form]) for form in forms),
@@ -164,7 +164,7 @@ def texts() -> str:
     ]
     tasks = [[task, f"{found['pairs']:,}", f"{100 * found['cut']:.1f}"] for task, found in record["tasks"].items()]
     cut = f"cut at {record['length']} tokens, %"
-    heading = ["trained on", "sentences", "distinct", "words, mean", cut, *(f"of a test set {form}" for form in forms)]
+    heading = ["trained on", "updates", "sentences", "distinct", "words, mean", cut, *(f"of a test set {form}" for form in forms)]
     return (
         table(heading, rows)
         + "\n"

@@ -19,8 +19,9 @@ from tables import RESULTS
 from sbert_plugins import evaluation
 from sbert_plugins.recipes.output import write_json
 
-# A training takes the first rows of the text in an order of its seed: how many of them each length of the tables reads.
-TEXTS = (("short", 20_000), ("short", 26_000), ("short", 128_000), ("wiki", 20_000), ("wiki", 26_000))
+# How many rows of a text trainings of so many updates are given; each takes its own, in an order of its seed.
+ROWS = {60: 20_000, 400: 26_000, 2_000: 128_000}
+TEXTS = (("short", 60), ("short", 400), ("short", 2_000), ("wiki", 60), ("wiki", 400))
 LENGTH = 32
 
 
@@ -29,12 +30,13 @@ def main() -> None:
     record = {"length": LENGTH, "texts": [], "tasks": {}}
     tokenizer = testbeds.encoder("minilm-mlm").tokenizer
     tests = {form: {form_of(text) for text in testbeds.test_sentences()} for form, form_of in FORMS.items()}
-    for name, limit in TEXTS:
-        sentences = testbeds.text(name, limit)["anchor"][:]
+    for name, updates in TEXTS:
+        sentences = testbeds.text(name, ROWS[updates])["anchor"][:]
         distinct = set(sentences)
         record["texts"].append(
             {
                 "text": name,
+                "updates": updates,
                 "sentences": len(sentences),
                 "distinct": len(distinct),
                 "words": float(np.mean([len(sentence.split()) for sentence in sentences])),
