@@ -164,7 +164,8 @@ def texts() -> str:
     ]
     tasks = [[task, f"{found['pairs']:,}", f"{100 * found['cut']:.1f}"] for task, found in record["tasks"].items()]
     cut = f"cut at {record['length']} tokens, %"
-    heading = ["trained on", "updates", "sentences", "distinct", "words, mean", cut, *(f"of a test set {form}" for form in forms)]
+    heading = ["trained on", "updates", "sentences", "distinct", "words, mean", cut]
+    heading += [f"of a test set {form}" for form in forms]
     return (
         table(heading, rows)
         + "\n"

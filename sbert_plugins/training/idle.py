@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 _LEAST_INFORMATION = 0.05  # nats a token
@@ -21,12 +21,19 @@ def has_decoder_layers(losses: Iterable[Any]) -> bool:
     return any(isinstance(values, Mapping) and values.get("decoder_layers") for values in keywords)
 
 
-def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str], *, has_layers: bool = False) -> list[str]:
+def idle_parts(
+    history: Sequence[Mapping[str, Any]],
+    terms: Iterable[str],
+    *,
+    without_gradient: Collection[str] = (),
+    has_layers: bool = False,
+) -> list[str]:
     """Return a sentence for each part of a loss that taught the encoder nothing.
 
     Args:
         history: The trainer's ``state.log_history``.
         terms: Names of the loss's terms among its keys.
+        without_gradient: Those of them that had a gradient in no batch.
         has_layers: Whether a decoder has layers, which learn to read late: :func:`has_decoder_layers`.
     """
     likely = "Longer trainings may read; decoder_layers=0 reads from the start."
@@ -39,6 +46,11 @@ def idle_parts(history: Sequence[Mapping[str, Any]], terms: Iterable[str], *, ha
         if values and not any(values) and not any(entry.get(f"{term}_active") for entry in history):
             hint = _HINTS.get(term.rpartition("/")[2])
             notes.append(f"The term {term} was 0 in all of the training" + (f": {hint}." if hint else "."))
+        elif values and term in without_gradient:
+            notes.append(
+                f"The term {term} had no gradient in any batch: it stands in the loss and taught nothing. Compute it from "
+                "what the model gives, with no detach, item or no_grad between, or make it one of the loss's diagnostics."
+            )
     for key in dict.fromkeys(key for entry in history for key in entry if key.rpartition("/")[2] == "information"):
         values = _logged(history, key)
         late = values[-max(len(values) // 3, 1) :]

@@ -82,8 +82,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
       momentum copy): whether those use dropout is for the loss to say.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms; of a dict of losses both
-      as ``dataset/key``, means over that dataset's batches. A term that was 0 all along, and a decoder that read nothing of
-      the sentence vectors, are named at the end.
+      as ``dataset/key``, means over that dataset's batches. A term that was 0 all along or had no gradient, and a decoder
+      that read nothing of the sentence vectors, are named at the end.
     - **Evaluation** changes nothing: how often a training is evaluated, and whether, leaves its updates as they are.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns, and one that
       is better the lower is refused without ``greater_is_better=False``.
@@ -124,6 +124,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._terms: dict[str, Tensor] = {}  # its terms
         self._synced_mode: bool | None = None
         self._term_names: dict[str, None] = {}  # of all terms so far, in order
+        self._with_gradient: set[str] = set()  # those of them that had one
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
         self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
@@ -177,7 +178,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         self._finite.check_weights()
         has_layers = has_decoder_layers(named_losses(self.loss).values())
-        for note in idle_parts(self.state.log_history, self._term_names, has_layers=has_layers):
+        dead = self._term_names.keys() - self._with_gradient
+        for note in idle_parts(self.state.log_history, self._term_names, without_gradient=dead, has_layers=has_layers):
             logger.warning(note)
         return output
 
@@ -349,11 +351,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         terms, self._terms = self._terms, {}
         value = result[0] if isinstance(result, tuple) else result
         check_value(member, value)
+        of = f"{dataset}/" if isinstance(self.loss, dict) else ""
         if self.model.training:
             self._require_gradient(member, value)
+            self._with_gradient |= {of + name for name, term in terms.items() if term.requires_grad}
             self._finite.see_loss(terms or {type(member).__name__: value}, inputs)
         if not self._is_replaying():
-            self._keep_diagnostics(member, terms, of=f"{dataset}/" if isinstance(self.loss, dict) else "")
+            self._keep_diagnostics(member, terms, of=of)
         return result
 
     def _require_gradient(self, member: Any, value: Tensor) -> None:

@@ -4,6 +4,7 @@ import pytest
 from datasets import Dataset
 from encoders import SENTENCES
 from sentence_transformers import SentenceTransformerTrainingArguments
+from torch import nn
 
 from sbert_plugins import losses
 from sbert_plugins.training import SentenceTransformerTrainer
@@ -65,6 +66,41 @@ def test_decoders_with_layers_are_found(tiny_encoder, layers):
     deno = losses.DenoSentLoss(model, decoder_layers=layers, decoder_heads=2, **weights)
     assert has_decoder_layers([losses.WeightedSumLoss(model, {"a": (words, 1.0), "b": (deno, 1.0)})]) is bool(layers)
     assert not has_decoder_layers([words])
+
+
+class Halfway(nn.Module):
+    """A contrast, and the norm of its vectors, which somebody detached."""
+
+    def __init__(self, model, *, detached):
+        super().__init__()
+        self.model, self.detached = model, detached
+
+    def forward(self, sentence_features, labels=None):
+        vectors = self.model(next(iter(sentence_features)))["sentence_embedding"]
+        norm = vectors.norm()
+        return {"spread": vectors.var(), "norm": norm.detach() if self.detached else norm}
+
+
+@pytest.mark.parametrize("place", ["alone", "in a sum", "of a dataset"])
+@pytest.mark.parametrize("detached", [True, False])
+def test_a_term_without_a_gradient_is_named(tiny_encoder, tmp_path, caplog, place, detached):
+    model = tiny_encoder()
+    loss, texts = Halfway(model, detached=detached), Dataset.from_dict({"anchor": SENTENCES})
+    if place == "in a sum":
+        loss = losses.WeightedSumLoss(model, {"mine": (loss, 1.0), "words": (losses.ConSERTLoss(model), 1.0)})
+    several = place == "of a dataset"
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=str(tmp_path), max_steps=2, logging_steps=1, save_strategy="no", report_to="none", use_cpu=True
+        ),
+        train_dataset={"mine": texts} if several else texts,
+        loss={"mine": loss} if several else loss,
+    )
+    with caplog.at_level(logging.WARNING, logger="sbert_plugins"):
+        trainer.train()
+    name = "norm" if place == "alone" else "mine/norm"
+    assert (f"The term {name} had no gradient in any batch" in caplog.text) is detached
 
 
 def test_the_trainer_says_it(tiny_encoder, tmp_path, caplog):
