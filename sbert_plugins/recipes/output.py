@@ -48,8 +48,11 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
                 "delete the directory and train again without resume."
             )
     elif output.exists() and (not output.is_dir() or any(map(_is_kept, output.rglob("*")))):
-        is_begun = (output / RUN_FILE).exists() and not (output / "results.json").exists() and has_checkpoint(output)
-        way_out = "holds an interrupted training: go on with --resume (resume=True), or" if is_begun else "exists:"
+        way_out = "exists:"
+        if (output / RUN_FILE).exists() and not (output / "results.json").exists():
+            way_out = "holds a training without a checkpoint yet: if it no longer runs, delete the directory, or"
+            if has_checkpoint(output):
+                way_out = "holds an interrupted training: go on with --resume (resume=True), or"
         raise FileExistsError(f"output must be a new or an empty directory, got {output}, which {way_out} name another one.")
     return output
 

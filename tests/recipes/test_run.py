@@ -406,6 +406,11 @@ class TestBadInput:
             recipes.train("arccse", anchors(4), tiny_encoder(), output=output)
         assert (output if kind == "file" else output / "mine.txt").read_text() == "mine"
 
+    def test_a_training_that_wrote_no_checkpoint(self, tmp_path):
+        (tmp_path / "run.json").write_text("{}")
+        with pytest.raises(FileExistsError, match="without a checkpoint yet: if it no longer runs, delete the directory, or"):
+            recipes.check_output(tmp_path)
+
     def test_an_interrupted_training_says_how_it_goes_on(self, tiny_encoder, tmp_path):
         with interrupted(after=3), pytest.raises(KeyboardInterrupt):
             recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
