@@ -10,13 +10,14 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from sbert_plugins.host import is_of_pooler
 
@@ -53,7 +54,7 @@ TASK_SETS = {
     "local-classification": ("LocalSST2Classification", "LocalSST5Classification", "LocalTRECClassification"),
 }
 _WEIGHTS = "weights-"
-_MARK_FILE = "model.txt"  # beside mteb's own json: the hash of the model that was scored
+_MARK_FILE = "model.txt"  # beside mteb's own json: what the model was that was scored
 # Fields of ModelMeta that no program can know.
 _AUTHORS_FIELDS = (
     "license", "languages", "release_date", "training_datasets", "public_training_code", "public_training_data",
@@ -141,7 +142,7 @@ def evaluate_mteb(
             # A cached file may hold more splits and languages, whose scores mteb would average with those that are asked for.
             results += found if task.is_aggregate else [result.validate_and_filter_scores(task) for result in found]
             if revision and noted.parent.is_dir():
-                noted.write_text(mark, encoding="utf-8")
+                noted.write_text(json.dumps(mark), encoding="utf-8")
     return ModelResult(model_name=name, model_revision=meta.revision, task_results=results)
 
 
@@ -228,11 +229,19 @@ def fingerprint(model: SentenceTransformer) -> str:
     return f"{_WEIGHTS}{digest.hexdigest()[:16]}"
 
 
-def _mark_of(model: SentenceTransformer) -> str:
-    """Return a hash of weights and tokenizer alone, which no version of a library changes."""
+def _mark_of(model: SentenceTransformer) -> dict[str, Any]:
+    """Return a hash of weights and tokenizer, and the settings round them: what no version of a library changes."""
     digest = hashlib.sha256(json.dumps(_tokenizer(model.tokenizer), sort_keys=True, default=str).encode())
     _add_weights(digest, model)
-    return digest.hexdigest()[:16]
+    modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
+    return {
+        "weights": digest.hexdigest()[:16],
+        "pooling": ["+".join([mode] if isinstance(mode, str) else mode) for mode in modes],
+        "max_seq_length": model.max_seq_length,
+        "truncate_dim": model.truncate_dim,
+        "prompts": {name: prompt for name, prompt in model.prompts.items() if prompt},
+        "default_prompt_name": model.default_prompt_name,
+    }
 
 
 def _add_weights(digest: Any, model: SentenceTransformer) -> None:
@@ -316,13 +325,15 @@ def _is_current(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> bool:
         return False  # cut off while it was written: it is made anew
 
 
-def _refuse_another(noted: Path, mark: str) -> None:
+def _refuse_another(noted: Path, mark: Mapping[str, Any]) -> None:
     """Refuse a model under a revision that has results of another one."""
     if noted.is_file():
-        if (before := noted.read_text(encoding="utf-8").strip()) != mark:
+        text = noted.read_text(encoding="utf-8").strip()
+        before = json.loads(text) if text.startswith("{") else {"weights": text}  # earlier ones are the hash alone
+        if other := [f"{key} {before[key]}, now {mark[key]}" for key in mark if key in before and before[key] != mark[key]]:
             raise ValueError(
-                f"{noted.parent} has results of other weights ({before}, these are {mark}): a revision names one state of a "
-                "model. Leave revision out for a model on disk, or remove the folder."
+                f"{noted.parent} has results of another model ({'; '.join(other)}): a revision names one state of a model. "
+                "Leave revision out for a model on disk, or remove the folder."
             )
     elif any(noted.parent.glob("*.json")):
         logger.warning("%s has results whose model nobody noted: they are taken for this one's.", noted.parent)

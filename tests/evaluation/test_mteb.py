@@ -126,8 +126,34 @@ class TestCache:
         given = {"name": "me/x", "revision": COMMIT, "cache": data / "cache"}
         for _ in range(2):
             evaluate_mteb(model, "LocalSTSBenchmark", **given)
-        with pytest.raises(ValueError, match="has results of other weights"):
+        with pytest.raises(ValueError, match="has results of another model .weights "):
             evaluate_mteb(other, "LocalSTSBenchmark", **given)
+
+    @pytest.mark.parametrize(
+        ("key", "change"),
+        [
+            ("pooling", lambda model: setattr(model[1], "pooling_mode", "mean")),
+            ("max_seq_length", lambda model: setattr(model, "max_seq_length", 9)),
+            ("truncate_dim", lambda model: setattr(model, "truncate_dim", 4)),
+            ("prompts", lambda model: setattr(model, "prompts", {"query": "find: "})),
+        ],
+    )
+    def test_other_settings_are_another_model(self, tiny_encoder, data, key, change):
+        model = tiny_encoder()
+        given = {"name": "me/x", "revision": COMMIT, "cache": data / "cache"}
+        evaluate_mteb(model, "LocalSTSBenchmark", **given)
+        change(model)
+        with pytest.raises(ValueError, match=f"has results of another model .*{key} .*, now"):
+            evaluate_mteb(model, "LocalSTSBenchmark", **given)
+
+    def test_a_mark_of_an_earlier_version_is_of_the_weights_alone(self, tiny_encoder, data):
+        model = tiny_encoder()
+        given = {"name": "me/x", "revision": COMMIT, "cache": data / "cache"}
+        evaluate_mteb(model, "LocalSTSBenchmark", **given)
+        (noted,) = data.rglob("model.txt")
+        noted.write_text(json.loads(noted.read_text())["weights"])
+        evaluate_mteb(model, "LocalSTSBenchmark", **given)
+        assert json.loads(noted.read_text())["pooling"] == ["cls"]
 
     def test_more_splits_in_the_cache_change_no_score(self, tiny_encoder, data):
         model = tiny_encoder()
