@@ -289,11 +289,15 @@ def begin_init(loss: Any, given: Mapping[str, Any]) -> None:
 def settings_of(loss: Any) -> dict[str, Any]:
     """Return each keyword of a loss with its value: that of the attribute of the same name, where it was changed since.
 
-    What has a ``source`` (counts of tokens) is named by it, or by its ``mark`` where nobody has said where it is from.
+    What has a ``source`` (counts of tokens) is named by it and by its ``mark``: other counts may be from the same place.
     """
     # A part of the loss may have the name of the keyword that asks for it: a module is not among vars().
     values = {name: vars(loss).get(name, value) for name, value in loss.settings.items()}
-    return {name: value.source or value.mark if hasattr(value, "source") else value for name, value in values.items()}
+    return {name: _named(value) if hasattr(value, "source") else value for name, value in values.items()}
+
+
+def _named(counts: Any) -> str:
+    return f"{counts.source} [{counts.mark}]" if counts.source else counts.mark
 
 
 def _is_weight(value: object) -> bool:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 _Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
 
 _POOLER = re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$")  # of ALBERT and BigBird without dense
-TRAINER_METHODS = ("_clip_grad_norm", "_get_grad_norm", "_run_epoch", "_save_rng_state", "_checkpoint_push_skip_names")
+TRAINER_METHODS = (
+    "_clip_grad_norm",
+    "_get_grad_norm",
+    "_run_epoch",
+    "_save_rng_state",
+    "_load_best_model",
+    "_load_from_checkpoint",
+    "_checkpoint_push_skip_names",
+)
 
 
 def _reach(owner: Any, name: str, needs: str) -> Any:
@@ -45,7 +53,7 @@ def is_of_pooler(name: str) -> bool:
 def require_trainer() -> None:
     """Refuse a host whose trainer would never call what :func:`connect_trainer` connects.
 
-    transformers has had ``_clip_grad_norm``, ``_get_grad_norm`` and ``_run_epoch`` since 5.3; the other two are
+    transformers has had ``_clip_grad_norm``, ``_get_grad_norm`` and ``_run_epoch`` since 5.3; the others are
     sentence-transformers' and transformers' own of every version in range.
     """
     import sentence_transformers
@@ -94,6 +102,30 @@ def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
         return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_here()
 
     for method in (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_rng_state, _checkpoint_push_skip_names):
+        setattr(trainer, method.__name__, method)
+    return trainer
+
+
+def tell_of_a_lost_best(trainer: type[_Trainer]) -> type[_Trainer]:
+    """Let the host's trainer say that it could not load the best checkpoint, which it logs alone; to decorate a subclass.
+
+    The subclass defines ``refuse_the_last_for_the_best(error)``.
+    """
+
+    def _load_best_model(self: Any) -> None:
+        self.why_not_loaded = None
+        super(trainer, self)._load_best_model()
+        if self.why_not_loaded is not None:
+            self.refuse_the_last_for_the_best(self.why_not_loaded)
+
+    def _load_from_checkpoint(self: Any, checkpoint_path: str) -> None:
+        try:
+            super(trainer, self)._load_from_checkpoint(checkpoint_path)
+        except Exception as error:
+            self.why_not_loaded = error
+            raise
+
+    for method in (_load_best_model, _load_from_checkpoint):
         setattr(trainer, method.__name__, method)
     return trainer
 

@@ -55,7 +55,7 @@ class TokenFrequencies:
 
     @property
     def mark(self) -> str:
-        """A name made of the counts themselves, for those whose ``source`` says nothing."""
+        """A name made of the counts themselves."""
         return f"counts {hashlib.sha256(self.counts.tobytes()).hexdigest()[:12]}"
 
     @classmethod

@@ -272,8 +272,6 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
                     f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
                 )
             if number == 1 and all(map(str.isidentifier, fields)):
-                logger.warning("%s: %s is read as the first triplet; a header says %s.", path, fields, ", ".join(names))
-            if number == 1 and all(map(str.isidentifier, fields)):
                 logger.warning(
                     "%s: its first line is read as a triplet, %s: a header says %s.", path, fields, ", ".join(names)
                 )

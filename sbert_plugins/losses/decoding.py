@@ -94,9 +94,16 @@ def linear_projector(size: int) -> nn.Linear:
 
 
 def weights_of_tokens(
-    model: SentenceTransformer, frequencies: TokenFrequencies | str | None, threshold: float | None
+    model: SentenceTransformer,
+    frequencies: TokenFrequencies | str | None,
+    threshold: float | None,
+    *,
+    end_id: int | None = None,
 ) -> Tensor | None:
     """Return (V,), :func:`functional.token_weights` of the model's vocabulary, or None where all weigh the same.
+
+    An end that a decoder writes, ``end_id``, weighs what the most frequent word does: no text counts it, and as a word that
+    never occurs it had most of a short phrase's loss.
 
     Raises:
         ValueError: On a threshold out of range, or counts of another vocabulary.
@@ -105,7 +112,10 @@ def weights_of_tokens(
         return None
     functional.check_threshold("token_weights", threshold, "; None weighs all tokens alike")
     counted = _counted(model, frequencies, "token_weights", ", or token_weights=None to weigh all alike")
-    return functional.token_weights(torch.from_numpy(counted.probabilities()), threshold=threshold).float()
+    weights = functional.token_weights(torch.from_numpy(counted.probabilities()), threshold=threshold).float()
+    if end_id is not None:
+        weights[end_id] = weights.min()
+    return weights
 
 
 def rare_tokens(model: SentenceTransformer, frequencies: TokenFrequencies | str | None, share: float, by: str) -> Tensor:

@@ -50,7 +50,7 @@ class PaSeRLoss(nn.Module):
     Args:
         model: Any encoder that sentence-transformers loads, with a mask token.
         decoder_layers: Layers of the decoder; 0 for :class:`modules.BagOfWordsDecoder`. The paper's are 6.
-        token_weights: As in :class:`DenoSentLoss`; None, the paper's, weighs all alike.
+        token_weights: As in :class:`DenoSentLoss`; None, the paper's, weighs all alike. A phrase's end has the lowest weight.
         frequencies: As in :class:`DenoSentLoss`.
         difference_scale: :math:`m`. With layers and ``normalize_memory`` only its being above 0 matters.
         product_scale: :math:`n`, likewise.
@@ -125,8 +125,7 @@ class PaSeRLoss(nn.Module):
         self.ends: dict[str, int] = {}  # of what a decoder with layers writes
         self.mask_id, self.mask_token = self.tokens.id_of("mask", needed_by="PaSeRLoss"), model.tokenizer.mask_token
         self.tokens.require_masks_in_text("PaSeRLoss")
-        self.difference_scale = difference_scale
-        self.product_scale = product_scale
+        self.difference_scale, self.product_scale = difference_scale, product_scale
         self.mlm_weight = mlm_weight
         self.mlm_probability = mlm_probability
         self.signed = signed
@@ -138,7 +137,8 @@ class PaSeRLoss(nn.Module):
         layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "normalize_memory": normalize_memory}
         layers = self._layered_decoder(**layered) if decoder_layers else None
         self.decoder = layers or BagOfWordsDecoder(self.head, size, start=_START)
-        self.register_buffer("weights", weights_of_tokens(model, frequencies, token_weights), persistent=False)
+        weights = weights_of_tokens(model, frequencies, token_weights, end_id=self.ends.get("end_id"))
+        self.register_buffer("weights", weights, persistent=False)
         self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
@@ -222,12 +222,12 @@ class PaSeRLoss(nn.Module):
                 "phrase must be the hidden words alone, got a prompt before it: name the columns that take the prompt, "
                 "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
             )
-        # The first batch only: the answer is a transfer from the device.
+        # Until the first batch with a mask only: the answers are transfers from the device.
         self.has_learned = self.has_learned or bool((masked["input_ids"] == self.mask_id).any())
-        if not self.has_learned:
+        if not self.has_learned and self.tokens.content(phrase).any():
             raise ValueError(
-                f"the second column must be the sentence with a phrase hidden by {self.mask_token!r}, "
-                "got a first batch without one: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes it."
+                f"the second column must be the sentence with a phrase hidden by {self.mask_token!r}, got phrases, and none "
+                "of them hidden: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes the columns."
             )
 
     def reconstruct(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -117,7 +118,7 @@ class PTBERTLoss(nn.Module):
 
     def _update_momentum(self) -> None:
         # One that is kept after its training meets encoders that have changed since; one that trains refuses them in forward.
-        if self.momentum_encoder.is_of(self.model, self.mapping):
+        with suppress(ValueError):
             self.momentum_encoder.update(self.model, self.mapping)
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:

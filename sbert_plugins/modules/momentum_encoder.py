@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -67,17 +66,13 @@ class MomentumEncoder(nn.Module):
         Raises:
             ValueError: If they are others than those that were copied: adapters, new tokens.
         """
-        if not self.is_of(*modules):
+        parameters = [parameter for module in modules for parameter in host.parameters_of(module)]
+        if [value.shape for value in parameters] != [value.shape for value in host.parameters_of(self.copies)]:
             raise ValueError(
                 "the encoder must keep the parameters that it had when the loss copied it, got others (adapters such as LoRA, "
                 "or new tokens, that were added later): build the loss after them."
             )
-        return _parameters_of(modules)
-
-    def is_of(self, *modules: nn.Module) -> bool:
-        """Whether the modules have the parameters that were copied, by their shapes."""
-        copied = host.parameters_of(self.copies)
-        return [value.shape for value in _parameters_of(modules)] == [value.shape for value in copied]
+        return parameters
 
     @torch.no_grad()
     def update(self, *modules: nn.Module) -> None:
@@ -87,7 +82,3 @@ class MomentumEncoder(nn.Module):
             ValueError: As :meth:`check`.
         """
         ema_update(host.parameters_of(self.copies), self.check(*modules), self.momentum)
-
-
-def _parameters_of(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
-    return [parameter for module in modules for parameter in host.parameters_of(module)]

@@ -102,7 +102,8 @@ def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
     for module in _asking(loss, "has_learned"):
         module.has_learned = True  # a first batch that teaches nothing is refused; this one is not the first
     for module in _asking(loss, "warm_up"):
-        module.warm_up.ask_again()  # of a training that was interrupted in this process it may be over
+        if hasattr(module.warm_up, "ask_again"):  # somebody's own loss may call a number so
+            module.warm_up.ask_again()  # of a training that was interrupted in this process it may be over
 
 
 def _read_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> dict[str, Tensor]:
@@ -333,7 +334,8 @@ def _changes(name: str, old: Any, new: Any) -> list[str]:
             for key in keys
             for change in _changes(f"{name}.{key}" if name else key, old.get(key, "absent"), new.get(key, "absent"))
         ]
-    return [] if old == new else [f"{name} {old} (now {new})"]
+    is_named_alone = isinstance(new, str) and new.startswith(f"{old} [counts ")  # an earlier version kept no mark of counts
+    return [] if old == new or is_named_alone else [f"{name} {old} (now {new})"]
 
 
 _OTHER_PARTS = "it was written for a loss with other parts, or by another version of it: load or resume it with what wrote it."

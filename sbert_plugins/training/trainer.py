@@ -67,6 +67,7 @@ _OF_THE_LOG = {
 
 
 @host.connect_trainer
+@host.tell_of_a_lost_best
 class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTrainer):
     """A drop-in ``SentenceTransformerTrainer`` under which what the loss owns is trained like the encoder.
 
@@ -100,6 +101,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             loaded or written: a checkpoint that is incomplete or holds the state of another loss (with file and mismatch),
             several GPUs in one process (start it with torchrun), FSDP, DeepSpeed, and what cannot be right with ``sam_rho``.
         ImportError: With a version of transformers below 5.3, under which the loss's weights would not be clipped.
+        OSError: From ``train``, if the best checkpoint cannot be loaded at its end.
         DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
             loss is not finite, and the last good checkpoint.
 
@@ -178,7 +180,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         self._finite.check_weights()
         has_layers = has_decoder_layers(named_losses(self.loss).values())
-        dead = self._term_names.keys() - self._with_gradient
+        # Of the updates before a resume the log knows the terms and not their gradients.
+        dead = self._term_names.keys() - self._with_gradient if checkpoint is None else ()
         for note in idle_parts(self.state.log_history, self._term_names, without_gradient=dead, has_layers=has_layers):
             logger.warning(note)
         return output
@@ -286,6 +289,14 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             mark_complete(folder, self.state.global_step)
             unmark_later(Path(folder).parent, self.state.global_step)
         self._finite.checkpoint = folder
+
+    def refuse_the_last_for_the_best(self, error: Exception) -> None:
+        """Say that the best checkpoint could not be loaded, with the last weights in its place."""
+        raise OSError(
+            f"the best checkpoint, {self.state.best_model_checkpoint}, could not be loaded ({type(error).__name__}: {error}). "
+            "All updates are done, and checkpoints kept: train(resume_from_checkpoint=True), on the command line --resume, "
+            "loads it again."
+        ) from error
 
     def files_kept_here(self) -> set[str]:
         """Name what is of no use to those who load the model from the Hub."""

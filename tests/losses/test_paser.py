@@ -355,8 +355,15 @@ class TestBadInput:
 
     def test_a_first_batch_without_a_mask(self, encoder):
         rows = rows_of()
-        with pytest.raises(ValueError, match="hidden by '<mask>', got a first batch without one: data.paser_columns"):
+        with pytest.raises(ValueError, match="hidden by '<mask>', got phrases, and none of them hidden: data"):
             build(encoder)(batch(encoder, rows | {"masked": rows["anchor"]}))
+
+    def test_a_first_batch_without_a_phrase_has_nothing_to_hide(self, encoder):
+        rows = {"anchor": ["It is.", "He was."], "masked": ["It is.", "He was."], "phrase": ["", ""]}
+        loss = build(encoder, mlm_weight=0)
+        assert loss(batch(encoder, rows))["generative"].item() == 0
+        with pytest.raises(ValueError, match="got phrases, and none of them hidden"):
+            loss(batch(encoder, rows | {"phrase": ["it", "he"]}))
 
     def test_a_mask_template(self, encoder):
         """Under it a mask token in a sentence is text."""
@@ -400,9 +407,23 @@ class TestBadInput:
 def test_config_shows_every_setting(encoder):
     signature = losses.PaSeRLoss.__init__.__kwdefaults__ | {"project_masked": False}  # a keyword of earlier versions
     frequencies = data.TokenFrequencies.from_corpus(project_text(), encoder.tokenizer, source="our text")
-    assert losses.PaSeRLoss(encoder, frequencies=frequencies).get_config_dict() == signature | {"frequencies": "our text"}
+    assert losses.PaSeRLoss(encoder, frequencies=frequencies).get_config_dict() == signature | {
+        "frequencies": f"our text [{frequencies.mark}]"
+    }
     changed = SMALL | {"difference_scale": 1.0, "mlm_weight": 0.0, "signed": True, "decoder_dropout": 0.0}
     assert losses.PaSeRLoss(encoder, **changed).get_config_dict() == signature | changed
+
+
+def test_the_end_of_a_phrase_weighs_what_the_most_frequent_word_does(encoder):
+    """No text counts it: as a word that never occurs it had most of the loss."""
+    frequencies = project_counts(encoder.tokenizer)
+    loss = build(encoder, token_weights=1e-3, frequencies=frequencies)
+    rows = rows_of()
+    tokens = [encoder.tokenizer(phrase, add_special_tokens=False)["input_ids"] for phrase in rows["phrase"]]
+    words = sum(loss.weights[ids].sum().item() for ids in tokens)
+    ends = len(tokens) * loss.weights[encoder.tokenizer.sep_token_id].item()
+    assert loss.weights[encoder.tokenizer.sep_token_id] == loss.weights[frequencies.counts.argmax()]
+    assert ends / (ends + words) < len(tokens) / (len(tokens) + sum(map(len, tokens)))
 
 
 class TestWords:

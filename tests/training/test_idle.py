@@ -103,6 +103,24 @@ def test_a_term_without_a_gradient_is_named(tiny_encoder, tmp_path, caplog, plac
     assert (f"The term {name} had no gradient in any batch" in caplog.text) is detached
 
 
+def test_a_resumed_training_says_nothing_of_gradients_that_it_has_not_seen(tiny_encoder, tmp_path, caplog):
+    def trainer(steps, *, detached):
+        model = tiny_encoder()
+        return SentenceTransformerTrainer(
+            model=model,
+            args=SentenceTransformerTrainingArguments(
+                output_dir=str(tmp_path), max_steps=steps, logging_steps=1, save_steps=1, report_to="none", use_cpu=True
+            ),
+            train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
+            loss=Halfway(model, detached=detached),
+        )
+
+    trainer(1, detached=False).train()
+    with caplog.at_level(logging.WARNING, logger="sbert_plugins"):
+        trainer(2, detached=True).train(resume_from_checkpoint=True)
+    assert "had no gradient" not in caplog.text
+
+
 def test_the_trainer_says_it(tiny_encoder, tmp_path, caplog):
     model = tiny_encoder()
     short = [text for text in SENTENCES if len(text.split()) < 20]

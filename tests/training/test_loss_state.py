@@ -1,6 +1,8 @@
 import json
+import re
 import shutil
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -225,6 +227,25 @@ class TestSettings:
         assert settings_of(loss)["loss"]["settings"]["temperature"] == 0.3
         assert settings_of(loss)["matryoshka_dims"] == [32, 16]
         assert settings_of(nn.Linear(2, 2)) == {}
+
+    def test_other_counts_from_the_same_place(self, model, tmp_path):
+        count = partial(data.TokenFrequencies.from_corpus, tokenizer=model.tokenizer, source="my notes")
+        first, second = count(SENTENCES), count(SENTENCES[:3])
+        build = partial(losses.BagOfWordsLoss, model)
+        training.save_loss_state(build(frequencies=first), model, tmp_path)
+        check_settings(build(frequencies=first), tmp_path)
+        with pytest.raises(ValueError, match=r"frequencies my notes \[counts \w+\] \(now my notes \[counts \w+\]\)"):
+            check_settings(build(frequencies=second), tmp_path)
+        index = tmp_path / INDEX_FILE
+        index.write_text(re.sub(r"my notes \[counts \w+\]", "my notes", index.read_text()))  # as earlier versions wrote it
+        check_settings(build(frequencies=second), tmp_path)
+
+    def test_a_loss_that_calls_a_number_as_ours_call_a_part(self, model, tmp_path):
+        loss = losses.ArcCSELoss(model)
+        loss.warm_up = 100
+        training.save_loss_state(loss, model, tmp_path)
+        training.load_loss_state(loss, model, tmp_path)
+        assert loss.warm_up == 100
 
     def test_losses_of_a_sum_in_another_order(self, model, tmp_path):
         """The first may lead, or make the pass that the next one reads."""

@@ -390,6 +390,31 @@ def test_a_lost_best_loss_state_does_not_lose_the_training(model, tmp_path, capl
     assert "the loss's own weights are the last ones" in caplog.text
 
 
+def test_a_best_checkpoint_that_cannot_be_loaded_ends_in_an_error(model, tmp_path, monkeypatch):
+    """The host logs it and goes on with the last weights: what was chosen would stand beside what is kept."""
+
+    def never(*_):
+        raise RuntimeError("out of memory")
+
+    trainer = trainer_of(
+        model,
+        losses.ArcCSELoss(model),
+        tmp_path,
+        eval_dataset=Dataset.from_dict({"anchor": SENTENCES}),
+        eval_strategy="steps",
+        eval_steps=2,
+        save_strategy="steps",
+        save_steps=2,
+        load_best_model_at_end=True,
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(sentence_transformers.SentenceTransformerTrainer, "_load_from_checkpoint", never)
+        with pytest.raises(OSError, match=r"best checkpoint, .*checkpoint-\d, could not be loaded .RuntimeError: out of m"):
+            trainer.train()
+    output = trainer.train(resume_from_checkpoint=True)  # as the message says
+    assert output.global_step == trainer.args.max_steps
+
+
 def test_what_is_pushed_is_no_checkpoint(model, tmp_path):
     """push_to_hub saves as a checkpoint does, without a folder."""
     trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1)
