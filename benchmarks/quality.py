@@ -31,6 +31,7 @@ import testbeds
 import torch
 from datasets import Dataset
 from provenance import provenance, refuse_changes
+from records import settings_file
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, evaluation, recipes
@@ -107,8 +108,8 @@ def main() -> None:
     place = folder(options, settings)
     place.parent.mkdir(parents=True, exist_ok=True)
     shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED}
-    if not place.with_suffix(".json").exists():
-        write_json(place.with_suffix(".json"), shared)  # what the tables call the grid
+    if not settings_file(place).exists():
+        write_json(settings_file(place), shared)  # what the tables call the grid
     refuse_without_wordnet(options.methods)
     in_collection = options.text in testbeds.COLLECTIONS
     sentences, model = testbeds.text(options.text, options.sentences), partial(encoder, options)

@@ -277,9 +277,9 @@ def by_task() -> str:
     for words, budget in (("60", ("short", 60)), ("400", ("short", 400)), ("Wikipedia, 400", ("wiki", 400))):
         methods = by_method(_of_today(main_grid(*budget)))
         for name in BY_TASK:
-            gains = [paired_differences(methods.get(name, []), methods["simcse"], task) for task in TASKS[:7]]
-            if gains[0]:
-                rows.append([words, name, *map(_judged, gains)])
+            pairs = pairs_of(methods.get(name, []), methods["simcse"])
+            if pairs:
+                rows.append([words, name, *(_judged(_differences(pairs, task)) + _machines_mark(pairs) for task in TASKS[:7])])
     return table(["updates", "minus simcse", *TASKS[:7]], rows)
 
 

@@ -30,7 +30,7 @@ def read_grids(results: Path) -> dict[str, list[Cell]]:
             continue
         if record.get("uncommitted_changes"):
             raise ValueError(f"{path} was made on a tree with uncommitted changes: make it again on a commit.")
-        settings = json.loads(path.parent.with_suffix(".json").read_text(encoding="utf-8"))
+        settings = json.loads(settings_file(path.parent).read_text(encoding="utf-8"))
         grids[path.parent.name].append(_cell(path, record, settings))
     for name, cells in grids.items():
         told = [cell for cell in cells if cell.get("prepared")]  # earlier records do not say
@@ -39,6 +39,11 @@ def read_grids(results: Path) -> dict[str, list[Cell]]:
         if twice := {method for method in methods if methods.count(method) > 1}:
             raise ValueError(f"seeds of {min(twice)} in {name} were trained on rows that were made in two ways: keep one.")
     return grids
+
+
+def settings_file(grid: Path) -> Path:
+    """Return where the settings of a grid stand, beside its folder, whose name may hold a dot."""
+    return grid.with_name(f"{grid.name}.json")
 
 
 def _cell(path: Path, record: Cell, settings: Cell) -> Cell:

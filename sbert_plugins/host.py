@@ -172,6 +172,11 @@ def training_time_named(model: SentenceTransformer, seconds: float | None, evalu
         del vars(card)["get_training_duration_data"]
 
 
+def commit_of(config: Any) -> str | None:
+    """Return the commit on the Hub that an encoder was loaded from, None for a folder. Every transformers in range."""
+    return getattr(config, "_commit_hash", None)
+
+
 def has_masked_language_model(config: Any) -> bool:
     """Whether transformers knows a masked-language-model head for a configuration. transformers 5.3."""
     from transformers import AutoModelForMaskedLM

@@ -212,9 +212,11 @@ def _pretrained(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[PreTr
     reason = f"{name or 'the encoder'} holds none"
     if not name:
         return None, reason
+    commit = None if checkpoint else host.commit_of(encoder.config)  # the head is of the encoder's own revision
     try:
         with _quiet():  # what is missing is told in words
-            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True)
+            of_commit = {"revision": commit} if commit else {}
+            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **of_commit)
     except (OSError, ValueError) as error:
         if checkpoint:
             raise

@@ -115,8 +115,10 @@ class Cell(NamedTuple):
     def what_differs(self) -> str:
         """Return in words how what is there, finished or begun, was made otherwise; empty where there is nothing else."""
         record = self.record()
-        if record is not None:
-            return "" if "failed" in record else changes(record, self.made_with)
+        if record is not None and "failed" not in record:
+            return changes(record, self.made_with)
+        if record is not None and not (self.folder / "results.json").exists():
+            return ""  # nothing is lost with a training that failed; with one whose scores failed there is
         if (self.folder / RUN_FILE).exists():
             try:
                 return changes(read_results(self.folder / RUN_FILE), self.trained_with)

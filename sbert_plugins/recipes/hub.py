@@ -6,8 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
-# What the host writes in a card's lines of code as long as a model has no name on the Hub.
-_NO_NAME = "sentence_transformers_model_id"
+# The line of a card's code that loads the model, by no name yet or by that of an earlier push.
+_LOADS = re.compile(r'^model = SentenceTransformer\("[^"]*"', re.MULTILINE)
 
 
 def check_hub(repo_id: str) -> None:
@@ -110,7 +110,8 @@ def push_to_hub(output: str | Path, repo_id: str, *, private: bool = True) -> st
 def _name_in_card(card: Path, repo_id: str) -> None:
     """Let the card's lines of code load the model by its name."""
     if card.exists():
-        card.write_text(card.read_text(encoding="utf-8").replace(_NO_NAME, repo_id), encoding="utf-8")
+        named = _LOADS.sub(f'model = SentenceTransformer("{repo_id}"', card.read_text(encoding="utf-8"))
+        card.write_text(named, encoding="utf-8")
 
 
 def _told(error: Exception) -> str:

@@ -147,6 +147,7 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
     Raises:
         ValueError: If ``output`` is not a directory that :func:`train` has written, or the model is another one.
     """
+    from sbert_plugins.recipes.keywords import known_keywords
     from sbert_plugins.training import load_loss_state
 
     output = Path(output)
@@ -158,7 +159,8 @@ def load_loss(output: str | Path, model: SentenceTransformer) -> Any:
         found = {key: results["loss"][key] for key in recipe.chosen if key in results.get("loss", {})}
     keywords, errors = _defaults_then(output, recipe.method) | found | results["loss_keywords"], []
     # A pretrained head may have other parts than a fresh one, and that of another checkpoint other widths: the file decides.
-    for head in dict.fromkeys((recipe.reload.get("mlm_head"), "saved", "embeddings", keywords.get("mlm_head"))):
+    heads = (recipe.reload.get("mlm_head"), "saved", "embeddings", keywords.get("mlm_head"))
+    for head in dict.fromkeys(heads) if "mlm_head" in known_keywords(recipe.method) else [None]:
         reload = recipe.reload | ({} if head is None else {"mlm_head": head})
         try:
             loss = build_loss(results["method"], model, **(keywords | reload))

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,16 +27,24 @@ def provenance(device: torch.device | None = None) -> dict[str, object]:
     """
     import torch
 
+    return {
+        **_commit(),
+        "python": platform.python_version(),
+        "versions": {"sbert-plugins": __version__, **{name: version(name) for name in _PACKAGES}},
+        "hardware": _hardware(device),
+        "threads": torch.get_num_threads(),
+    }
+
+
+@cache
+def _commit() -> dict[str, object]:
+    """Return the commit, once in a process: what is committed while it works is not what it runs."""
     # Not the repository that somebody has an environment in.
     is_checkout = _git("ls-files", "--error-unmatch", "sbert_plugins/__init__.py") is not None
     changed = _git("status", "--porcelain", "--", "sbert_plugins", "benchmarks", ":!benchmarks/results")
     return {
         "commit": _git("rev-parse", "--short=12", "HEAD") if is_checkout else None,
         "uncommitted_changes": bool(changed) if is_checkout else None,
-        "python": platform.python_version(),
-        "versions": {"sbert-plugins": __version__, **{name: version(name) for name in _PACKAGES}},
-        "hardware": _hardware(device),
-        "threads": torch.get_num_threads(),
     }
 
 

@@ -117,7 +117,7 @@ def train(
             not read, fewer than two sentences, one that is None, ``patience`` without ``dev``, another training than the one
             that is resumed, and a training that has diverged (no model is saved then).
         FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked, and
-            what the first batch refuses leaves nothing.
+            what the first batch refuses leaves nothing. The model may have its template and a protocol's dropout by then.
         FileNotFoundError: With ``resume``, if there is no checkpoint.
         ModuleNotFoundError: For a tracker whose package is not installed.
     """
@@ -164,11 +164,11 @@ def _prepared(
     if recipe.prepare is not None and not are_columns(recipe, sentences):
         rows, chosen = recipe.prepare(sentences, model, run.json["seed"], **run.json["prepared"])
     found = recipe.keywords(rows, model, run.settings, given) if recipe.keywords else {}
-    name_model(model, run.json["encoder"]["name"], method_text(run.json))
-    name_origin(model, text)
     with truncated_to(model, run.settings.max_seq_length) as length:
         set_seed(run.json["seed"])
         loss = build_loss(recipe.method, model, **(found | given))
+    name_model(model, run.json["encoder"]["name"], method_text(run.json))
+    name_origin(model, text)
     before = scores_of(model, tables)
     lengths = {"training": length, "model": model.max_seq_length}
     return Training(run, model, loss, rows, chosen, found, lengths, tables, before)

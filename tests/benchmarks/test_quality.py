@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import mixes
 import quality
+import records
 
 from sbert_plugins import recipes
 
@@ -69,7 +70,7 @@ def test_a_grid_goes_on(registered, wordnet, tiny_encoder, tmp_path, monkeypatch
         assert end.value.code == 0, capsys.readouterr().out
     assert capsys.readouterr().out.count("finished before") == len(methods)
     (grid,) = (tmp_path / "results" / "dirty").glob("*_dev")
-    shared = json.loads(grid.with_suffix(".json").read_text())
+    shared = json.loads(records.settings_file(grid).read_text())
     assert (shared["steps"], shared["dev_only"]) == (1, True)
     cells = [json.loads(path.read_text()) for path in grid.glob("*_seed0.json")]
     assert {cell["name"] for cell in cells} == {*methods, "whitening"}

@@ -15,15 +15,15 @@ GRID = {"encoder": "minilm-mlm", "text": "short", "steps": 60, "dev_only": False
 
 @pytest.fixture
 def write(tmp_path):
-    folder = tmp_path / "quality" / "grid_60_0a"
+    folder = tmp_path / "quality" / "bge-v1.5_60_0a"
     folder.mkdir(parents=True)
-    folder.with_suffix(".json").write_text(json.dumps(GRID))
+    records.settings_file(folder).write_text(json.dumps(GRID))
 
     def write(name, **changes):
         scores = {"STS-B dev: Spearman": 80.0, "average of 7 STS tasks": 71.0, "STS12": 60.0}
         record = {"name": "simcse", "seed": 3, "scores": scores, "seconds": 9.5, "commit": "abc", "uncommitted_changes": False}
         (folder / name).write_text(json.dumps(record | changes))
-        return records.read_grids(tmp_path).get("grid_60_0a", [])
+        return records.read_grids(tmp_path).get("bge-v1.5_60_0a", [])
 
     return write
 
@@ -62,7 +62,7 @@ def test_a_tree_with_changes(write):
 
 def test_rows_that_were_made_in_two_ways(write):
     write("simcse_seed0.json", prepared={"synonyms": 0.5})
-    with pytest.raises(ValueError, match="seeds of simcse in grid_60_0a were trained on rows that were made in two ways"):
+    with pytest.raises(ValueError, match="seeds of simcse in bge-v1.5_60_0a were trained on rows that were made in two ways"):
         write("simcse_seed1.json", prepared={"synonyms": None})
 
 

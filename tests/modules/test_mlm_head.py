@@ -142,3 +142,20 @@ class TestOtherModels:
 def test_an_encoder_in_bfloat16(tiny_encoder):
     model = tiny_encoder().bfloat16()
     assert MLMHead(model, checkpoint="fresh")(torch.randn(3, 32)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("commit", "checkpoint"), [("0a1b", None), (None, None), ("0a1b", "another/encoder")])
+def test_the_head_is_of_the_encoders_own_revision(tiny_encoder, monkeypatch, commit, checkpoint):
+    asked = []
+
+    def from_pretrained(name, **keywords):
+        asked.append((name, keywords.get("revision")))
+        raise OSError("not today")
+
+    encoder = tiny_encoder()
+    config = encoder.transformers_model.config
+    config._commit_hash, config.name_or_path = commit, "an/encoder"
+    monkeypatch.setattr(AutoModelForMaskedLM, "from_pretrained", from_pretrained)
+    with pytest.raises(OSError if checkpoint else NoPretrainedHead):
+        MLMHead(encoder, checkpoint=checkpoint, or_new=False)
+    assert asked == [(checkpoint or "an/encoder", None if checkpoint else commit)]

@@ -127,6 +127,14 @@ def test_the_heading_of_a_model_that_is_trained_twice(tiny_encoder):
     assert model.model_card_data.model_name == "bert trained with PaSeR (mlm_weight=0.5), then with ArcCSE"
 
 
+def test_a_training_that_was_refused_is_not_in_the_heading(tiny_encoder, tmp_path):
+    model = tiny_encoder()
+    before = model.model_card_data.model_name
+    with pytest.raises(ValueError, match="temperature"):
+        recipes.train("simcse", anchors(24), model, output=tmp_path / "run", loss_keywords={"temperature": -1.0})
+    assert model.model_card_data.model_name == before
+
+
 def test_the_text_of_an_earlier_training_is_not_named(tiny_encoder, tmp_path):
     model = tiny_encoder()
     for name in ("first", "second"):

@@ -365,6 +365,25 @@ class TestFailures:
         run(methods=["consert", diverging])  # tries it again, and only it
         assert [name for name, _ in trainings] == ["consert", "simcse", "simcse"]
 
+    def test_a_training_whose_scores_failed_is_not_thrown_away(self, run, without_page):
+        class BreaksOnce(evaluation.PairsEvaluator):
+            calls = 0
+
+            def compute(self, embeddings):
+                type(self).calls += 1
+                if self.calls == 2:  # the first is the start's
+                    raise RuntimeError("no scores today")
+                return super().compute(embeddings)
+
+        def again(updates):
+            evaluator = BreaksOnce(pairs(), name="mine", write_csv=False)
+            return run(methods=["simcse"], evaluators=[evaluator], settings=quick(max_steps=updates))
+
+        assert "no scores today" in again(2).failed["simcse, seed 0"]
+        with pytest.raises(ValueError, match=r"simcse_seed0 was made with max_steps 2 \(now 1\)"):
+            again(1)
+        assert again(2).failed == {}
+
     def test_all_of_them(self, run):
         result = run(methods=["simcse:learning_rate=1e38"])
         assert len(result.failed) == 1

@@ -46,6 +46,13 @@ def test_the_plain_model_is_pushed_with_its_card(private, finished, hub, tmp_pat
     assert (SentenceTransformer(str(tmp_path), device="cpu").encode("It is raining.") == vector).all()
 
 
+def test_a_second_push_loads_what_it_pushed(finished, hub):
+    output, _ = finished
+    for name in ("me/first", "me/second"):
+        recipes.push_to_hub(output, name)
+        assert f'model = SentenceTransformer("{name}")'.encode() in hub.repositories[name].files["README.md"]
+
+
 @pytest.mark.parametrize("name", ["", "model", "a/b/c", "me/", "/model", "me/my model", "me/a--b", "me/.model", "me/x.git"])
 def test_an_id_that_the_hub_would_not_take(name, hub):
     with pytest.raises(ValueError, match="the ID of a model on the Hub"):
