@@ -179,14 +179,27 @@ class MemberEncoder(Encoder):
         if self._shared is None or views is not None:
             passes = self._whole(columns, views=views, dropout=dropout, tokens=tokens, beside_ddp=beside_ddp)
         else:
-            passes = []
-            for column, on in zip(columns, dropout, strict=True):
-                made, asked = (known.over(column, on) for known in (self._shared, self._asked))
-                if len(asked) == len(made):
-                    made += self._whole([column], dropout=on, tokens=tokens, beside_ddp=beside_ddp)
-                asked.append(made[len(asked)])
-                passes.append(asked[-1])
+            passes = self._in_turn(self._shared, columns, dropout, tokens, beside_ddp)
         return [one.read_through(self._tap) for one in passes]
+
+    def _in_turn(
+        self, shared: SharedPasses, columns: Sequence[Column], dropout: list[bool], tokens: bool, beside_ddp: bool
+    ) -> list[Pass]:
+        """Return for each column the first pass that this member has not had yet; what nobody made is made in one forward."""
+        made, had = (
+            [known.over(column, on) for column, on in zip(columns, dropout, strict=True)] for known in (shared, self._asked)
+        )
+        # A column that stands twice is asked for twice.
+        places = [len(had[i]) + sum(other is had[i] for other in had[:i]) for i in range(len(columns))]
+        new = [i for i, place in enumerate(places) if place >= len(made[i])]
+        if new:
+            unseen, on = [columns[i] for i in new], [dropout[i] for i in new]
+            for i, one in zip(new, self._whole(unseen, dropout=on, tokens=tokens, beside_ddp=beside_ddp), strict=True):
+                made[i].append(one)
+        passes = [known[place] for known, place in zip(made, places, strict=True)]
+        for known, one in zip(had, passes, strict=True):
+            known.append(one)
+        return passes
 
 
 class SharedPasses:

@@ -120,12 +120,23 @@ class TestSharedPasses:
         members = {"simcse": (ranking, 1, [0, 0]), "arccse": (arccse, 1, [0]), "consert": (consert, 1)}
         return losses.WeightedSumLoss(model, members, **keywords)
 
-    def rows_encoded(self, model, loss, features):
+    def rows_of_passes(self, model, loss, features):
         rows = []
         hook = model[0].register_forward_hook(lambda module, arguments, output: rows.append(len(output["token_embeddings"])))
         loss(features)
         hook.remove()
-        return sum(rows) / len(SENTENCES)
+        return rows
+
+    def rows_encoded(self, model, loss, features):
+        return sum(self.rows_of_passes(model, loss, features)) / len(SENTENCES)
+
+    def test_what_a_loss_asks_for_at_once_stays_one_pass(self, encoder):
+        """Also where another loss shares a part of it: it was torn into a pass a column."""
+        features, bag = [encoder.train().preprocess(SENTENCES)], losses.BagOfWordsLoss(encoder, token_weights=None)
+        members = {"arccse": (losses.ArcCSELoss(encoder), 1), "words": (bag, 1)}
+        apart = self.rows_of_passes(encoder, losses.ArcCSELoss(encoder), features)
+        assert len(apart) == 2
+        assert self.rows_of_passes(encoder, losses.WeightedSumLoss(encoder, members), features) == apart
 
     def test_two_dropout_views_serve_two_losses(self, encoder):
         features = [encoder.train().preprocess(SENTENCES)]
