@@ -279,7 +279,8 @@ def by_task() -> str:
         for name in BY_TASK:
             pairs = pairs_of(methods.get(name, []), methods["simcse"])
             if pairs:
-                rows.append([words, name, *(_judged(_differences(pairs, task)) + _machines_mark(pairs) for task in TASKS[:7])])
+                row = [words, name + _machines_mark(pairs)]
+                rows.append(row + [_judged(_differences(pairs, task)) for task in TASKS[:7]])
     return table(["updates", "minus simcse", *TASKS[:7]], rows)
 
 
