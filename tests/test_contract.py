@@ -292,7 +292,7 @@ class TestSettings:
             == Sharp(model, min_words=9).get_config_dict()
         )
 
-    def test_counts_are_named_by_their_source(self, model):
+    def test_counts_are_named_by_their_source_and_what_they_are(self, model):
         counts = data.TokenFrequencies.from_corpus(SENTENCES, model.tokenizer, source="eight sentences")
         loss = losses.BagOfWordsLoss(model, frequencies=counts)
-        assert loss.get_config_dict()["frequencies"] == "eight sentences"
+        assert loss.get_config_dict()["frequencies"] == f"eight sentences [{counts.mark}]"

@@ -97,7 +97,7 @@ class TestMembers:
     def test_the_same_pass_is_made_once(self, model, made):
         column, encode, shared = model.preprocess(SENTENCES), Encoder(model), SharedPasses()
         found = [MemberEncoder(encode, shared=shared)([column, column]) for _ in range(3)]
-        assert len(made) == 2
+        assert made == [2 * len(SENTENCES)]
         assert found[0][0] is found[1][0] is found[2][0]
         assert found[0][1] is found[1][1]
         assert not torch.equal(found[0][0].vectors, found[0][1].vectors)  # two passes of one loss are two dropout views
@@ -106,8 +106,19 @@ class TestMembers:
         encode, shared = Encoder(model), SharedPasses()
         columns = [model.preprocess(SENTENCES), model.preprocess(SENTENCES[::-1])]
         first, second = (MemberEncoder(encode, shared=shared)(each) for each in (columns, columns[::-1]))
-        assert len(made) == 2
+        assert made == [2 * len(SENTENCES)]
         assert first == second[::-1]
+
+    def test_only_what_is_missing_is_made(self, model, made):
+        """One at a time, or in one forward with what else is missing."""
+        encode, shared = Encoder(model), SharedPasses()
+        column, other, third = (model.preprocess(SENTENCES) for _ in range(3))
+        (one,) = MemberEncoder(encode, shared=shared)([column])
+        found = MemberEncoder(encode, shared=shared)([other, column, third, column])
+        assert made == [len(SENTENCES), 3 * len(SENTENCES)]
+        assert found[1] is one
+        alone = MemberEncoder(encode, shared=shared)
+        assert [alone([each])[0] for each in (column, other, third, column)] == [one, found[0], found[2], found[3]]
 
     def test_what_differs_is_made_anew(self, model, made):
         column, encode, shared = model.preprocess(SENTENCES), Encoder(model), SharedPasses()
