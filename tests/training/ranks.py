@@ -156,6 +156,7 @@ def main() -> None:
     if dist.get_rank() == 0:
         np.savez(folder / "arccon.npz", **state)
         (folder / "report.json").write_text(json.dumps(report))
+    dist.barrier()  # the other rank is not to leave while this one writes: threads of a group that is torn down may abort
     dist.destroy_process_group()
 
 
