@@ -129,19 +129,32 @@ def grids_as_long(text: str, steps: int) -> list[list[dict]]:
 def merged(grids: list[list[dict]]) -> list[dict]:
     """Return the cells of grids that differ in their precision alone, those in bfloat16 first, as one.
 
+    What was made in both, to see how far they are apart, counts once, in bfloat16.
+
     Raises:
-        ValueError: For grids that differ in more, and for a training that was made in both: a row would count it twice.
+        ValueError: For grids that differ in more.
     """
-    if len({json.dumps(records[0]["settings"] | {"bf16": None}, sort_keys=True) for records in grids}) > 1:
+    if len({but_for_precision(records) for records in grids}) > 1:
         raise ValueError("grids differ in more than their precision: they cannot stand in one table.")
     cells = {}
     for record in sorted(itertools.chain(*grids), key=lambda record: not record["settings"]["bf16"]):
-        if cells.setdefault((record["method"], record["seed"]), record) is not record and record["method"] != "raw":
-            raise ValueError(
-                f"{record['method']}, seed {record['seed']}, has two trainings of {record['settings']['steps']:,} updates: "
-                "keep one."
-            )
+        cells.setdefault((record["method"], record["seed"]), record)
     return list(cells.values())
+
+
+def but_for_precision(records: list[dict]) -> str:
+    """Return a grid's settings as a text, that of grids which differ in their precision alone."""
+    return json.dumps(records[0]["settings"] | {"bf16": None}, sort_keys=True)
+
+
+def made_in_both(grids: list[list[dict]]) -> list[tuple[dict, dict]]:
+    """Return the trainings of grids that were made in float32 and in bfloat16, side by side."""
+    cells = {(cell["settings"]["bf16"], cell["method"], cell["seed"]): cell for cell in itertools.chain(*grids)}
+    return [
+        (cell, cells[True, *which])
+        for (bf16, *which), cell in cells.items()
+        if not bf16 and cell["method"] != "raw" and (True, *which) in cells
+    ]
 
 
 def is_supervised(method: str) -> bool:

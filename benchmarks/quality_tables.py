@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 from grids import (
     BEFORE_THAT,
     all_grids,
+    but_for_precision,
     by_method,
     grid_before,
     grids_as_long,
@@ -17,7 +19,9 @@ from grids import (
     is_supervised,
     machine_of,
     made_before,
+    made_in_both,
     main_grid,
+    merged,
     paired_differences,
     pairs_of,
     place_of,
@@ -167,12 +171,7 @@ def quality_long() -> str:
 
 def _made_in_both() -> str:
     """How far trainings of 400 updates that were made with bfloat16 and without are apart, and of which methods there are."""
-    packed = [grid for grid in grids_as_long("short", 400) if is_packed(grid[0])]
-    here, there = [
-        {(cell["method"], cell["seed"]): cell for cell in grid if cell["method"] != "raw"}
-        for grid in sorted(packed, key=lambda grid: grid[0]["settings"]["bf16"])
-    ]
-    both = [(cell, there[key]) for key, cell in here.items() if key in there]
+    both = made_in_both([grid for grid in grids_as_long("short", 400) if is_packed(grid[0])])
     dev = [abs(a["dev"] - b["dev"]) for pair in both for a, b in zip(*(cell["curve"] for cell in pair), strict=True)]
     seven = [abs(one["scores"]["avg7"] - other["scores"]["avg7"]) for one, other in both]
     methods = " and ".join(sorted({cell["method"] for cell, _ in both}))
@@ -401,12 +400,12 @@ def _end(cell: dict) -> float:
 
 def own_texts() -> str:
     """Encoders trained on a collection's own texts and scored on each kind of task: the start, and what is gained on it."""
-    tables = []
-    of_each = itertools.groupby(_own_grids(of_each_kind=True), key=lambda records: records[0]["settings"]["encoder"])
-    for encoder, grids in of_each:
+    tables, own = [], _own_grids(of_each_kind=True)
+    for encoder, grids in itertools.groupby(own, key=lambda grids: grids[0][0]["settings"]["encoder"]):
         rows, everything = [], []
-        for records in grids:
-            methods = by_method(records)
+        for same in grids:
+            records = merged(same)
+            starts, methods = _starts(same), by_method(records)
             (start,) = methods.pop("raw")
             settings = start["settings"]
             everything += records
@@ -415,51 +414,82 @@ def own_texts() -> str:
                 rows.append(before)
             for name, cells in methods.items():
                 row = [OWN_TEXTS[settings["text"]], name, f"{settings['learning_rate']:g}", str(len(cells))]
-                rows.append(row + [_gained(start, cells, key, factor) for key, _, factor in KINDS])
+                rows.append(row + [_gained(starts, cells, key, factor) for key, _, factor in KINDS])
         made = sorted({f"{cell['hardware']}, {threads_text(cell)}" for cell in everything})
         commits = ", ".join(sorted({commit_text(cell) for cell in everything}))
         tables.append(
             f"{encoder}: {settings['steps']} updates of {settings['batch_size']} sentences, up to "
-            f"{settings['max_seq_length']} tokens, bf16; {' and '.join(made)}; commit {commits}.\n\n"
+            f"{settings['max_seq_length']} tokens{_precision(everything)}; {' and '.join(made)}; commit {commits}.\n\n"
             + table(["trained on", "method", "rate", "seeds", *(words for _, words, _ in KINDS)], rows)
         )
-    return "\n\n".join(tables)
+    return "\n\n".join([*tables, *_own_in_both(own)])
 
 
-def _gained(start: dict, cells: list[dict], key: str, factor: int) -> str:
+def _own_in_both(own: list[list[list[dict]]]) -> list[str]:
+    """Say how far the gains of trainings on own texts are apart that were made with bfloat16 and without."""
+    apart = {words: [] for _, words, _ in KINDS}
+    for grids in own:
+        starts = _starts(grids)
+        for here, there in made_in_both(grids):
+            for key, words, factor in KINDS:
+                apart[words].append(factor * abs(_over_start(starts, here, key) - _over_start(starts, there, key)))
+    several = [f"{words} {max(gaps):.2f}" for words, gaps in apart.items() if gaps]
+    if not several:
+        return []
+    return [
+        f"Trainings with bf16 and without stand in one row, each beside the start in its own precision. The gains of "
+        f"{max(map(len, apart.values()))} that were made both ways are apart by up to: {', '.join(several)}."
+    ]
+
+
+def _starts(grids: list[list[dict]]) -> dict[bool, dict]:
+    """Return the encoder before training of grids that differ in their precision alone, by it."""
+    return {cell["settings"]["bf16"]: cell for records in grids for cell in records if cell["method"] == "raw"}
+
+
+def _over_start(starts: dict[bool, dict], cell: dict, key: str) -> float:
+    return score_of(cell, key) - score_of(starts[cell["settings"]["bf16"]], key)
+
+
+def _gained(starts: dict[bool, dict], cells: list[dict], key: str, factor: int) -> str:
     """Return the mean of what cells have over their start, and of three or more its standard error."""
-    gains = [factor * (score_of(cell, key) - score_of(start, key)) for cell in cells]
+    gains = [factor * _over_start(starts, cell, key) for cell in cells]
     return f"{np.mean(gains):+.2f}" + (f" ± {stats.sem(gains):.2f}" if len(gains) > 2 else "")
 
 
-def _own_grids(*, of_each_kind: bool) -> list[list[dict]]:
-    """Return the grids that trained on a collection's own texts, scored on each kind of task or on search in it alone."""
+def _own_grids(*, of_each_kind: bool) -> list[list[list[dict]]]:
+    """Return the grids that trained on a collection's own texts, those together that differ in their precision alone.
 
-    def place(records: list[dict]) -> tuple:
-        return tuple(records[0]["settings"][key] for key in ("encoder", "text", "learning_rate"))
+    They are scored on each kind of task, or on search in the collection alone.
+    """
+    found = defaultdict(list)
+    for records in all_grids(dev_only=False).values():
+        if records[0]["settings"]["text"] in OWN_TEXTS and ("avg7" in records[0]["scores"]) == of_each_kind:
+            found[but_for_precision(records)].append(records)
 
-    found = [records for records in all_grids(dev_only=False).values() if records[0]["settings"]["text"] in OWN_TEXTS]
-    return sorted((grid for grid in found if ("avg7" in grid[0]["scores"]) == of_each_kind), key=place)
+    def place(grids: list[list[dict]]) -> tuple:
+        return tuple(grids[0][0]["settings"][key] for key in ("encoder", "text", "learning_rate"))
+
+    return sorted(found.values(), key=place)
 
 
 def own_rates() -> str:
     """What the rate of a further training decides for an encoder that was trained with labels, on each collection's texts."""
     kinds = [kind for kind in KINDS if kind[0] == "avg7" or kind[0].endswith(("map@100", "purity@10"))]
     rows = []
-    for records in _own_grids(of_each_kind=True):
-        settings, methods = records[0]["settings"], by_method(records)
-        cells = methods.get("recommended")
+    for grids in _own_grids(of_each_kind=True):
+        settings, cells = grids[0][0]["settings"], by_method(merged(grids)).get("recommended")
         if cells and settings["encoder"] == "all-minilm":
-            (start,) = methods["raw"]
             row = [OWN_TEXTS[settings["text"]], f"{settings['learning_rate']:g}", str(len(cells))]
-            rows.append(row + [_gained(start, cells, key, factor) for key, _, factor in kinds])
+            rows.append(row + [_gained(_starts(grids), cells, key, factor) for key, _, factor in kinds])
     return table(["trained on", "rate", "seeds", *(words for _, words, _ in kinds)], rows)
 
 
 def own_texts_alone() -> str:
     """The same where only what the collection is for was scored: before and after."""
     rows = []
-    for records in _own_grids(of_each_kind=False):
+    for grids in _own_grids(of_each_kind=False):
+        records = merged(grids)
         settings = records[0]["settings"]
         methods = by_method(records)
         (start,) = methods.pop("raw")

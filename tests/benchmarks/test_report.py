@@ -167,10 +167,16 @@ def test_before_and_after():
 
 
 def test_what_own_text_gains_over_the_start():
-    start, cells = cell("raw", 0, 80.0, MAP=0.5), [cell("a", seed, 80.0 + seed, MAP=0.4) for seed in (0, 1, 2)]
-    assert quality_tables._gained(start, cells, "dev", 1) == "+1.00 ± 0.58"
-    assert quality_tables._gained(start, cells[:2], "dev", 1) == "+0.50"  # two say nothing of their scatter
-    assert quality_tables._gained(start, cells[:1], "MAP", 100) == "-10.00"
+    def made(name, seed, dev, MAP, bf16=True):
+        return cell(name, seed, dev, MAP=MAP) | {"settings": {"bf16": bf16}}
+
+    starts = {True: made("raw", 0, 80.0, 0.5), False: made("raw", 0, 80.5, 0.5)}
+    cells = [made("a", seed, 80.0 + seed, 0.4) for seed in (0, 1, 2)]
+    assert quality_tables._gained(starts, cells, "dev", 1) == "+1.00 ± 0.58"
+    assert quality_tables._gained(starts, cells[:2], "dev", 1) == "+0.50"  # two say nothing of their scatter
+    assert quality_tables._gained(starts, cells[:1], "MAP", 100) == "-10.00"
+    in_float32 = made("a", 3, 82.5, 0.4, bf16=False)  # beside the start in its own precision
+    assert quality_tables._gained(starts, [cells[0], in_float32], "dev", 1) == "+1.00"
 
 
 def test_a_missing_record_blanks_no_table(tmp_path, monkeypatch):
@@ -260,5 +266,6 @@ def test_trainings_of_either_precision_are_one_grid():
     assert [quality_tables._precision(grid) for grid in (float32, bfloat16)] == ["", ", bf16"]
     by_name = grids.by_method(together)
     assert quality_tables._machines_mark(grids.pairs_of(by_name["a"], by_name["simcse"])) == " †"  # float32 beside bfloat16
-    with pytest.raises(ValueError, match="simcse, seed 0, has two trainings of 2,000 updates: keep one"):
-        grids.merged([float32, [trained("simcse", 0, bf16=True)]])
+    both = [trained("simcse", 0, bf16=True)]
+    assert grids.merged([float32, both]) == [*both, float32[0]]  # counts once
+    assert grids.made_in_both([float32, both]) == [(float32[1], both[0])]
