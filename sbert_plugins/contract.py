@@ -49,8 +49,8 @@ class Loss(Protocol):
     """A loss of this library, an ``nn.Module`` round ``model``: what trainers, and losses round it, may ask of it.
 
     Of any other loss they ask the same where it is there. Where there are any they use ``diagnostics`` (detached scalars of
-    the last batch, logged and never summed), ``state_is_kept`` (whether somebody saves what it owns; set by who does) and
-    ``training_steps`` (updates of the whole training; set by who knows).
+    the last batch, logged and never summed), ``state_is_kept`` (whether somebody saves what it owns; set by who does),
+    ``training_steps`` (updates of the whole training; set by who knows) and ``begin_training(resumed=...)`` (called by them).
     """
 
     @property
@@ -158,9 +158,9 @@ def one_or_two(loss: nn.Module, columns: Sequence[dict[str, Tensor]]) -> tuple[d
     return columns[0], columns[-1]
 
 
-def begin_forward(loss: Any, *, bypasses_ddp: bool = False) -> None:
+def begin_forward(loss: Any, *, bypasses_ddp: bool = False, reads_tokens: bool = False) -> None:
     """Refuse wrappers and a tokenizer that the loss was not built with; in training say where nothing is saved or trained."""
-    refuse_wrappers(loss, bypasses_ddp=bypasses_ddp)
+    refuse_wrappers(loss, bypasses_ddp=bypasses_ddp, reads_tokens=reads_tokens)
     if (roles := getattr(loss, "tokens", None)) is not None:
         roles.check(unwrap(loss.model).tokenizer)
     if is_training(loss.model):
@@ -168,23 +168,30 @@ def begin_forward(loss: Any, *, bypasses_ddp: bool = False) -> None:
         require_trained(loss)
 
 
-def refuse_wrappers(loss: Any, *, bypasses_ddp: bool = False) -> None:
+def refuse_wrappers(loss: Any, *, bypasses_ddp: bool = False, reads_tokens: bool = False) -> None:
     """Refuse the host's losses round a loss that would go wrong round this one; to be called in each forward.
 
     Args:
         loss: A loss around ``loss.model``.
         bypasses_ddp: Whether it makes passes beside a DistributedDataParallel wrapper, where ``MatryoshkaLoss`` cuts none.
+        reads_tokens: Whether it reads the tokens of a pass, and what they were drawn to be.
 
     Raises:
         ValueError: Inside ``AdaptiveLayerLoss``, which hands layers from one call to the next in the dicts of the columns: a
             loss that passes a column twice, or changed, gives the model dicts of its own. Inside ``MatryoshkaLoss`` in
-            several processes, if ``bypasses_ddp``.
+            several processes, if ``bypasses_ddp``; in one, too, if ``reads_tokens``, for it hands out its first pass again
+            where another one was drawn.
     """
     name = type(loss).__name__
     if isinstance(unwrap(loss.model)[0].forward, TransformerDecorator):
         raise ValueError(
             f"{name} cannot be trained inside AdaptiveLayerLoss or Matryoshka2dLoss, which read the layers of one pass over "
             f"each column, and {name} makes passes of its own: train without them, or with MatryoshkaLoss."
+        )
+    if reads_tokens and isinstance(loss.model.forward, ForwardDecorator):
+        raise ValueError(
+            f"{name} reads the tokens of a pass, which MatryoshkaLoss makes once for all widths: put {name} round "
+            "MatryoshkaLoss, not inside."
         )
     if bypasses_ddp and without_ddp(loss.model) is not loss.model and isinstance(loss.model.forward, ForwardDecorator):
         raise ValueError(
@@ -287,12 +294,15 @@ def begin_init(loss: Any, given: Mapping[str, Any]) -> None:
 
 
 def settings_of(loss: Any) -> dict[str, Any]:
-    """Return each keyword of a loss with its value: that of the attribute of the same name, where it was changed since.
+    """Return each keyword of a loss with its value: that of the attribute or property of the same name, which may change.
 
     What has a ``source`` (counts of tokens) is named by it and by its ``mark``: other counts may be from the same place.
     """
     # A part of the loss may have the name of the keyword that asks for it: a module is not among vars().
-    values = {name: vars(loss).get(name, value) for name, value in loss.settings.items()}
+    values = {
+        name: getattr(loss, name) if name in vars(loss) or isinstance(getattr(type(loss), name, None), property) else value
+        for name, value in loss.settings.items()
+    }
     return {name: _named(value) if hasattr(value, "source") else value for name, value in values.items()}
 
 

@@ -122,7 +122,7 @@ class TestRoutes:
         return SentenceTransformer(modules=[Router.for_query_document(list(first), document)], device="cpu")
 
     def test_of_their_own_encoders(self, name, tiny_encoder):
-        """Refused, but by PT-BERT, which looks into none."""
+        """Refused, but by PT-BERT on one of them, which looks into none."""
         build, dataset = BUILDS[name]
         model = self.routed(tiny_encoder, shared=False)
         if name == "pt-bert":
@@ -130,6 +130,9 @@ class TestRoutes:
             step(build(model), model, dataset(8), task="document")
             assert before.grad.any()
             assert model.transformers_model.get_input_embeddings().weight.grad is None
+            columns = [model.preprocess(["a text", "another"], task=task) for task in ("query", "document")]
+            with pytest.raises(ValueError, match="two columns looks into one encoder, .* nothing of it would be trained"):
+                build(model)(columns)
         else:
             with pytest.raises(ValueError, match="Loss.* looks into one encoder, got a model with one for each of"):
                 build(model)

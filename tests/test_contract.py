@@ -282,6 +282,21 @@ class TestSettings:
         assert loss.get_config_dict()["temperature"] == 0.5
         assert losses.DenoSentLoss(model, projector=True, token_weights=None).get_config_dict()["projector"] is True
 
+    def test_what_is_shown_is_what_is_used(self, model):
+        loss = losses.PTBERTLoss(model)
+        loss.momentum = 0.5
+        assert loss.momentum_encoder.momentum == 0.5
+        loss.momentum_encoder.momentum = 0.75
+        assert loss.get_config_dict()["momentum"] == 0.75
+        views = losses.ConSERTLoss(model.eval(), second_view=("feature_cutoff",))
+        features = model.preprocess(SENTENCES)
+        losses_at = []
+        for views.feature_cutoff_rate in (0.01, 0.9):
+            torch.manual_seed(0)
+            losses_at.append(views([features])["nt_xent"].item())
+            assert views.get_config_dict()["feature_cutoff_rate"] == views.feature_cutoff_rate
+        assert losses_at[0] < losses_at[1]
+
     def test_of_a_subclass_with_a_signature_of_its_own(self, model):
         class Sharp(losses.ArcCSELoss):
             def __init__(self, model, **keywords):

@@ -115,8 +115,10 @@ class ConSERTLoss(nn.Module):
         if {*first_view, *second_view} - {"dropout"}:
             require_views(model, "ConSERTLoss")
         self.model = model
-        self.views = (tuple(first_view), tuple(second_view))
-        self.rates = {"feature_cutoff_rate": feature_cutoff_rate, "token_cutoff_rate": token_cutoff_rate}
+        self.first_view = tuple(first_view)
+        self.second_view = tuple(second_view)
+        self.feature_cutoff_rate = feature_cutoff_rate
+        self.token_cutoff_rate = token_cutoff_rate
         self.temperature = temperature
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         self.state_is_kept = not projection_head
@@ -132,14 +134,16 @@ class ConSERTLoss(nn.Module):
         """Compute it from passes that ``encode`` makes."""
         anchor, positive = one_or_two(self, columns)
         begin_forward(self)
-        if positive is anchor and not any(self.views):
+        views = (self.first_view, self.second_view)
+        if positive is anchor and not any(views):
             raise ValueError(
                 "one of first_view and second_view must change the sentence where there is one column, got none: both would "
                 "be identical."
             )
         contents = [self.tokens.content(anchor)] * 2 if positive is anchor else map(self.tokens.content, columns)
-        drawn = [View(parts, content, **self.rates) for parts, content in zip(self.views, contents, strict=True)]
-        passes = encode([anchor, positive], views=drawn, dropout=["dropout" in parts for parts in self.views])
+        rates = {"feature_cutoff_rate": self.feature_cutoff_rate, "token_cutoff_rate": self.token_cutoff_rate}
+        drawn = [View(parts, content, **rates) for parts, content in zip(views, contents, strict=True)]
+        passes = encode([anchor, positive], views=drawn, dropout=["dropout" in parts for parts in views])
         first, second = (self.head(one.vectors) for one in passes)
         check_negatives(self, len(first))
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))

@@ -94,13 +94,9 @@ def linear_projector(size: int) -> nn.Linear:
 
 
 def weights_of_tokens(
-    model: SentenceTransformer,
-    frequencies: TokenFrequencies | str | None,
-    threshold: float | None,
-    *,
-    end_id: int | None = None,
+    loss: Any, model: SentenceTransformer, threshold: float | None, *, end_id: int | None = None
 ) -> Tensor | None:
-    """Return (V,), :func:`functional.token_weights` of the model's vocabulary, or None where all weigh the same.
+    """Return (V,), :func:`functional.token_weights` by the counts that a loss was given, or None where all weigh the same.
 
     An end that a decoder writes, ``end_id``, weighs what the most frequent word does: no text counts it, and as a word that
     never occurs it had most of a short phrase's loss.
@@ -111,28 +107,28 @@ def weights_of_tokens(
     if threshold is None:
         return None
     functional.check_threshold("token_weights", threshold, "; None weighs all tokens alike")
-    counted = _counted(model, frequencies, "token_weights", ", or token_weights=None to weigh all alike")
+    counted = _counted(loss, model, "token_weights", ", or token_weights=None to weigh all alike")
     weights = functional.token_weights(torch.from_numpy(counted.probabilities()), threshold=threshold).float()
     if end_id is not None:
         weights[end_id] = weights.min()
     return weights
 
 
-def rare_tokens(model: SentenceTransformer, frequencies: TokenFrequencies | str | None, share: float, by: str) -> Tensor:
-    """Return (V,) bool: the tokens of low frequency, as ``TokenFrequencies.low_frequency_ids`` has them.
+def rare_tokens(loss: Any, model: SentenceTransformer, share: float, by: str) -> Tensor:
+    """Return (V,) bool: the tokens of low frequency by a loss's counts (``TokenFrequencies.low_frequency_ids``).
 
     Raises:
         ValueError: On a share out of range, another ``by``, or counts of another vocabulary.
     """
-    counted = _counted(model, frequencies, "low_frequency_share", "")
+    counted = _counted(loss, model, "low_frequency_share", "")
     rare = torch.zeros(len(counted.counts), dtype=torch.bool)
     rare[torch.as_tensor(counted.low_frequency_ids(share, by))] = True
     return rare
 
 
-def _counted(
-    model: SentenceTransformer, frequencies: TokenFrequencies | str | None, argument: str, instead: str
-) -> TokenFrequencies:
+def _counted(loss: Any, model: SentenceTransformer, argument: str, instead: str) -> TokenFrequencies:
+    """Return the counts that a loss was given; those of a file stand in its settings from now on, for a file may change."""
+    frequencies = loss.settings["frequencies"]
     if frequencies is None:
         frequencies = TokenFrequencies.bookcorpus()
         if not frequencies.fits(model.tokenizer):
@@ -142,7 +138,7 @@ def _counted(
                 f"data.TokenFrequencies.from_corpus(texts, model.tokenizer){instead}."
             )
     if not isinstance(frequencies, TokenFrequencies):
-        frequencies = TokenFrequencies.load(frequencies)
+        frequencies = loss.settings["frequencies"] = TokenFrequencies.load(frequencies)
     frequencies.check_tokenizer(model.tokenizer)
     return frequencies
 

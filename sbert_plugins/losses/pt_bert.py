@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, one_or_two, settings_of
-from sbert_plugins.encoder import Encoder, Pass, is_training, require_dropout, rows_of_all_ranks, sentence_width, unwrap
+from sbert_plugins.encoder import (
+    Encoder,
+    Pass,
+    is_training,
+    require_dropout,
+    require_one_encoder,
+    rows_of_all_ranks,
+    sentence_width,
+    unwrap,
+)
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
 
@@ -116,6 +125,19 @@ class PTBERTLoss(nn.Module):
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
 
+    @property
+    def momentum(self) -> float:
+        """Of the slow copy; it may be set during a training."""
+        return self.momentum_encoder.momentum
+
+    @momentum.setter
+    def momentum(self, momentum: float) -> None:
+        self.momentum_encoder.momentum = momentum
+
+    def begin_training(self, *, resumed: bool) -> None:
+        """Move the slow copy after each update of the encoder from now on."""
+        after_optimizer_step(self, PTBERTLoss._update_momentum)
+
     def _update_momentum(self) -> None:
         # One that is kept after its training meets encoders that have changed since; one that trains refuses them in forward.
         with suppress(ValueError):
@@ -132,12 +154,15 @@ class PTBERTLoss(nn.Module):
         anchor, positive = one_or_two(self, columns)
         if positive is anchor:
             require_dropout(unwrap(self.model), "PTBERTLoss with one column")
+        elif positive.get("task") != anchor.get("task"):
+            why = "only the slow copy's reads the second column, and nothing of it would be trained"
+            require_one_encoder(unwrap(self.model), "PTBERTLoss with two columns", why)
         begin_forward(self)
         follow_mode(self)
         training = is_training(self.model)
         if training:
             self.momentum_encoder.check(self.model, self.mapping)  # now, for the copy would be asked for tokens it has not
-            after_optimizer_step(self, PTBERTLoss._update_momentum)
+            self.begin_training(resumed=True)  # again, for a loop that does not tell when it begins
         (seen,) = encode([anchor], tokens=True)
         self._check_width(seen.vectors)
         queries = self.mapping(seen)

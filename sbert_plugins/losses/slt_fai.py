@@ -55,18 +55,16 @@ class SLTFAILoss(nn.Module):
         | the base loss's, the first of them sentences | the base loss's |
         +----------------------------------------------+-----------------+
 
-    Returns from ``forward``: a dict with the base loss's terms (``base``, or ``base/term`` each) and the scalars
-    ``adversarial`` and ``filtering``, weights applied, to be summed; both are 0 during the warm-up. ``diagnostics`` then
-    holds ``frequency_accuracy`` (share of tokens that the first discriminator classifies rightly, beside ``low_share``, the
-    share of rare ones: fooled, it knows no more than the larger class), ``completeness_accuracy`` (of the second, 0.5 is
-    chance), ``masked_share`` (share of sentences with a rare token to mask), ``balance_factor``, ``balance_share`` and
-    ``balance_cosine`` of each objective, and the base's own as ``base/key``.
+    Returns from ``forward``: a dict with the base loss's terms (``base``, or ``base/term`` each) and the weighted scalars
+    ``adversarial`` and ``filtering``, to be summed; both are 0 during the warm-up. ``diagnostics`` then holds
+    ``frequency_accuracy`` (share of tokens that the first discriminator classifies rightly, beside ``low_share``, the share of
+    rare ones: fooled, it knows no more than the larger class), ``completeness_accuracy`` (of the second, 0.5 is chance),
+    ``masked_share`` (of sentences, with a rare token to mask), three ``balance_...`` of each objective, and the base's own.
 
     Args:
         model: The encoder that the base loss trains, with a mask token.
         loss: Any that embeds the first column through ``model`` with gradients: :class:`ConSERTLoss`, SimCSE (below).
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default
-            ``data.TokenFrequencies.bookcorpus()``, which is for that of ``bert-base-uncased``.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default BERT's.
         low_frequency_by: What ``low_frequency_share`` is a share of: ``"types"``, the vocabulary, as in the paper (12 % of
             Wikipedia's tokens are then rare, 1.2 % of BookCorpus'), or ``"mass"``, running text.
         low_frequency_share: :math:`\lambda`, in (0, 1).
@@ -91,9 +89,7 @@ class SLTFAILoss(nn.Module):
     Deviations:
         From the official code: the discriminators' form, which tokens are labelled, counted and masked, and in which views
         (:class:`losses.official.SLTFAILoss` has them); the warm-up happens once, not in each epoch. From the paper: what both
-        objectives read is the base loss's first view, where that alters sentences; by default the bound, and a warm-up by the
-        training's length. After 60 updates of a small encoder the seven tasks have 71.24, with the paper's keywords 71.05
-        (five seeds), which end .37 of STS-B dev below their best: the contrast soon solves itself.
+        objectives read is the base loss's first view, where that alters sentences; the bound, and the warm-up's length.
 
     Example:
         >>> from datasets import Dataset
@@ -146,7 +142,7 @@ class SLTFAILoss(nn.Module):
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
             self.mask_token_id = self.tokens.mask_id("incomplete sentences are masked", "filtering_weight=0", apart=True)
-        rare = rare_tokens(model, frequencies, low_frequency_share, low_frequency_by)
+        rare = rare_tokens(self, model, low_frequency_share, low_frequency_by)
         self.register_buffer("low_frequency", rare.to(torch.uint8))  # not bool: gloo cannot send that to other ranks
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._own_diagnostics: dict[str, Tensor] = {}
@@ -154,6 +150,16 @@ class SLTFAILoss(nn.Module):
         self.warm_up = WarmUp(warmup_steps, "SLTFAILoss")
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
+
+    def begin_training(self, *, resumed: bool) -> None:
+        """Count the updates of the encoder from now on; a new training warms up anew."""
+        if not resumed:
+            self.updates.zero_()
+            self.warm_up.ask_again()
+        after_optimizer_step(self, SLTFAILoss._count_update)
+
+    def _count_update(self) -> None:
+        self.updates.add_(1)
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of one batch, those of the base loss among them."""
@@ -165,10 +171,10 @@ class SLTFAILoss(nn.Module):
         """Compute them from passes that ``encode`` makes."""
         if not columns:
             raise ValueError("SLTFAILoss reads the first text column, got none.")
-        begin_forward(self, bypasses_ddp=bool(self.filtering_weight))
+        begin_forward(self, reads_tokens=True)
         if training := is_training(self.model):
             refuse_bypass(self, self.loss)
-            after_optimizer_step(self, _count_update)
+            self.begin_training(resumed=True)  # again, for a loop that does not tell when it begins
         value, seen = self._inner(self.loss, encode, columns, labels)
         terms = prefixed("base", value)
         self._own_diagnostics = {}
@@ -227,17 +233,11 @@ class SLTFAILoss(nn.Module):
     @property
     def diagnostics(self) -> dict[str, Tensor]:
         """Detached scalars of this loss and, as ``base/key``, of the base loss."""
-        base = getattr(self.loss, "diagnostics", {})
-        return {**self._own_diagnostics, **{f"base/{key}": value for key, value in base.items()}}
+        return self._own_diagnostics | {f"base/{key}": value for key, value in getattr(self.loss, "diagnostics", {}).items()}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows, those of the base loss among them."""
         return {"loss": {"class": type(self.loss).__name__, "settings": inner_settings(self.loss)}, **settings_of(self)}
-
-
-@torch.no_grad()
-def _count_update(loss: SLTFAILoss) -> None:
-    loss.updates.add_(1)
 
 
 def _check_values(adversarial_weight: float, filtering_weight: float, masking_ratio: float, balance: float | None) -> None:

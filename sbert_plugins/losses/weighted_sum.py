@@ -106,7 +106,7 @@ class WeightedSumLoss(nn.Module):
         self.model = model
         self.balance = balance
         self.share_passes = share_passes
-        self._own_diagnostics: dict[str, Tensor] = {}
+        self.diagnostics: dict[str, Tensor] = {}
         self.losses = nn.ModuleDict()
         self.weights: dict[str, float] = {}
         self.columns: dict[str, list[int] | None] = {}
@@ -153,14 +153,17 @@ class WeightedSumLoss(nn.Module):
         is_balanced = self.balance is not None and len(self.losses) > 1
         shared = SharedPasses() if self._shares() else None
         terms: dict[str, Terms] = {}
+        self.diagnostics = {}
         taps: dict[str, GradientTap] = {}
         for name, loss in self.losses.items():
             taps[name] = GradientTap()
             member = MemberEncoder(encode, shared=shared, tap=taps[name] if is_balanced else None)
             terms[name] = self.weights[name] * prefixed(name, value_of(loss, member, self._read(name, columns), labels))
+            # Now: a loss that stands here twice has those of its last batch.
+            self.diagnostics |= {f"{name}/{key}": value for key, value in getattr(loss, "diagnostics", {}).items()}
         if is_balanced:
             main, *others = ((name, (sum(parts.values(), torch.zeros(())), taps[name])) for name, parts in terms.items())
-            self._own_diagnostics = bound_gradients(main[1], dict(others), balance=self.balance)
+            self.diagnostics |= bound_gradients(main[1], dict(others), balance=self.balance)
         return Terms({term: part for parts in terms.values() for term, part in parts.items()})
 
     def _shares(self) -> bool:
@@ -180,13 +183,6 @@ class WeightedSumLoss(nn.Module):
                 f"is {len(columns) - 1}."
             )
         return [columns[i] for i in indices]
-
-    @property
-    def diagnostics(self) -> dict[str, Tensor]:
-        """Detached scalars of the losses that have any."""
-        found = {name: getattr(loss, "diagnostics", {}) for name, loss in self.losses.items()}
-        members = {f"{name}/{key}": value for name, values in found.items() for key, value in values.items()}
-        return {**self._own_diagnostics, **members}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings that the model card shows, those of the losses among them."""

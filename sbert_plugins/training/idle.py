@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from .loss_state import named_losses
+
 _LEAST_INFORMATION = 0.05  # nats a token
 _HINTS = {
     "triplet": "no sentence was long enough (long_share; lower min_words or raise max_seq_length), or all were in order "
@@ -15,10 +17,14 @@ _HINTS = {
 }
 
 
-def has_decoder_layers(losses: Iterable[Any]) -> bool:
-    """Return whether one of the losses, or of those inside them, has a decoder with layers."""
-    keywords = [getattr(module, "settings", None) for loss in losses for module in loss.modules()]
-    return any(isinstance(values, Mapping) and values.get("decoder_layers") for values in keywords)
+def with_layers(loss: Any) -> set[str]:
+    """Return the datasets, ``""`` where there is one loss, whose loss, or one inside it, has a decoder with layers."""
+    return {name for name, member in named_losses(loss).items() if any(map(_has_layers, member.modules()))}
+
+
+def _has_layers(module: Any) -> bool:
+    settings = getattr(module, "settings", None)
+    return isinstance(settings, Mapping) and bool(settings.get("decoder_layers"))
 
 
 def idle_parts(
@@ -26,7 +32,7 @@ def idle_parts(
     terms: Iterable[str],
     *,
     without_gradient: Collection[str] = (),
-    has_layers: bool = False,
+    with_layers: Collection[str] = (),
 ) -> list[str]:
     """Return a sentence for each part of a loss that taught the encoder nothing.
 
@@ -34,11 +40,8 @@ def idle_parts(
         history: The trainer's ``state.log_history``.
         terms: Names of the loss's terms among its keys.
         without_gradient: Those of them that had a gradient in no batch.
-        has_layers: Whether a decoder has layers, which learn to read late: :func:`has_decoder_layers`.
+        with_layers: Of which datasets' losses the decoder has layers, which learn to read late: :func:`with_layers`.
     """
-    likely = "Longer trainings may read; decoder_layers=0 reads from the start."
-    if not has_layers:
-        likely = "Likely the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
     notes = []
     for term in terms:
         values = _logged(history, term)
@@ -51,11 +54,19 @@ def idle_parts(
                 f"The term {term} had no gradient in any batch: it stands in the loss and taught nothing. Compute it from "
                 "what the model gives, with no detach, item or no_grad between, or make it one of the loss's diagnostics."
             )
-    for key in dict.fromkeys(key for entry in history for key in entry if key.rpartition("/")[2] == "information"):
+    logged = dict.fromkeys(key for entry in history for key in entry if key.rpartition("/")[2] == "information")
+    for key in logged:
+        if key.startswith("eval_") and key.removeprefix("eval_") in logged:
+            continue  # the same decoder, evaluated
         values = _logged(history, key)
         late = values[-max(len(values) // 3, 1) :]
         if late and sum(late) / len(late) < _LEAST_INFORMATION:
             end = round(late[-1], 3) + 0.0  # no -0.000
+            likely = (
+                "Likely the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
+            )
+            if "" in with_layers or key.partition("/")[0] in with_layers:
+                likely = "Longer trainings may read; decoder_layers=0 reads from the start."
             notes.append(
                 f"The decoder did not read the sentence vectors: {key} ended at {end:.3f} nats a token (another "
                 f"sentence's vector did as well). What it taught is noise. {likely}"

@@ -198,10 +198,40 @@ def mark_state_kept(loss: Losses) -> None:
         module.state_is_kept = True
 
 
-def tell_training_steps(loss: Losses, steps: int) -> None:
-    """Tell a loss, and the losses inside it, how many updates the whole training has, where they ask (``training_steps``)."""
+def begin_training(loss: Losses, steps: int, *, resumed: bool) -> None:
+    """Tell a loss, and the losses inside it, that a training begins or goes on, where they ask.
+
+    ``training_steps`` is set to the updates that all of it has, ``begin_training(resumed=...)`` is called: of a dict of losses
+    one may be computed late, and counts from the first update on.
+    """
     for module in _asking(loss, "training_steps"):
         module.training_steps = steps
+    for module in _asking(loss, "begin_training"):
+        module.begin_training(resumed=resumed)
+
+
+def follow_encoder(loss: Losses, model: nn.Module) -> None:
+    """Put what scores words into the encoder's dtype, as its next forward would: ``model.bfloat16()`` may have come since."""
+    for module in _asking(loss, "follow"):
+        module.follow(model)
+
+
+def require_same_model(loss: Losses, model: nn.Module) -> None:
+    """Refuse a loss that was built round another model than the one that is trained.
+
+    Raises:
+        ValueError: If it holds nothing of ``model`` that learns. The optimizer has the weights that the loss holds when the
+            training begins, and the host puts ``model`` into it at the first batch: what is saved would not have moved.
+    """
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    for name, member in named_losses(loss).items():
+        held = {id(parameter) for parameter in member.parameters()}
+        if trained and held and trained.isdisjoint(held):
+            of = f" of {name!r}" if name else ""
+            raise ValueError(
+                f"{type(member).__name__}{of} must be built round the model that is trained, got one round another: what is "
+                "saved would not have learned anything. Build the loss anew, round the model that the trainer gets."
+            )
 
 
 def _asking(loss: Losses, attribute: str) -> Iterator[Any]:
@@ -247,12 +277,14 @@ class LossStateCallback(TrainerCallback):
         mark_state_kept(loss)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tell the loss the length of the training; restore, where the trainer continues."""
-        tell_training_steps(self.loss, state.max_steps)
+        """Tell the loss that the training begins, and its length; restore, where the trainer continues."""
+        require_same_model(self.loss, kwargs["model"])
         if state.global_step > 0:
             folder = self.resume_from_checkpoint or self._folder(args, state)
             check_settings(self.loss, folder, allow_changed=self.allow_changed_settings)
+            follow_encoder(self.loss, kwargs["model"])
             load_loss_state(self.loss, kwargs["model"], folder)
+        begin_training(self.loss, state.max_steps, resumed=state.global_step > 0)
         # Checkpoints of an earlier run that this one will write again may not count as whole while it does.
         if args.should_save:
             unmark_later(self._folder(args, state).parent, state.global_step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import warnings
@@ -13,6 +14,7 @@ from typing import Any
 import sentence_transformers
 import torch
 import torch.distributed as dist
+from datasets import Dataset
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -31,19 +33,21 @@ from .checkpoints import (
 )
 from .collator import AugmentingCollator, EpochCallback
 from .finite import FiniteCheck
-from .idle import has_decoder_layers, idle_parts
+from .idle import idle_parts, with_layers
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
+    begin_training,
     check_loss_state,
     check_settings,
+    follow_encoder,
     load_loss_state,
     mark_state_kept,
     named_losses,
     own_modules,
     own_state,
+    require_same_model,
     save_loss_state,
-    tell_training_steps,
 )
 from .precision import tell_of_slow_bf16
 from .random_state import kept_random_state
@@ -98,8 +102,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     Raises:
         ValueError: For a ``model_init``, which would hand one loss from trial to trial. From ``train``, before anything is
-            loaded or written: a checkpoint that is incomplete or holds the state of another loss (with file and mismatch),
-            several GPUs in one process (start it with torchrun), FSDP, DeepSpeed, and what cannot be right with ``sam_rho``.
+            loaded or written: a loss round another model, a checkpoint that is incomplete or holds the state of another loss
+            (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP, DeepSpeed, and what cannot
+            be right with ``sam_rho``.
         ImportError: With a version of transformers below 5.3, under which the loss's weights would not be clipped.
         OSError: From ``train``, if the best checkpoint cannot be loaded at its end.
         DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
@@ -130,7 +135,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
         self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
-        self.add_callback(_LengthCallback(self))
+        self.add_callback(_BeginCallback(self))
         if isinstance(self.data_collator, AugmentingCollator):
             self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
             mapping: Any = self.args.router_mapping  # a string has been read by now
@@ -150,16 +155,19 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ``allow_changed_settings`` a warning.
         """
         self._refuse_what_is_untested()
+        require_same_model(self.loss, self.model)
         self._check_direction()
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
         if checkpoint is not None:
             check_settings(self.loss, checkpoint, allow_changed=allow_changed_settings)
+            follow_encoder(self.loss, self.model)
             check_loss_state(self.loss, self.model, checkpoint)
         tell_of_slow_bf16(self.args)
         mark_state_kept(self.loss)
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
+        self._synced_mode = None  # another trainer may have set the loss's modes
         self._finite.begin(checkpoint)
         self._diagnostics = {"train": {}, "eval": {}}  # a training that was interrupted in this process leaves some
         self.accum_loss_components = {"train": {}, "eval": {}}
@@ -179,10 +187,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             except ValueError as error:  # the host does not lose a finished training over this either
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         self._finite.check_weights()
-        has_layers = has_decoder_layers(named_losses(self.loss).values())
         # Of the updates before a resume the log knows the terms and not their gradients.
         dead = self._term_names.keys() - self._with_gradient if checkpoint is None else ()
-        for note in idle_parts(self.state.log_history, self._term_names, without_gradient=dead, has_layers=has_layers):
+        for note in idle_parts(
+            self.state.log_history, self._term_names, without_gradient=dead, with_layers=with_layers(self.loss)
+        ):
             logger.warning(note)
         return output
 
@@ -239,6 +248,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             )
         if self._sharpness is not None:
             self._sharpness.check()
+
+    def add_dataset_name_column(self, dataset: Any, dataset_name: str | None = None) -> Any:
+        """Have each batch say which dataset it is of; in a copy, for one under two names would be the last one's twice."""
+        return super().add_dataset_name_column(copy.copy(dataset) if isinstance(dataset, Dataset) else dataset, dataset_name)
 
     # --- Checkpoints -------------------------------------------------------------------------------------------------------
 
@@ -431,6 +444,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         What it draws (an evaluation's data loader takes a seed) is not taken from the training: with the same seed, any
         ``eval_steps`` and none give the same updates.
         """
+        self._synced_mode = None
         with kept_random_state(self.model):
             metrics = super().evaluate(*args, **kwargs)
         chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
@@ -479,14 +493,14 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         entry |= {key: None for key, value in entry.items() if isinstance(value, float) and not math.isfinite(value)}
 
 
-class _LengthCallback(TrainerCallback):
-    """Tells the loss the length of the training, which the host works out when it begins."""
+class _BeginCallback(TrainerCallback):
+    """Tells the loss that a training begins, and its length, which the host works out then."""
 
     def __init__(self, trainer: SentenceTransformerTrainer) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        tell_training_steps(self.trainer.loss, state.max_steps)
+        begin_training(self.trainer.loss, state.max_steps, resumed=state.global_step > 0)
 
 
 def _flat(evaluator: Any) -> Iterator[Any]:

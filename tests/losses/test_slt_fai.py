@@ -452,9 +452,11 @@ class TestBases:
         assert whole.shape == part.shape == (len(SENTENCES), 32)
         assert (whole.norm(dim=1) / part.norm(dim=1)).mean().item() == pytest.approx(1, abs=0.2)
 
-    def test_inside_matryoshka_it_says_what_to_do(self, encoder):
-        loss = MatryoshkaLoss(encoder.train(), build(encoder, losses.ConSERTLoss(encoder)), [32, 16])
-        with pytest.raises(ValueError, match="reads vectors of width 32.* got 16 .*put SLTFAILoss round MatryoshkaLoss"):
+    @pytest.mark.parametrize("filtering", [0, 1])
+    def test_inside_matryoshka_it_says_what_to_do(self, encoder, filtering):
+        own = build(encoder, losses.ConSERTLoss(encoder), filtering_weight=filtering)
+        loss = MatryoshkaLoss(encoder.train(), own, [32, 16])
+        with pytest.raises(ValueError, match="tokens of a pass, which MatryoshkaLoss .*: put SLTFAILoss round MatryoshkaLoss"):
             loss([encoder.preprocess(SENTENCES)], None)
 
     def test_gradient_caches_are_refused(self, encoder):

@@ -50,6 +50,22 @@ class TestTerms:
         assert torch.allclose(terms["paser/generative"], 0.25 * generative)
         assert set(loss.diagnostics) == {"paser/scored_share", "paser/token_accuracy"}
 
+    def test_diagnostics_of_one_loss_that_stands_twice(self, encoder):
+        """Of each column its own."""
+        words = losses.BagOfWordsLoss(encoder, token_weights=None, mlm_head="fresh")
+        columns = [encoder.preprocess(texts) for texts in (SENTENCES, [text.split()[0] for text in SENTENCES])]
+        encoder.eval()
+        alone = []
+        for column in columns:
+            words([dict(column)])
+            alone.append(dict(words.diagnostics))
+        both = losses.WeightedSumLoss(encoder, {"a": (words, 1, [0]), "b": (words, 1, [1])})
+        both([dict(column) for column in columns])
+        assert alone[0] != alone[1]
+        for name, found in zip("ab", alone, strict=True):
+            for key, value in found.items():
+                torch.testing.assert_close(both.diagnostics[f"{name}/{key}"], value)
+
     def test_one_loss_of_weight_one_is_that_loss(self, encoder):
         arccse = losses.ArcCSELoss(encoder)
         features = encoder.preprocess(SENTENCES)

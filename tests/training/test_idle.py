@@ -8,7 +8,7 @@ from torch import nn
 
 from sbert_plugins import losses
 from sbert_plugins.training import SentenceTransformerTrainer
-from sbert_plugins.training.idle import has_decoder_layers, idle_parts
+from sbert_plugins.training.idle import idle_parts, with_layers
 
 
 def history(**series):
@@ -49,9 +49,9 @@ def test_a_decoder_that_read_nothing_in_the_end(key):
 
 def test_what_is_likely_depends_on_the_decoder():
     log = history(information=[-0.0002])
-    (with_layers,), (without,) = idle_parts(log, [], has_layers=True), idle_parts(log, [])
+    (layered,), (without,) = idle_parts(log, [], with_layers={""}), idle_parts(log, [])
     assert "information ended at 0.000 nats" in without
-    assert with_layers.endswith("decoder_layers=0 reads from the start.")
+    assert layered.endswith("decoder_layers=0 reads from the start.")
     assert without.endswith(
         "the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
     )
@@ -64,8 +64,17 @@ def test_decoders_with_layers_are_found(tiny_encoder, layers):
     weights = {"token_weights": None, "mlm_head": "fresh"}
     words = losses.BagOfWordsLoss(model, **weights)
     deno = losses.DenoSentLoss(model, decoder_layers=layers, decoder_heads=2, **weights)
-    assert has_decoder_layers([losses.WeightedSumLoss(model, {"a": (words, 1.0), "b": (deno, 1.0)})]) is bool(layers)
-    assert not has_decoder_layers([words])
+    both = losses.WeightedSumLoss(model, {"a": (words, 1.0), "b": (deno, 1.0)})
+    assert with_layers(both) == ({""} if layers else set())
+    assert with_layers({"x": words, "y": both}) == ({"y"} if layers else set())
+
+
+def test_of_two_datasets_each_decoder_is_told_of_itself_and_once():
+    log = history(**{"x/information": [0.0], "y/information": [0.0], "eval_x/information": [0.0]})
+    of_x, of_y = idle_parts(log, [], with_layers={"y"})
+    assert of_x.startswith("The decoder did not read the sentence vectors: x/information")
+    assert "knows no words" in of_x
+    assert "decoder_layers=0" in of_y
 
 
 class Halfway(nn.Module):
