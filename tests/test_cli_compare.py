@@ -160,6 +160,7 @@ def ended():
         (["--retrieval", "no"], "no/queries.tsv (or .tsv.gz) does not exist"),
         (["--pairs", "PAIRS", "--methods", "paser-supervised"], "reads triplets"),
         (["--pairs", "PAIRS", "--dev-only"], "--dev-only and --sick are of the STS tasks: name them with --data-dir"),
+        (["--hub", "--dev-only", "--sick", "all"], "--sick is of the seven tasks, which --dev-only leaves out"),
         (["--pairs", "PAIRS", "--limit", "1"], "training needs at least 2 sentences"),
     ],
     ids=str,

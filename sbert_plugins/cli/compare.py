@@ -147,6 +147,8 @@ def evaluators(options: argparse.Namespace) -> list[Any]:
 
     if (options.dev_only or options.sick) and not (options.hub or options.data_dir):
         raise ValueError("--dev-only and --sick are of the STS tasks: name them with --data-dir or --hub.")
+    if options.dev_only and options.sick:
+        raise ValueError("--sick is of the seven tasks, which --dev-only leaves out: give one of the two.")
     found: list[Any] = []
     for given, build in (
         (options.pairs, evaluation.own_pairs),

@@ -175,8 +175,9 @@ def _trainings(models: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what the training that wrote a model has noted, for those that a training of ours wrote."""
     trainings = {}
     for model in models:
-        results = Path(model).parent / "results.json"
-        if Path(model).is_dir() and results.is_file():
+        place = Path(model).resolve()  # "." is a place, too
+        results = place.parent / "results.json"
+        if place.is_dir() and place.name == "model" and results.is_file():  # a checkpoint beside it is another state
             try:
                 trainings[model] = recipes.read_results(results)
             except ValueError as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import glob
 import gzip
+import hashlib
 import io
 import json
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, zip_longest
 from pathlib import Path
@@ -198,12 +200,8 @@ def _rows(
     names = " and ".join(map(str, sources))
     rows: list[tuple[str, ...]] = []
     blank = wordless = 0
-    for number, texts in enumerate(zip_longest(*columns, fillvalue=_END), start=1):
-        if _END in texts:
-            raise ValueError(
-                f"{names} must have one text a row each and as many rows, got {number - 1:,} in the shorter: "
-                "the paraphrase of a sentence stands in the same row."
-            )
+    side_by_side = _side_by_side(names, *columns)
+    for number, texts in side_by_side:
         row = tuple((text or "").strip() for text in texts)
         if not all(row):
             blank += 1
@@ -217,6 +215,8 @@ def _rows(
         rows.append(row)
         if len(rows) == limit:
             break
+    if len(columns) > 1:
+        deque(side_by_side, maxlen=0)  # behind the limit, too, rows show whether the texts belong together
     _say_blank(names, blank)
     if not rows:
         raise ValueError(f"{names} must hold at least one {what}, got {blank} blank lines and nothing else.")
@@ -228,6 +228,16 @@ def _rows(
     if wordless:
         logger.warning("%s: %d of %d sentences hold no letter or digit.", names, wordless, len(rows))
     return rows
+
+
+def _side_by_side(names: str, *columns: Iterable[str | None]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    for number, texts in enumerate(zip_longest(*columns, fillvalue=_END), start=1):
+        if _END in texts:
+            raise ValueError(
+                f"{names} must have one text a row each and as many rows, got {number - 1:,} in the shorter: "
+                "the paraphrase of a sentence stands in the same row."
+            )
+        yield number, texts
 
 
 def _say_blank(names: str, blank: int) -> None:
@@ -245,9 +255,9 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     """Read triplets into a dataset with the columns ``anchor``, ``positive`` and ``negative`` (a hard negative).
 
     Args:
-        source: A tab-separated text file (``.tsv``, ``.tsv.gz``) whose last three fields are the triplet, without header or
-            with these names as one; a parquet, csv or jsonl file with the three columns; or the name of a dataset on the
-            Hugging Face Hub that has them, in a configuration ``triplet`` if it has several.
+        source: A tab-separated text file (``.tsv``, ``.tsv.gz``) whose last three fields are the triplet, or whose header
+            has these names, in any order and among others; a parquet, csv or jsonl file with the three columns; or the name
+            of a dataset on the Hugging Face Hub that has them, in a configuration ``triplet`` if it has several.
         limit: Keep the first ``limit`` triplets.
 
     Raises:
@@ -259,15 +269,18 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     path = Path(source)
     names = ["anchor", "positive", "negative"]
     if path.is_file() and (DELIMITERS.get(_suffix(path)) == "\t" or _suffix(path) not in _TABULAR):
-        rows, blank = [], 0
+        rows, blank, places = [], 0, [-3, -2, -1]
         for number, line in enumerate(_text_lines(path), start=1):
-            fields = [field.strip() for field in line.rstrip("\r\n").split("\t")][-3:]
-            if number == 1 and [field.lower() for field in fields] == names:
-                continue  # a header, as a table has
+            cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
+            header = [cell.lower() for cell in cells] if number == 1 else []
+            if set(names) <= set(header):  # as a table has
+                places = [header.index(name) for name in names]
+                continue
+            fields = [cells[place] for place in places] if len(cells) > max(2, *places) else []
             if not line.strip():
                 blank += 1
                 continue
-            if len(fields) < 3 or not all(fields) or "\0" in line:
+            if not fields or not all(fields) or "\0" in line:
                 raise ValueError(
                     f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
                 )
@@ -312,7 +325,10 @@ def _load_table(path: Path) -> Dataset:
             with gzip.open(path) as file:
                 return Dataset(pyarrow.parquet.read_table(io.BytesIO(file.read())))
         # To datasets a path is a pattern: s[ab].csv would read sa.csv and sb.csv.
-        return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
+        # What it has read before it knows by path and time, and not by content.
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return load_dataset(kind, content, data_files=glob.escape(str(path)), split="train")
     except Exception as error:
         cause = error.__cause__ or error
         raise ValueError(
@@ -340,14 +356,15 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
     if _suffix(Path(source)) in DELIMITERS:  # whose cells are all read as text
         strings = [name for name in strings if not holds_numbers(table[name][:])]
     if column is None:
-        named = [name for name in (prefer, "text") if name in strings]
-        column = named[0] if named else strings[0] if len(strings) == 1 else prefer
+        named = [name for of in (strings, table.column_names) for name in (prefer, "text") if name in of]
+        is_flat = all(getattr(feature, "dtype", None) for feature in table.features.values())  # no lists, no objects
+        column = named[0] if named else strings[0] if len(strings) == 1 and is_flat else prefer
         if column in strings and not named:
             if _suffix(Path(source)) in DELIMITERS:
                 _refuse_a_sentence(column, table.column_names, source)
             logger.info("%s: reading its only column of strings, %r.", source, column)
     if column not in strings:
-        there = ", whose cells are empty, numbers or of several types" if column in table.column_names else ""
+        there = ", whose cells are empty, numbers, lists, objects or of several types" if column in table.column_names else ""
         raise ValueError(
             f"column must name a column of strings in {source}, got {column!r}{there}. It has: {', '.join(strings) or 'none'}."
         )

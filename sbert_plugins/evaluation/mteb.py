@@ -241,6 +241,7 @@ def _mark_of(model: SentenceTransformer) -> dict[str, Any]:
         "truncate_dim": model.truncate_dim,
         "prompts": {name: prompt for name, prompt in model.prompts.items() if prompt},
         "default_prompt_name": model.default_prompt_name,
+        "similarity": model.similarity_fn_name,
     }
 
 

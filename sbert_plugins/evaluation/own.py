@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections import Counter
@@ -12,6 +13,8 @@ from .clustering import ClusteringEvaluator
 from .retrieval import RetrievalEvaluator, read_judgements, read_texts
 from .sts import PairsEvaluator, ScoredPairs
 from .tables import read_table, width_of
+
+logger = logging.getLogger(__name__)
 
 
 def own_pairs(path: str | Path, **keywords: Any) -> PairsEvaluator:
@@ -56,6 +59,8 @@ def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
     width_of(path)  # says what is missing without a word about data directories
     rows = [fields for _, fields in read_table(path, ("topic", "text"))]
     texts, topics = [text for _, text in rows], [topic for topic, _ in rows]
+    if rows and topics.count(topics[0]) == 1 and all(map(str.isidentifier, rows[0])):
+        logger.warning("%s: its first line is read as a topic and a text, and may be a header: %r, %r.", path, *rows[0])
     # As many neighbours as a small file has.
     others = len(texts) - max(Counter(texts).values(), default=0)
     given = _as_named(path) | {"neighbours": max(1, min(10, others))}

@@ -62,6 +62,10 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, 
             continue
         fields = line.rstrip("\r\n").split("\t")
         place = f"{path}, line {blank or number}"
+        if number == 1 and [field.strip().lower() for field in fields] == list(columns):
+            raise ValueError(
+                f"{place}: the first line must be a row, got the columns' names: a file has no header. Remove it."
+            )
         if blank or len(fields) != len(columns):
             raise ValueError(
                 f"{place}: expected {len(columns)} tab-separated fields ({', '.join(columns)}), got "

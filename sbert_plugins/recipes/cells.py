@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sbert_plugins.recipes.keywords import read_keywords, read_setting
 from sbert_plugins.recipes.methods import RECIPES, recipe_of
-from sbert_plugins.recipes.output import RUN_FILE, changes, read_results, write_json
+from sbert_plugins.recipes.output import RUN_FILE, changes, read_results, remove_folder, write_json
 from sbert_plugins.recipes.settings import Settings
 
 # What a method may not have for itself: sentence vectors are compared, so all are made alike.
@@ -70,6 +69,8 @@ def _read_method(text: str) -> Method:
     changed = dict(pair.split("=", 1) for pair in own)
     if len(changed) < len(own):
         raise ValueError(f"method {text}: a setting is given once, got {', '.join(own)}.")
+    if "epochs" in changed and changed.get("max_steps", "-1") != "-1":
+        raise ValueError(f"method {text}: epochs and max_steps are two lengths of a training: give one.")
     if shared := [key for key in changed if key in _SHARED]:
         raise ValueError(f"{', '.join(shared)} must be the same for all methods, got it with {name}: give it as a flag.")
     try:
@@ -134,8 +135,8 @@ class Cell(NamedTuple):
     def clear(self) -> None:
         """Remove what is there, if a training of ours made it."""
         self.record_path.unlink(missing_ok=True)
-        if (self.folder / RUN_FILE).exists():
-            shutil.rmtree(self.folder)
+        if (self.folder / RUN_FILE).exists() or not self.folder.exists():
+            remove_folder(self.folder)
 
     def leave_out_neighbours(self) -> None:
         """Take sentences of the text out of the record, if it is there."""

@@ -187,10 +187,18 @@ def _files(method: str, keywords: dict[str, Any]) -> dict[str, str]:
     return {key: hashlib.sha256(Path(value).read_bytes()).hexdigest()[:16] for key, value in named.items()}
 
 
+_LABELS = ("label", "labels", "score", "scores")  # of the host's collator
+
+
 def check_columns(recipe: Recipe, names: list[str]) -> None:
     """Refuse columns that the loss would not read, or would read as something else."""
     if recipe.reads == "any":
         return
+    if labels := [name for name in names if name in _LABELS]:
+        raise ValueError(
+            f"the columns must be texts, got {labels[0]}, which the host reads as labels: rename it, or drop it with "
+            "dataset.remove_columns."
+        )
     widths = (3,) if recipe.reads == "triplets" else (1, 2) if recipe.second_column else (1,)
     if len(names) not in widths and tuple(names) != recipe.columns:
         raise ValueError(

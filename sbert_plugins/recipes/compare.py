@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from sbert_plugins.recipes.output import (
     encoder_settings,
     has_checkpoint,
     read_results,
+    remove_folder,
     text_mark,
     time_text,
     write_json,
@@ -299,7 +299,7 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
         return
     cell.write(record)
     # Optimizer and all, of no use to a finished training.
-    shutil.rmtree(cell.folder / "checkpoints" if grid.keep_models else cell.folder, ignore_errors=True)
+    remove_folder(cell.folder / "checkpoints" if grid.keep_models else cell.folder)
     scores = ", ".join(
         f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in start["main"]
     )

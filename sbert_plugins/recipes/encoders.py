@@ -69,7 +69,8 @@ def _with_pooling(name: str, pooling: str, device: str | None) -> SentenceTransf
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     transformer = Transformer(name, model_kwargs={"dtype": "float32"})
-    pooled = Pooling(transformer.get_embedding_dimension(), pooling)
+    modes = pooling.split("+")  # as pooling_of names several
+    pooled = Pooling(transformer.get_embedding_dimension(), tuple(modes) if len(modes) > 1 else pooling)
     return SentenceTransformer(modules=[transformer, pooled], device=device)
 
 

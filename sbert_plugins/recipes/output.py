@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import fields
 from itertools import groupby
@@ -263,6 +264,7 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
         "max_seq_length": model.max_seq_length,
         "truncate_dim": model.truncate_dim,
         "prompt": model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None,
+        "prompts": {name: prompt for name, prompt in model.prompts.items() if prompt},  # a search asks with its own
         "dropout": [[rate, len(list(same))] for rate, same in groupby(dropout_rates(model))],  # most have one
         "tokens_around": [tokenizer.convert_ids_to_tokens(ids) for ids in around],
     }
@@ -307,6 +309,15 @@ def _mark(value: Any) -> Any:
 def _shown(value: Any) -> str:
     has_mark = isinstance(value, dict) and "sha256" in value
     return f"{value['name']} [{value['sha256']}]" if has_mark else str(value)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that may be there, whole or not at all: half of one, which an interruption left, would be nobody's."""
+    scratch = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(scratch, ignore_errors=True)
+    if folder.exists():
+        folder.rename(scratch)
+        shutil.rmtree(scratch)
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:

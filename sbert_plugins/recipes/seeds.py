@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from sbert_plugins.recipes.output import (
     has_checkpoint,
     pairs_mark,
     read_results,
+    remove_folder,
     updates_text,
     write_json,
 )
@@ -166,7 +166,7 @@ def _one(
         return read_results(folder / "results.json")
     resume = has_checkpoint(folder)
     if not resume and (folder / RUN_FILE).exists():
-        shutil.rmtree(folder)  # killed before its first checkpoint
+        remove_folder(folder)  # killed before its first checkpoint
     return train(method, sentences, model, output=folder, seed=seed, resume=resume, report=report, **how)
 
 

@@ -1,6 +1,7 @@
 import csv
 import gzip
 import json
+import os
 
 import pytest
 from datasets import Dataset
@@ -101,6 +102,38 @@ def test_cells_that_say_none_are_text(tmp_path, suffix, caplog):
     (tmp_path / f"t.{suffix}").write_text(f"text{separator}id\n{rows}", encoding="utf-8")
     assert texts(read_sentences(tmp_path / f"t.{suffix}")) == cells
     assert "skipped 1 blank line" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "named"),
+    [
+        ("t.jsonl", [{"id": "a1", "text": ["one", "two"]}, {"id": "a2", "text": ["three"]}], "'text', whose cells are"),
+        ("t.jsonl", [{"id": "a1", "text": {"body": "one"}}], "'text', whose cells are empty, numbers, lists, objects"),
+        ("t.json", {"version": "1", "data": [{"text": "one"}, {"text": "two"}]}, "'text'. It has: version"),
+        ("t.csv", "id,label,text\n1,pos,\n2,neg,\n", "'text', whose cells are empty"),
+        ("t.parquet", {"id": ["a1", "a2"], "text": [["one"], ["two"]]}, "'text', whose cells are"),
+    ],
+)
+def test_no_other_column_takes_the_place_of_the_text(tmp_path, name, rows, named):
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        Dataset.from_dict(rows).to_parquet(path)
+    else:
+        lines = isinstance(rows, list)
+        path.write_text(rows if isinstance(rows, str) else "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows))
+    with pytest.raises(ValueError, match=f"column must name a column of strings in .*, got {named}"):
+        read_sentences(path)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_file_of_the_same_time_is_read_anew(tmp_path, suffix):
+    """Archives that are made alike have one time for all."""
+    path = tmp_path / f"t.{suffix}"
+    for words in (["one", "two"], ["three", "four"]):
+        table = Dataset.from_dict({"text": words})
+        table.to_parquet(path) if suffix == "parquet" else table.to_json(path)
+        os.utime(path, (10**9, 10**9))
+        assert texts(read_sentences(path)) == words
 
 
 def test_the_only_column_is_named(tmp_path, caplog):
@@ -360,7 +393,7 @@ class TestBadInput:
 
     def test_a_column_without_text(self, tmp_path):
         (tmp_path / "text.csv").write_text("text,id\n,1\n,2\n", encoding="utf-8")
-        with pytest.raises(ValueError, match="got 'text', whose cells are empty, numbers or of several types"):
+        with pytest.raises(ValueError, match="got 'text', whose cells are empty, numbers, lists, objects or of several types"):
             read_sentences(tmp_path / "text.csv")
 
     def test_a_share_is_no_limit(self, tmp_path):
@@ -403,6 +436,18 @@ class TestTriplets:
         path.write_text("id\tAnchor\tpositive\tnegative\n1\ta\tb\tc\n\n2\td\te\tf\n", encoding="utf-8")
         assert [list(row.values()) for row in read_triplets(path)] == [["a", "b", "c"], ["d", "e", "f"]]
         assert "skipped 1 blank line" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("header", "row"),
+        [("anchor\tpositive\tnegative\tscore", "a\tb\tc\t.5"), ("negative\tNote\tpositive\tanchor", "c\tx\tb\ta")],
+    )
+    def test_a_header_says_where_they_are(self, tmp_path, header, row):
+        path = tmp_path / "triplets.tsv"
+        path.write_text(f"{header}\n{row}\n", encoding="utf-8")
+        assert read_triplets(path)[:] == {"anchor": ["a"], "positive": ["b"], "negative": ["c"]}
+        path.write_text(f"{header}\n{row}\na\tb\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="line 3: expected tab-separated"):
+            read_triplets(path)
 
     def test_real_file(self, data_dir):
         triplets = read_triplets(data_dir / "nli" / "nli_triplets.tsv.gz")
@@ -494,6 +539,10 @@ class TestPairs:
         for pair in (("a.txt", "b.txt"), ("b.txt", "a.txt")):
             with pytest.raises(ValueError, match="as many rows, got 2 in the shorter"):
                 read_pairs(*(tmp_path / name for name in pair))
+            with pytest.raises(
+                ValueError, match="as many rows, got 2 in the shorter"
+            ):  # the rows before may not belong together
+                read_pairs(*(tmp_path / name for name in pair), limit=1)
         with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
             read_pairs(tmp_path / "a.txt", tmp_path / "b.txt", limit=0)
 

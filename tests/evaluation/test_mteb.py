@@ -136,6 +136,7 @@ class TestCache:
             ("max_seq_length", lambda model: setattr(model, "max_seq_length", 9)),
             ("truncate_dim", lambda model: setattr(model, "truncate_dim", 4)),
             ("prompts", lambda model: setattr(model, "prompts", {"query": "find: "})),
+            ("similarity", lambda model: setattr(model, "similarity_fn_name", "dot")),
         ],
     )
     def test_other_settings_are_another_model(self, tiny_encoder, data, key, change):

@@ -48,7 +48,34 @@ class TestPairs:
                 build(tmp_path / "mine.tsv")
 
 
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("topics.tsv", ("Topic", "text")),
+        ("search/queries.tsv", ("id", "text")),
+        ("search/corpus.tsv", ("ID", "Title", "Text")),
+    ],
+)
+def test_the_names_of_the_columns_are_no_row(write, name, header):
+    rows = [("a", *["x"] * (len(header) - 1)), ("b", *["y"] * (len(header) - 1)), ("a", *["z"] * (len(header) - 1))]
+    path = write(name, header, *(rows if name == "topics.tsv" else rows[:2]))
+    if name != "topics.tsv":
+        for other in {"queries", "corpus"} - {path.stem}:
+            write(f"search/{other}.tsv", ("a", "x"))
+        write("search/qrels.tsv", ("a", "a", 1))
+    build = evaluation.own_topics if name == "topics.tsv" else lambda path: evaluation.own_retrieval(path.parent)
+    with pytest.raises(ValueError, match=r"line 1: the first line must be a row, got the columns' names"):
+        build(path)
+
+
 class TestTopics:
+    def test_what_may_be_a_header_is_said(self, write, caplog):
+        rows = [("a", "first text"), ("b", "second text"), ("a", "third"), ("b", "fourth")]
+        evaluation.own_topics(write("mine.tsv", *rows))
+        assert not caplog.text
+        evaluation.own_topics(write("mine.tsv", ("category", "sentence"), *rows))
+        assert "its first line is read as a topic and a text, and may be a header: 'category', 'sentence'" in caplog.text
+
     def test_texts_by_topic(self, write):
         rows = [(["sport", "trade"][i % 2], text) for i, text in enumerate(project_text()[:30])]
         evaluator = evaluation.own_topics(write("mine.tsv.gz", *rows))

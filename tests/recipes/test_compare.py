@@ -182,6 +182,18 @@ class TestGoesOn:
         run(methods=["simcse"])
         assert trainings == [("simcse", False), ("simcse", False)]
 
+    def test_after_a_kill_while_a_folder_was_removed(self, run, tmp_path, monkeypatch, trainings, without_page):
+        """Of what is half removed nothing is in the way, whatever went first."""
+        again = {"methods": ["simcse"], "force": True, "keep_models": True, "settings": quick(max_steps=3, eval_steps=1)}
+        run(methods=["simcse"], keep_models=True)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("shutil.rmtree", _only_once(shutil.rmtree))
+            run(**again)
+        assert (tmp_path / "out" / "simcse_seed0.tmp" / "run.json").exists()
+        run(**again)
+        assert len(trainings) == 2
+        assert not list((tmp_path / "out").glob("*.tmp"))
+
     def test_what_a_later_call_leaves_out_is_said(self, run, without_page):
         said = []
         run(methods=["simcse"], seeds=2)
@@ -292,6 +304,18 @@ class TestRefuses:
         run(methods=["simcse"])
         with pytest.raises(ValueError, match=r"truncate_dim"):
             run(methods=["simcse"], model=cut)
+
+    def test_a_start_that_asks_otherwise(self, run, tiny_encoder, without_page):
+        """A search asks with a prompt of its own."""
+
+        def asking():
+            model = tiny_encoder()
+            model.prompts = {"query": "find: ", "document": ""}
+            return model
+
+        run(methods=["simcse"])
+        with pytest.raises(ValueError, match=r"encoder's prompts \{\} \(now \{'query': 'find: '\}\)"):
+            run(methods=["simcse"], model=asking)
 
     def test_the_start_is_scored_anew_with_another_template(self, run, tiny_encoder, tmp_path):
         """Weights, pooling and length are the same."""

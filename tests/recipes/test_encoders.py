@@ -55,7 +55,7 @@ class TestEncoders:
         assert not (tmp_path / "run").exists()
         encoders.check_encoder(tiny_encoder().half().requires_grad_(False))  # an adapter's may be whole
 
-    @pytest.mark.parametrize("pooling", ["cls", "mean", "mask"])
+    @pytest.mark.parametrize("pooling", ["cls", "mean", "mask", "cls+mean"])
     def test_pooling_is_named(self, tiny_encoder, tmp_path, pooling):
         tiny_encoder()[0].model.save_pretrained(tmp_path)
         tiny_encoder().tokenizer.save_pretrained(tmp_path)

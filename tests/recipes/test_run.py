@@ -356,6 +356,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("method", "names", "message"),
         [
+            ("consert", ["anchor", "label"], "columns must be texts, got label, which the host reads as labels"),
             ("arccse", ["a", "b", "c"], r"arccse reads anchor \[, positive\], got a, b, c: drop what is too much"),
             ("paser", ["anchor", "positive"], "paser reads sentences or anchor, masked, phrase, got anchor, positive"),
             ("paser-supervised", ["anchor", "positive"], "reads triplets or anchor, positive, negative, masked, phrase, got"),
