@@ -64,7 +64,7 @@ class SLTFAILoss(nn.Module):
     Args:
         model: The encoder that the base loss trains, with a mask token.
         loss: Any that embeds the first column through ``model`` with gradients: :class:`ConSERTLoss`, SimCSE (below).
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default BERT's.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default BookCorpus'.
         low_frequency_by: What ``low_frequency_share`` is a share of: ``"types"``, the vocabulary, as in the paper (12 % of
             Wikipedia's tokens are then rare, 1.2 % of BookCorpus'), or ``"mass"``, running text.
         low_frequency_share: :math:`\lambda`, in (0, 1).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -299,7 +300,8 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
         return
     cell.write(record)
     # Optimizer and all, of no use to a finished training.
-    remove_folder(cell.folder / "checkpoints" if grid.keep_models else cell.folder)
+    with suppress(OSError):  # nothing is lost
+        remove_folder(cell.folder / "checkpoints" if grid.keep_models else cell.folder)
     scores = ", ".join(
         f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in start["main"]
     )
