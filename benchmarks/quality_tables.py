@@ -437,8 +437,8 @@ def _own_in_both(own: list[list[list[dict]]]) -> list[str]:
     if not several:
         return []
     return [
-        f"Trainings with bf16 and without stand in one row, each beside the start in its own precision. The gains of "
-        f"{max(map(len, apart.values()))} that were made both ways are apart by up to: {', '.join(several)}."
+        "Trainings with bf16 and without stand in one row, each beside the start in its own precision. "
+        f"{max(map(len, apart.values()))} made both ways, with gains apart by up to: {', '.join(several)}.\n"
     ]
 
 
