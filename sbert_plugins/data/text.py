@@ -272,8 +272,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
         rows, blank, places = [], 0, [-3, -2, -1]
         for number, line in enumerate(_text_lines(path), start=1):
             cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
-            header = [cell.lower() for cell in cells] if number == 1 else []
-            if set(names) <= set(header):  # as a table has
+            if number == 1 and set(names) <= set(header := [cell.lower() for cell in cells]):  # as a table has
                 places = [header.index(name) for name in names]
                 continue
             fields = [cells[place] for place in places] if len(cells) > max(2, *places) else []

@@ -95,7 +95,7 @@ class BagOfWordsLoss(nn.Module):
         self.tokens = TokenRoles(model.tokenizer)
         self.head = word_scorer(model, mlm_head, reads_vectors=True)
         self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
-        self.register_buffer("weights", weights_of_tokens(self, model, token_weights), persistent=False)
+        self.register_buffer("weights", weights_of_tokens(self, token_weights), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves

@@ -93,9 +93,7 @@ def linear_projector(size: int) -> nn.Linear:
     return linear
 
 
-def weights_of_tokens(
-    loss: Any, model: SentenceTransformer, threshold: float | None, *, end_id: int | None = None
-) -> Tensor | None:
+def weights_of_tokens(loss: Any, threshold: float | None, *, end_id: int | None = None) -> Tensor | None:
     """Return (V,), :func:`functional.token_weights` by the counts that a loss was given, or None where all weigh the same.
 
     An end that a decoder writes, ``end_id``, weighs what the most frequent word does: no text counts it, and as a word that
@@ -107,31 +105,31 @@ def weights_of_tokens(
     if threshold is None:
         return None
     functional.check_threshold("token_weights", threshold, "; None weighs all tokens alike")
-    counted = _counted(loss, model, "token_weights", ", or token_weights=None to weigh all alike")
+    counted = _counted(loss, "token_weights", ", or token_weights=None to weigh all alike")
     weights = functional.token_weights(torch.from_numpy(counted.probabilities()), threshold=threshold).float()
     if end_id is not None:
         weights[end_id] = weights.min()
     return weights
 
 
-def rare_tokens(loss: Any, model: SentenceTransformer, share: float, by: str) -> Tensor:
+def rare_tokens(loss: Any, share: float, by: str) -> Tensor:
     """Return (V,) bool: the tokens of low frequency by a loss's counts (``TokenFrequencies.low_frequency_ids``).
 
     Raises:
         ValueError: On a share out of range, another ``by``, or counts of another vocabulary.
     """
-    counted = _counted(loss, model, "low_frequency_share", "")
+    counted = _counted(loss, "low_frequency_share", "")
     rare = torch.zeros(len(counted.counts), dtype=torch.bool)
     rare[torch.as_tensor(counted.low_frequency_ids(share, by))] = True
     return rare
 
 
-def _counted(loss: Any, model: SentenceTransformer, argument: str, instead: str) -> TokenFrequencies:
+def _counted(loss: Any, argument: str, instead: str) -> TokenFrequencies:
     """Return the counts that a loss was given; those of a file stand in its settings from now on, for a file may change."""
-    frequencies = loss.settings["frequencies"]
+    frequencies, tokenizer = loss.settings["frequencies"], loss.model.tokenizer
     if frequencies is None:
         frequencies = TokenFrequencies.bookcorpus()
-        if not frequencies.fits(model.tokenizer):
+        if not frequencies.fits(tokenizer):
             raise ValueError(
                 f"{argument} needs to know how often each token occurs, and the counts that ship with the package are for "
                 "the vocabulary of bert-base-uncased, not this encoder's: pass frequencies="
@@ -139,7 +137,7 @@ def _counted(loss: Any, model: SentenceTransformer, argument: str, instead: str)
             )
     if not isinstance(frequencies, TokenFrequencies):
         frequencies = loss.settings["frequencies"] = TokenFrequencies.load(frequencies)
-    frequencies.check_tokenizer(model.tokenizer)
+    frequencies.check_tokenizer(tokenizer)
     return frequencies
 
 

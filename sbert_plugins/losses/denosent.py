@@ -158,7 +158,7 @@ class DenoSentLoss(nn.Module):
             self.tokens = TokenRoles(model.tokenizer)
             self.overhead = sum(map(len, added_around(model.tokenizer)))
             self.head = word_scorer(model, mlm_head, reads_vectors=not decoder_layers)
-            self.register_buffer("weights", weights_of_tokens(self, model, token_weights), persistent=False)
+            self.register_buffer("weights", weights_of_tokens(self, token_weights), persistent=False)
             sizes = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
             layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "noise_dropout": noise_dropout}
             words = BagOfWordsDecoder(self.head, size) if decoder_layers == 0 else None

@@ -137,7 +137,7 @@ class PaSeRLoss(nn.Module):
         layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "normalize_memory": normalize_memory}
         layers = self._layered_decoder(**layered) if decoder_layers else None
         self.decoder = layers or BagOfWordsDecoder(self.head, size, start=_START)
-        weights = weights_of_tokens(self, model, token_weights, end_id=self.ends.get("end_id"))
+        weights = weights_of_tokens(self, token_weights, end_id=self.ends.get("end_id"))
         self.register_buffer("weights", weights, persistent=False)
         self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
         self.diagnostics: dict[str, Tensor] = {}

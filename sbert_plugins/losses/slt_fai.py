@@ -142,7 +142,7 @@ class SLTFAILoss(nn.Module):
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
             self.mask_token_id = self.tokens.mask_id("incomplete sentences are masked", "filtering_weight=0", apart=True)
-        rare = rare_tokens(self, model, low_frequency_share, low_frequency_by)
+        rare = rare_tokens(self, low_frequency_share, low_frequency_by)
         self.register_buffer("low_frequency", rare.to(torch.uint8))  # not bool: gloo cannot send that to other ranks
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._own_diagnostics: dict[str, Tensor] = {}

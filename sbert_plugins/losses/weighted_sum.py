@@ -163,7 +163,7 @@ class WeightedSumLoss(nn.Module):
             self.diagnostics |= {f"{name}/{key}": value for key, value in getattr(loss, "diagnostics", {}).items()}
         if is_balanced:
             main, *others = ((name, (sum(parts.values(), torch.zeros(())), taps[name])) for name, parts in terms.items())
-            self.diagnostics |= bound_gradients(main[1], dict(others), balance=self.balance)
+            self.diagnostics = bound_gradients(main[1], dict(others), balance=self.balance) | self.diagnostics
         return Terms({term: part for parts in terms.values() for term, part in parts.items()})
 
     def _shares(self) -> bool:

@@ -69,13 +69,14 @@ def _read_method(text: str) -> Method:
     changed = dict(pair.split("=", 1) for pair in own)
     if len(changed) < len(own):
         raise ValueError(f"method {text}: a setting is given once, got {', '.join(own)}.")
-    if "epochs" in changed and changed.get("max_steps", "-1") != "-1":
-        raise ValueError(f"method {text}: epochs and max_steps are two lengths of a training: give one.")
     if shared := [key for key in changed if key in _SHARED]:
         raise ValueError(f"{', '.join(shared)} must be the same for all methods, got it with {name}: give it as a flag.")
     try:
         keywords = read_keywords(name, [pair for pair in pairs if pair not in own])
-        return Method(text, name, keywords, {key: read_setting(key, value) for key, value in changed.items()})
+        settings = {key: read_setting(key, value) for key, value in changed.items()}
+        if "epochs" in settings and settings.get("max_steps", -1) != -1:
+            raise ValueError("epochs and max_steps are two lengths of a training: give one.")
+        return Method(text, name, keywords, settings)
     except ValueError as error:
         raise ValueError(f"method {text}: {error}") from error
 
@@ -135,7 +136,7 @@ class Cell(NamedTuple):
     def clear(self) -> None:
         """Remove what is there, if a training of ours made it."""
         self.record_path.unlink(missing_ok=True)
-        if (self.folder / RUN_FILE).exists() or not self.folder.exists():
+        if (self.folder / RUN_FILE).exists() or not self.folder.exists():  # then what an interrupted removal left
             remove_folder(self.folder)
 
     def leave_out_neighbours(self) -> None:

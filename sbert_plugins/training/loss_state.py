@@ -206,14 +206,12 @@ def begin_training(loss: Losses, steps: int, *, resumed: bool) -> None:
     """
     for module in _asking(loss, "training_steps"):
         module.training_steps = steps
-    for module in _asking(loss, "begin_training"):
-        module.begin_training(resumed=resumed)
+    _call(loss, "begin_training", resumed=resumed)
 
 
 def follow_encoder(loss: Losses, model: nn.Module) -> None:
     """Put what scores words into the encoder's dtype, as its next forward would: ``model.bfloat16()`` may have come since."""
-    for module in _asking(loss, "follow"):
-        module.follow(model)
+    _call(loss, "follow", model)
 
 
 def require_same_model(loss: Losses, model: nn.Module) -> None:
@@ -232,6 +230,12 @@ def require_same_model(loss: Losses, model: nn.Module) -> None:
                 f"{type(member).__name__}{of} must be built round the model that is trained, got one round another: what is "
                 "saved would not have learned anything. Build the loss anew, round the model that the trainer gets."
             )
+
+
+def _call(loss: Losses, method: str, *args: Any, **keywords: Any) -> None:
+    for module in _asking(loss, method):
+        if callable(getattr(module, method)):  # somebody's own loss may call a setting so
+            getattr(module, method)(*args, **keywords)
 
 
 def _asking(loss: Losses, attribute: str) -> Iterator[Any]:

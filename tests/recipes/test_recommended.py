@@ -30,7 +30,7 @@ def test_consert_s_keywords_are_its_own(tiny_encoder):
     def build(**changes):
         return recipes.build_loss("recommended", tiny_encoder(), words=0, **changes)
 
-    assert build(first_view=("token_cutoff",)).views[0] == ("token_cutoff",)
+    assert build(first_view=("token_cutoff",)).first_view == ("token_cutoff",)
     assert list(build(projection_head=False).head.parameters()) == []
     with pytest.raises(ValueError, match="temperature must be"):
         build(temperature=0.0)

@@ -139,6 +139,13 @@ def test_a_second_training_warms_up_anew(model, tmp_path):
         assert logged == [False, False, True, True]
 
 
+def test_settings_of_ones_own_may_have_these_names(model, tmp_path):
+    for resumed in (None, str(tmp_path / "checkpoint-2")):
+        loss = Probe(model)
+        loss.follow, loss.begin_training, loss.warm_up = True, 3, 0.1
+        trainer_of(model, loss, tmp_path, save_strategy="steps", save_steps=2).train(resumed)
+
+
 def test_another_trainer_may_have_set_the_modes(model, tmp_path):
     loss = Probe(model)
     texts = Dataset.from_dict({"anchor": SENTENCES})
