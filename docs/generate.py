@@ -45,6 +45,7 @@ STEP_OF_PROTOCOL = {
 # What a recipe finds for a keyword of its loss, in words.
 FOUND = {
     "attend_to": "tokens with mean pooling, else pooled",
+    "synonyms": "0.5, where WordNet is installed",
     "warmup_steps": "0.1 epochs, round consert 0.5; at most half of the training",
 }
 SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
@@ -147,8 +148,10 @@ def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
     keywords = default_keywords(recipe.method) | {key: FOUND[key] for key in recipe.chosen}
     shown_as = {key: ", ".join(value) if isinstance(value, list) else value for key, value in keywords.items()}
     where = {"encoder": recipes.DEFAULT_MODEL, "text": recipe.text}
-    if recipe.rows_a_sentence > 1:
-        where["columns.top_k"] = recipe.rows_a_sentence
+    if recipe.prepare is not None:
+        by_machine = {"synonyms": FOUND["synonyms"]} if recipe is recipes.PASER else {}
+        made = recipe.prepare_with(**by_machine)
+        where |= {f"columns.{name}": made[name] for name in ("extractor", "top_k", "synonyms")}
     return where | dataclasses.asdict(recipe.settings) | {f"loss.{key}": value for key, value in shown_as.items()}
 
 

@@ -221,7 +221,7 @@ def test_offline_first_command(tmp_path, capsys):
     arguments = command.replace("runs/demo", str(tmp_path / "demo")).split()
     assert cli.main([*arguments, "--max-steps", "2", "--limit", "32", "--batch-size", "16"]) == 0
     printed = capsys.readouterr().out
-    assert "Training ConSERT with a projection head, and words on 32 sentences" in printed
+    assert "Training ConSERT with a projection head, and words (words=3) on 32 sentences" in printed
     assert "2 updates; loss with words=3." in printed
     (row,) = [line for line in printed.splitlines() if line.startswith("graded pairs")]
     before, after = (float(value) for value in row.split()[2:])
@@ -279,7 +279,7 @@ def test_flags_that_contradict(text, encoder, capsys, flags, message):
     [
         (["TEXT", "--limit", "0"], "--limit must be at least 1, got 0"),
         (["TEXT", "--seeds", "0"], "--seeds must be at least 1, got 0"),
-        (["TEXT", "--seed", "-1"], "seed must be in [0, 4294967295], got -1"),
+        (["TEXT", "--seed", "-1"], "seed must be a whole number in [0, 4294967295], got -1"),
         (["TEXT", "--patience", "2"], "patience counts evaluations by STS-B dev, and there is none"),
         (["no_such.txt"], "TEXT no_such.txt does not exist"),
         (["TEXT", "--model", "./no_such"], "--model ./no_such does not exist"),
@@ -649,7 +649,7 @@ def test_methods(capsys):
         (["--column", "x", "--limit", "0"], "--limit must be at least 1, got 0"),
         (["--limit", "1"], "training needs at least 2 sentences, got 1"),
         (["--limit", "-5"], "--limit must be at least 1, got -5"),
-        (["--learning-rate", "nan"], "learning_rate must be a finite number, 0 or above, got nan"),
+        (["--learning-rate", "nan"], "learning_rate must be a finite number above 0, got nan"),
         (["--loss-learning-rate", "inf"], "loss_learning_rate must be a finite number, 0 or above, got inf"),
         (["--sam-rho", "-1"], "sam_rho must be a finite number, 0 or above, got -1.0"),
         (["--epochs", "inf"], "epochs must be a finite number above 0, got inf"),
@@ -657,7 +657,7 @@ def test_methods(capsys):
         (["--eval-steps", "0"], "eval_steps must be at least 1, got 0"),
         (["--max-steps", "0"], "max_steps must be at least 1, or -1 to go by epochs, got 0"),
         (["--max-seq-length", "-3"], "max_seq_length must be at least 1, got -3"),
-        (["--seed", "-1"], "seed must be in [0, 4294967295], got -1"),
+        (["--seed", "-1"], "seed must be a whole number in [0, 4294967295], got -1"),
         (["--column", "x"], "column must be left out where the text has no columns, got 'x'"),
         (["--pooling", "mean"], "--pooling mean is for a plain transformer"),
     ],

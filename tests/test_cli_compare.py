@@ -65,9 +65,9 @@ def test_from_text_to_page(command, labels, tmp_path, capsys):
     printed = capsys.readouterr().out
     first, second = printed.splitlines()[:2]
     assert "encoder is a sentence encoder already." in first
-    assert first.endswith("Take --learning-rate 1e-5, and look at labels of your own before and after.")
-    assert second.startswith("recommended is ConSERT with a projection head")
-    assert printed.count("recommended is ConSERT") == 1
+    assert first.endswith("If yours was, too, take --learning-rate 1e-5. Look at labels of your own before and after.")
+    assert second.startswith("recommended is, by default, ConSERT with a projection head")
+    assert printed.count("recommended is, by default,") == 1
     assert "1/2 recommended, seed 0 ..." in printed
     assert "2/2 simcse:temperature=0.1, seed 0 ..." in printed
     (heading,) = [line for line in printed.splitlines() if "minus recommended" in line]

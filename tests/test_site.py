@@ -92,7 +92,13 @@ class TestGenerated:
         assert "| tokens with mean pooling, else pooled |" in fragments["settings_pt-bert.md"]
         assert "| 0.1 epochs, round consert 0.5; at most half of the training |" in fragments["settings_slt-fai.md"]
         assert "share_passes" not in fragments["settings_simcse.md"]  # no keyword of its command
-        assert generate.FOUND.keys() == {key for recipe in recipes.RECIPES.values() for key in recipe.chosen}
+        assert (
+            "| `columns.synonyms` | 0.5 | paper 4.5.2; the share is the code's | 0.5, where WordNet is installed |"
+            in (fragments["settings_paser.md"])
+        )
+        assert "| `columns.extractor` | rake | paper 4.5.3 | rake |" in fragments["settings_paser.md"]
+        chosen = {key for recipe in recipes.RECIPES.values() for key in recipe.chosen}
+        assert generate.FOUND.keys() == chosen | {"synonyms"}
 
     def test_a_cost_is_updates_times_a_step(self, tmp_path, monkeypatch):
         """30,000 sentences are 469 steps of 64, of 2.92 s each in this record: 0.4 hours."""

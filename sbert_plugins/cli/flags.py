@@ -117,7 +117,7 @@ def encoder_to_train(
 def say_of_embedders(options: argparse.Namespace, *learning_rates: float) -> None:
     """Say before trainings at these rates start what more of it did to an encoder that embeds well already."""
     if options.model and recipes.has_pooling(options.model):
-        advice = "Take --learning-rate 1e-5, and look" if max(learning_rates) > 1e-5 else "Look"
+        advice = "If yours was, too, take --learning-rate 1e-5. Look" if max(learning_rates) > 1e-5 else "Look"
         print(
             f"{options.model} is a sentence encoder already. One that was trained with labels, all-MiniLM-L6-v2, gained up to "
             "a point of sentence similarity by 60 updates on a collection's text (on questions recommended lost up to one), "

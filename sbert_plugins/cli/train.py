@@ -33,9 +33,9 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         help="train an encoder on sentences with a method's recipe",
         description=textwrap.fill(
             "Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain sentence-transformers), loss/ "
-            "(what the loss owns), checkpoints/ and results.json. Where --data-dir is set, or with --hub or --protocol, STS-B "
-            "dev selects the checkpoint. By default no method reads more rows than in its paper's training; --epochs or "
-            "--max-steps say otherwise.",
+            "(what the loss owns), checkpoints/, run.json and results.json. Where --data-dir is set, or with --hub or "
+            "--protocol, STS-B dev selects the checkpoint. By default no method reads more rows than its paper's or its "
+            "authors' training did; --epochs or --max-steps say otherwise.",
             text_width(),
         ),
         epilog=_glossary(),

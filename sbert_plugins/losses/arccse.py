@@ -158,6 +158,7 @@ class ArcCSELoss(nn.Module):
         if positive is anchor:
             require_dropout(unwrap(self.model), "ArcCSELoss with one column")
         begin_forward(self, bypasses_ddp=bool(self.triplet_weight))
+        self.diagnostics = {}
         anchors, positives = (self.head(one.vectors) for one in encode([anchor, positive]))
         negatives = negatives_of(self, anchors, positives)
         arccon = functional.arccon_loss(

@@ -56,7 +56,7 @@ class SLTFAILoss(nn.Module):
         +----------------------------------------------+-----------------+
 
     Returns from ``forward``: a dict with the base loss's terms (``base``, or ``base/term`` each) and the weighted scalars
-    ``adversarial`` and ``filtering``, to be summed; both are 0 during the warm-up. ``diagnostics`` then holds
+    ``adversarial`` and ``filtering``, to be summed; 0 in training during the warm-up. ``diagnostics`` then holds
     ``frequency_accuracy`` (share of tokens that the first discriminator classifies rightly, beside ``low_share``, the share of
     rare ones: fooled, it knows no more than the larger class), ``completeness_accuracy`` (of the second, 0.5 is chance),
     ``masked_share`` (of sentences, with a rare token to mask), three ``balance_...`` of each objective, and the base's own.
@@ -180,7 +180,7 @@ class SLTFAILoss(nn.Module):
         self._own_diagnostics = {}
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         own = {name: torch.zeros((), device=seen[0].vectors.device) for name, weight in weights.items() if weight}
-        if not self.warm_up.is_on(self.warmup_steps, self.updates, self.training_steps, training=training):
+        if not (training and self.warm_up.is_on(self.warmup_steps, self.updates, self.training_steps)):
             taps = {name: GradientTap() for name in own if self.balance is not None}
             if self.adversarial_weight:
                 content = self.tokens.content(columns[0])

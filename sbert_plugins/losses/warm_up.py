@@ -35,20 +35,19 @@ class WarmUp:
         """Look at the number of updates again: an earlier one may have been loaded."""
         self._is_over = False
 
-    def is_on(self, steps: float, updates: Tensor, training_steps: int | None, *, training: bool) -> bool:
-        """Tell it of now.
+    def is_on(self, steps: float, updates: Tensor, training_steps: int | None) -> bool:
+        """Tell it of now; for forwards in training.
 
         Args:
             steps: As they are by now.
             updates: Number of updates that were made.
             training_steps: Updates of the whole training; None where nobody told.
-            training: Whether this is a training forward: a warning belongs there.
         """
         if self._is_over or not steps:
             return False
         if steps < 1:
             if training_steps is None:
-                if training and not self._has_warned:
+                if not self._has_warned:
                     logger.warning(
                         "warmup_steps=%s is a share of the training, and nobody told %s how long that is: no warm-up. "
                         "Train with sbert_plugins.training.SentenceTransformerTrainer, or pass a number of updates.",
@@ -56,7 +55,7 @@ class WarmUp:
                         self._name,
                     )
                     self._has_warned = True
-                return False  # who knows the length may still tell it: an evaluation may come before the training
+                return False  # who knows the length may still tell it
             steps = round(steps * training_steps)
         # A transfer from the device in each step, but during the warm-up only.
         self._is_over = int(updates) >= steps

@@ -22,6 +22,7 @@ from sbert_plugins.encoder import (
     MemberEncoder,
     SharedPasses,
     bound_gradients,
+    freeze_mask_template,
     is_compiled,
     is_training,
     refuse_bypass,
@@ -103,6 +104,7 @@ class WeightedSumLoss(nn.Module):
         functional.check_balance(balance)
         if not losses:
             raise ValueError("losses must hold at least one loss, got none.")
+        freeze_mask_template(model)
         self.model = model
         self.balance = balance
         self.share_passes = share_passes

@@ -37,6 +37,8 @@ def read_methods(texts: Sequence[str]) -> list[Method]:
     Raises:
         ValueError: Without methods, for one that is there twice, an unknown name, key or value, or one that reads triplets.
     """
+    if isinstance(texts, str):
+        raise ValueError(f"methods must be a list, got {texts!r}: [{texts!r}].")
     if not texts:
         raise ValueError(f"methods must be at least one of {', '.join(RECIPES)}, or package.module:Class; got none.")
     methods = [_read_method(text) for text in texts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,7 +53,7 @@ def checked_run(
 ) -> Run:
     """Refuse what cannot be trained; the arguments are those of :func:`train`."""
     recipe = recipe_of(method)
-    _check_kinds(sentences, model, settings)
+    _check_kinds(sentences, model, settings, dev)
     check_encoder(model)
     plan = None if protocol is None else protocol_of(method, protocol)
     keywords = (plan.loss_keywords if plan else {}) | (loss_keywords or {})
@@ -78,11 +79,15 @@ def checked_run(
     return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
 
 
-def _check_kinds(sentences: object, model: object, settings: object) -> None:
-    """Refuse what is easily taken for a dataset, an encoder and settings."""
+def _check_kinds(sentences: object, model: object, settings: object, dev: object) -> None:
+    """Refuse what is easily taken for a dataset, an encoder, settings and scored pairs."""
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
+    from sbert_plugins.evaluation import ScoredPairs
+
+    if dev is not None and not isinstance(dev, ScoredPairs):
+        raise ValueError(f"dev must be evaluation.ScoredPairs, got {type(dev).__name__}: evaluation.load_sts('STS-B dev').")
     if not isinstance(sentences, Dataset):
         raise ValueError(
             f"sentences must be a datasets.Dataset, got {type(sentences).__name__}: data.read_sentences(path), or "
@@ -117,8 +122,20 @@ def _check_protocol(
 
 def check_seed(seed: int) -> None:
     """Refuse a seed that numpy does not take."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be in [0, {2**32 - 1}], got {seed}.")
+    if not (isinstance(seed, int) and 0 <= seed < 2**32):
+        raise ValueError(f"seed must be a whole number in [0, {2**32 - 1}], got {seed!r}.")
+
+
+def read_seeds(seeds: int | Sequence[int]) -> list[int]:
+    """Return the seeds that a number, from 0, or a list of them is."""
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not numbers:
+        raise ValueError(f"seeds must be at least 1, or a list of them, got {seeds}.")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"seeds must differ, got {numbers}.")
+    for seed in numbers:
+        check_seed(seed)
+    return numbers
 
 
 def check_patience(patience: int | None, *, has_dev: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record
-from sbert_plugins.recipes.checked import check_columns, check_patience, how_prepared, run_values
+from sbert_plugins.recipes.checked import check_columns, check_patience, how_prepared, read_seeds, run_values
 from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
@@ -168,7 +168,7 @@ def compare(
     grid = _Grid(
         sentences=_sentences(text, column=column, limit=limit, data_dir=data_dir, hub=hub),
         text=str(text) if isinstance(text, str | Path) else name,
-        build=model if callable(model) else lambda: build_encoder(model, pooling=(settings or RECOMMENDED.settings).pooling),
+        build=_builder(model, (settings or RECOMMENDED.settings).pooling),
         settings=settings or RECOMMENDED.settings,
         score=Scorer(evaluators),
         dev=dev,
@@ -193,6 +193,13 @@ def compare(
     return _ended(grid, cells, start, output)
 
 
+def _builder(model: str | Callable[[], SentenceTransformer], pooling: str) -> Callable[[], SentenceTransformer]:
+    """Return what builds the start; an encoder can be called, too, and builds none."""
+    if not (isinstance(model, str) or (callable(model) and not hasattr(model, "forward"))):
+        raise ValueError(f"model must be a name, or a function that builds an encoder each time, got {type(model).__name__}.")
+    return model if callable(model) else lambda: build_encoder(model, pooling=pooling)
+
+
 def _check_methods(grid: _Grid, asked: Sequence[Method]) -> None:
     """Refuse methods that cannot be trained on these columns, or wait for evaluations that there are none of."""
     for method in asked:
@@ -211,12 +218,7 @@ def _say_notes(grid: _Grid, cells: Sequence[Cell]) -> None:
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
     if processes() > 1:
         raise ValueError("a comparison trains one cell after the other in one process: start it without torchrun.")
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not numbers:
-        raise ValueError(f"seeds must be at least 1, or a list of them, got {seeds}.")
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"seeds must differ, got {numbers}.")
-    return numbers
+    return read_seeds(seeds)
 
 
 def _checked_directory(output: Path) -> Path:
@@ -237,8 +239,17 @@ def _make_directory(output: Path) -> None:
     probe.unlink()
 
 
-def _sentences(text: str | Path | Dataset, **how: Any) -> Dataset:
-    sentences = read_text(text, **how) if isinstance(text, str | Path) else text
+def _sentences(text: str | Path | Dataset, *, limit: int | None, **how: Any) -> Dataset:
+    from datasets import Dataset
+
+    if isinstance(text, str | Path):
+        sentences = read_text(text, limit=limit, **how)
+    elif not isinstance(text, Dataset):
+        raise ValueError(f"text must be a name, a path or a datasets.Dataset, got {type(text).__name__}: Dataset.from_dict.")
+    elif of_names := [name for name, value in how.items() if value]:
+        raise ValueError(f"{', '.join(of_names)} would be of a text by name, and text is a dataset: leave it out.")
+    else:
+        sentences = text if limit is None else text.select(range(min(limit, len(text))))
     if sentences.column_names not in (["anchor"], ["anchor", "positive"]):
         raise ValueError(
             f"text must have the column anchor, and may have positive behind it, got {', '.join(sentences.column_names)}: "

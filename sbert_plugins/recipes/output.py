@@ -24,6 +24,7 @@ from sbert_plugins.recipes.texts import text_name
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+    from torch import nn
 
     from sbert_plugins.evaluation import ScoredPairs
 
@@ -261,6 +262,7 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
     return {
         "modules": [type(module).__name__ for module in model],
         "pooling": pooling_of(model),
+        "module_settings": [_settings_of_module(module) for module in list(model)[1:]],  # behind the transformer
         "max_seq_length": model.max_seq_length,
         "truncate_dim": model.truncate_dim,
         "prompt": model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None,
@@ -268,6 +270,13 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
         "dropout": [[rate, len(list(same))] for rate, same in groupby(dropout_rates(model))],  # most have one
         "tokens_around": [tokenizer.convert_ids_to_tokens(ids) for ids in around],
     }
+
+
+def _settings_of_module(module: nn.Module) -> dict[str, Any]:
+    """Return what a module computes by, a Dense's activation for one; how a Pooling pools is named by itself."""
+    described: Any = module
+    settings = described.get_config_dict() if hasattr(module, "get_config_dict") else {}
+    return {name: value for name, value in settings.items() if name != "pooling_mode"}
 
 
 def check_same_run(output: Path, run: dict[str, Any]) -> None:

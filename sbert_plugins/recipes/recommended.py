@@ -110,7 +110,8 @@ RECOMMENDED = Recipe(
     keywords=counts_for_words,
     reload=BAG_OF_WORDS.reload,
     citations=SIMCSE.citations,  # of the head
-    note="recommended is ConSERT with a projection head in training and a sentence's words beside it, the best by STS-B dev "
-    "in this library's tables of short trainings at one rate (https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). "
+    note="recommended is, by default, ConSERT with a projection head in training and a sentence's words beside it, the best "
+    "by STS-B dev in this library's tables of short trainings at one rate "
+    "(https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). "
     "Contrast can harm topics and clusters: for those compare it with paser and bag-of-words, which have no negatives.",
 )

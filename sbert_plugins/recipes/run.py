@@ -233,7 +233,7 @@ def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str
         report(recipe.note)
     known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
     by = f", protocol {run['protocol']}," if run["protocol"] else ""
-    report(f"Training {recipe.name}{by} on {run['sentences']:,} sentences{known}, seed {run['seed']}.")
+    report(f"Training {method_text(run)}{by} on {run['sentences']:,} {_units(recipe, rows)}{known}, seed {run['seed']}.")
     if line := repetitions(run["text"], run["sentences"], recipe):
         report(line)
     chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
@@ -246,12 +246,19 @@ def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str
     )
     if dev is None and updates > _LONG:
         report(
-            f"Nothing chooses among {updates:,} updates: the last is saved. In this library's tables contrasts ended "
-            "some 4 points below their best after 400 on Wikipedia, where recommended did not, and 3.5 after 2,000 "
-            "on short sentences, where paser did not (on Wikipedia it ended 1.7 below after 400) "
+            f"Nothing chooses among {updates:,} updates: the last is saved. In this library's tables some methods ended "
+            "points of STS-B dev below their best: consert 3 to 4 after 400 on Wikipedia, where recommended did not and paser "
+            "1 to 2, and after 2,000 on short sentences consert 3 and recommended 2, where paser did not "
             "(https://sbert-plugins.github.io/sbert-plugins/choose.html#when-training-harms): give STS-B dev (on the "
             "command line --data-dir or --hub), or fewer updates."
         )
+
+
+def _units(recipe: Recipe, rows: Dataset) -> str:
+    """Return what the rows that were given are called."""
+    if recipe.reads == "triplets":
+        return "triplets"
+    return "pairs" if recipe.prepare is None and len(rows.column_names) == 2 else "sentences"
 
 
 def _take_back(output: Path, *, is_new: bool) -> None:
@@ -308,6 +315,7 @@ def _save(training: Training, results: dict[str, Any]) -> None:
         **({"protocol": results["protocol"]} if results["protocol"] else {}),
         "encoder": results["encoder"]["name"],
         **{key: results["settings"][key] for key in ("group_by_length", "sam_rho", "loss_learning_rate", "patience")},
+        **({"eval_steps": results["settings"]["eval_steps"]} if results["dev"] else {}),
         **({"columns": ", ".join(f"{key} {value}" for key, value in made.items())} if made else {}),
         "pooling": results["pooling"],
         **({"prompt": repr(prompt)} if (prompt := results["encoder_settings"]["prompt"]) else {}),

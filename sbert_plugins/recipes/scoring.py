@@ -32,6 +32,8 @@ class Scorer:
     def __init__(self, evaluators: Sequence[BaseEvaluator]) -> None:
         from sbert_plugins.evaluation import OnePassEvaluator
 
+        if callable(evaluators):
+            raise ValueError(f"evaluators must be a list, got one {type(evaluators).__name__}: [evaluator].")
         if not evaluators:
             raise ValueError(
                 "evaluators must be at least one, got none: graded pairs (evaluation.own_pairs), topics (own_topics), queries "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.checked import checked_run
+from sbert_plugins.recipes.checked import checked_run, read_seeds
 from sbert_plugins.recipes.output import (
     RUN_FILE,
     check_same_run,
@@ -39,7 +39,7 @@ def train_seeds(
     build: Callable[[], SentenceTransformer],
     *,
     output: str | Path,
-    seeds: Sequence[int],
+    seeds: int | Sequence[int],
     report: Callable[[str], None] = logger.info,
     **how: Any,
 ) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def train_seeds(
         sentences: What is trained on.
         build: Builds the encoder that each training starts from, the same each time.
         output: A new or empty directory, or that of the seeds to go on with.
-        seeds: Which.
+        seeds: How many, from 0, or which.
         report: Called with each message for the person who waits.
         **how: Further arguments of :func:`train`, but for ``resume``.
 
@@ -63,8 +63,10 @@ def train_seeds(
             seed that was trained otherwise, or scored on other probes, in ``output``.
         FileExistsError: If ``output`` holds something else.
     """
-    output = Path(output)
-    _check(output, seeds)
+    output, seeds = Path(output), read_seeds(seeds)
+    if hasattr(build, "forward"):
+        raise ValueError(f"build must be a function that builds the encoder each time, got a {type(build).__name__}.")
+    _check(output)
     dev = {} if how.get("dev") is None else {"STS-B dev": how["dev"]}
     _check_scores(output, seeds, {**(how.get("probes") or {}), **dev})
     _check_begun(method, sentences, build, output, seeds, how)
@@ -91,11 +93,7 @@ def train_seeds(
 _SHARED = ("method", "protocol", "settings", "loss_keywords", "sentences", "text", "encoder", "bf16", "pooling")
 
 
-def _check(output: Path, seeds: Sequence[int]) -> None:
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be at least one, and differ, got {list(seeds)}.")
-    if not all(0 <= seed < 2**32 for seed in seeds):
-        raise ValueError(f"seeds must be in [0, {2**32 - 1}], got {list(seeds)}.")
+def _check(output: Path) -> None:
     if processes() > 1:
         raise ValueError("seeds are trained one after the other in one process: under torchrun train one seed at a time.")
     if output.exists() and not output.is_dir():

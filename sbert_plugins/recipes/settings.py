@@ -77,12 +77,12 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
         if self.max_steps != -1 and self.max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, or -1 to go by epochs, got {self.max_steps}.")
-        if not 0 < self.epochs < math.inf:
-            raise ValueError(f"epochs must be a finite number above 0, got {self.epochs}.")
-        for name in ("learning_rate", "loss_learning_rate", "sam_rho", "learning_rate_warmup", "weight_decay"):
+        positive = ("epochs", "learning_rate")
+        for name in (*positive, "loss_learning_rate", "sam_rho", "learning_rate_warmup", "weight_decay"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:  # not true of NaN
-                raise ValueError(f"{name} must be a finite number, 0 or above, got {value}.")
+            low, rule = (math.ulp(0), " above 0") if name in positive else (0, ", 0 or above")
+            if value is not None and not low <= value < math.inf:  # not true of NaN
+                raise ValueError(f"{name} must be a finite number{rule}, got {value}.")
         if self.learning_rate_warmup >= 1 and self.learning_rate_warmup % 1:
             raise ValueError(
                 f"learning_rate_warmup must be a share below 1 or a whole number of updates, got {self.learning_rate_warmup}."
@@ -166,7 +166,7 @@ class Recipe:
 
 
 def shortened(recipe: Recipe, settings: Settings, sentences: int) -> Settings:
-    """Return the settings with so few epochs of a text that no more rows are read than in the paper's training.
+    """Return the settings with so few epochs of a text that no more rows are read than in the paper's or its code's training.
 
     A default that would go on for longer, such as PaSeR's five epochs of a million sentences, is cut with a warning.
 
@@ -180,13 +180,14 @@ def shortened(recipe: Recipe, settings: Settings, sentences: int) -> Settings:
         return settings
     shorter = replace(settings, epochs=recipe.rows_read / rows)
     logger.warning(
-        "%s: %s of %s sentences would be up to %s updates, and its paper's training had %s: it ends after as many here. "
-        "Choose another length with epochs or max_steps (--epochs, --max-steps).",
+        "%s: %s of %s sentences would be up to %s updates. By default it ends after %s, with the rows of its paper's or its "
+        "authors' training, %s. Choose another length with epochs or max_steps (--epochs, --max-steps).",
         recipe.name,
         f"{settings.epochs:g} epoch{'s' if settings.epochs != 1 else ''}",
         f"{sentences:,}",
         f"{settings.updates(rows):,}",
         f"{shorter.updates(rows):,}",
+        f"{recipe.rows_read:,}",
     )
     return shorter
 

@@ -32,6 +32,7 @@ def idle_parts(
     terms: Iterable[str],
     *,
     without_gradient: Collection[str] = (),
+    small: Collection[str] = (),
     with_layers: Collection[str] = (),
 ) -> list[str]:
     """Return a sentence for each part of a loss that taught the encoder nothing.
@@ -40,13 +41,15 @@ def idle_parts(
         history: The trainer's ``state.log_history``.
         terms: Names of the loss's terms among its keys.
         without_gradient: Those of them that had a gradient in no batch.
+        small: Those that were not 0 in some batch, though the log, which has four digits, may say so.
         with_layers: Of which datasets' losses the decoder has layers, which learn to read late: :func:`with_layers`.
     """
     notes = []
     for term in terms:
         values = _logged(history, term)
         # The host logs four digits: a smaller term reads 0, the share of rows that have it does not.
-        if values and not any(values) and not any(entry.get(f"{term}_active") for entry in history):
+        is_idle = term not in small and not any(entry.get(f"{term}_active") for entry in history)
+        if values and not any(values) and is_idle:
             hint = _HINTS.get(term.rpartition("/")[2])
             notes.append(f"The term {term} was 0 in all of the training" + (f": {hint}." if hint else "."))
         elif values and term in without_gradient:

@@ -22,6 +22,7 @@ from sentence_transformers.base.model import BaseModel
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 
 from .checkpoints import mark_complete, unmark_later
 from .finite import DivergedError, not_finite
@@ -60,9 +61,16 @@ def own_state(loss: nn.Module, model: nn.Module) -> dict[str, Tensor]:
 
 
 def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
-    """Return ``loss`` and its submodules, without those of ``model`` and of other encoders (guides, momentum copies)."""
-    encoders = [model, *(module for module in loss.modules() if isinstance(module, BaseModel))]
-    theirs = {id(module) for encoder in encoders for module in encoder.modules()}
+    """Return ``loss`` and its submodules, without those of ``model``, of other encoders and of what is frozen (a teacher)."""
+    of_model = {id(parameter) for parameter in model.parameters()}
+
+    def is_another(module: nn.Module) -> bool:
+        own = [parameter for parameter in module.parameters() if id(parameter) not in of_model]
+        is_frozen = bool(own) and not any(parameter.requires_grad for parameter in own)
+        return isinstance(module, BaseModel) or (is_frozen and module is not loss)
+
+    others = [model, *filter(is_another, loss.modules())]
+    theirs = {id(module) for other in others for module in other.modules()}
     return [module for module in loss.modules() if id(module) not in theirs]
 
 
@@ -285,6 +293,7 @@ class LossStateCallback(TrainerCallback):
         require_same_model(self.loss, kwargs["model"])
         if state.global_step > 0:
             folder = self.resume_from_checkpoint or self._folder(args, state)
+            self._require_same_training(Path(folder), state)
             check_settings(self.loss, folder, allow_changed=self.allow_changed_settings)
             follow_encoder(self.loss, kwargs["model"])
             load_loss_state(self.loss, kwargs["model"], folder)
@@ -303,6 +312,17 @@ class LossStateCallback(TrainerCallback):
         if args.should_save:
             save_loss_state(self.loss, kwargs["model"], self._folder(args, state))
             mark_complete(self._folder(args, state), state.global_step)
+
+    @staticmethod
+    def _require_same_training(folder: Path, state: TrainerState) -> None:
+        """Refuse the checkpoint of another training that has made as many updates: its log is another."""
+        file = folder / TRAINER_STATE_NAME
+        log = json.loads(file.read_text(encoding="utf-8"))["log_history"] if file.is_file() else state.log_history
+        if log != state.log_history:
+            raise ValueError(
+                f"{folder} is not the checkpoint that the trainer resumes from, by its log: pass the path that "
+                "trainer.train(resume_from_checkpoint=...) gets, LossStateCallback(loss, resume_from_checkpoint=...)."
+            )
 
     @staticmethod
     def _folder(args: TrainingArguments, state: TrainerState) -> Path:

@@ -61,7 +61,11 @@ class SharpnessAwareStep:
         before = self._versions()
         # A copy, because the trainer takes keys out of the batch.
         self._batches.append((dict(inputs), num_items_in_batch, random_state))
-        loss = step(model, inputs, num_items_in_batch)
+        try:
+            loss = step(model, inputs, num_items_in_batch)
+        except BaseException:
+            self._batches.clear()  # whoever goes on, out of memory with fewer rows, begins the update anew
+            raise
         self._check_state(before)
         if self.trainer.accelerator.sync_gradients:
             self.trainer.average_own_gradients()

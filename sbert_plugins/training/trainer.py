@@ -17,11 +17,12 @@ import torch.distributed as dist
 from datasets import Dataset
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from sbert_plugins import host
-from sbert_plugins.contract import check_value, talks_to_others
+from sbert_plugins.contract import check_value, freeze_mask_template, talks_to_others
 
 from .checkpoints import (
     COMPLETE_FILE,
@@ -37,6 +38,7 @@ from .idle import idle_parts, with_layers
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
+    LossStateCallback,
     begin_training,
     check_loss_state,
     check_settings,
@@ -81,13 +83,15 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
       their files with checksums, written last (``checkpoint_complete.json``). A resumed training equals an uninterrupted
       one, and other settings of the loss are refused by name; ``resume_from_checkpoint=True`` takes the newest complete
       checkpoint, and ``load_best_model_at_end`` restores the loss with the encoder.
+    - **An optimizer of one's own** that leaves out what the loss owns is refused.
     - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks.
     - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
-      momentum copy): whether those use dropout is for the loss to say.
+      momentum copy) and what is frozen (a teacher): whether those use dropout is for the loss to say.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms; of a dict of losses both
-      as ``dataset/key``, means over that dataset's batches. A term that was 0 all along or had no gradient, and a decoder
+      as ``dataset/key``, means over that dataset's batches. An evaluation's are of its own data (``eval_key``, with several
+      datasets ``eval_dataset_key``). A term that was 0 all along or had no gradient, and a decoder
       that read nothing of the sentence vectors, are named at the end.
     - **Evaluation** changes nothing: how often a training is evaluated, and whether, leaves its updates as they are.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns, and one that
@@ -129,14 +133,18 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite = FiniteCheck(self)
         self._computing: Any = None  # the loss of the batch that is being computed
         self._terms: dict[str, Tensor] = {}  # its terms
+        self._evaluating_as = "eval"  # what the keys of the evaluation begin with
         self._synced_mode: bool | None = None
         self._term_names: dict[str, None] = {}  # of all terms so far, in order
         self._with_gradient: set[str] = set()  # those of them that had one
+        self._largest: dict[str, Tensor] = {}  # absolute value of each: the log has four digits
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
         self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
         self.add_callback(_BeginCallback(self))
+        freeze_mask_template(self.model)  # before there is an optimizer
         if isinstance(self.data_collator, AugmentingCollator):
+            self.data_collator = copy.copy(self.data_collator)  # another trainer may have other prompts
             self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
             mapping: Any = self.args.router_mapping  # a string has been read by now
             self.data_collator.router_mapping = self.data_collator.router_mapping or mapping
@@ -155,6 +163,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ``allow_changed_settings`` a warning.
         """
         self._refuse_what_is_untested()
+        self.pop_callback(LossStateCallback)  # it does what is done here
         require_same_model(self.loss, self.model)
         self._check_direction()
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
@@ -171,6 +180,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite.begin(checkpoint)
         self._diagnostics = {"train": {}, "eval": {}}  # a training that was interrupted in this process leaves some
         self.accum_loss_components = {"train": {}, "eval": {}}
+        self._term_names, self._with_gradient, self._largest = {}, set(), {}
         if checkpoint is not None and not hasattr(self.train_dataset, "__len__"):
             logger.warning(
                 "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
@@ -187,13 +197,20 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             except ValueError as error:  # the host does not lose a finished training over this either
                 logger.error("The encoder is the best checkpoint's, the loss's own weights are the last ones: %s", error)
         self._finite.check_weights()
+        self._tell_of_idle_parts(is_resumed=checkpoint is not None)
+        return output
+
+    def _tell_of_idle_parts(self, *, is_resumed: bool) -> None:
         # Of the updates before a resume the log knows the terms and not their gradients.
-        dead = self._term_names.keys() - self._with_gradient if checkpoint is None else ()
+        dead = () if is_resumed else self._term_names.keys() - self._with_gradient
         for note in idle_parts(
-            self.state.log_history, self._term_names, without_gradient=dead, with_layers=with_layers(self.loss)
+            self.state.log_history,
+            self._term_names,
+            without_gradient=dead,
+            small={name for name, value in self._largest.items() if value.item()},
+            with_layers=with_layers(self.loss),
         ):
             logger.warning(note)
-        return output
 
     def _check_direction(self) -> None:
         """Refuse to take the highest of a metric that is better the lower, for the host asks no evaluator."""
@@ -349,6 +366,17 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         for parameter, gradient, mean in zip(used, gradients, means, strict=True):
             parameter.grad = gradient.copy_(mean.view_as(parameter))
 
+    def require_all_in_optimizer(self) -> None:
+        """Refuse an optimizer without what the loss owns, which would count in the norm and learn nothing."""
+        groups: list[dict[str, Any]] = getattr(self.optimizer, "param_groups", [])
+        held = {id(parameter) for group in groups for parameter in group["params"]}
+        names = {id(tensor): name for loss in named_losses(self.loss).values() for name, tensor in loss.named_parameters()}
+        if groups and (left := [names[id(tensor)] for tensor in self._own_parameters if id(tensor) not in held]):
+            raise ValueError(
+                f"the optimizer holds none of {len(left)} weights of the loss's own ({left[0]}, ...), which would not be "
+                "trained: build it over loss.parameters(), or set requires_grad=False on them."
+            )
+
     # --- Steps -------------------------------------------------------------------------------------------------------------
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
@@ -379,6 +407,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if self.model.training:
             self._require_gradient(member, value)
             self._with_gradient |= {of + name for name, term in terms.items() if term.requires_grad}
+            for name, term in terms.items():
+                size = term.detach().abs()
+                self._largest[of + name] = torch.maximum(size, self._largest.get(of + name, size))
             self._finite.see_loss(terms or {type(member).__name__: value}, inputs)
         if not self._is_replaying():
             self._keep_diagnostics(member, terms, of=of)
@@ -438,6 +469,19 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------
 
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Evaluate or predict as the host does; terms and diagnostics that no log has taken are of other data."""
+        self._evaluating_as = metric_key_prefix
+        self._diagnostics["eval"], self.accum_loss_components["eval"] = {}, {}
+        return super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as the host does, and warn where a test set chooses the checkpoint.
 
@@ -478,28 +522,48 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log, with the mean of each diagnostic since the last time (of this process, where there are several)."""
         self._finite.read()
-        is_evaluation = any(key.startswith("eval_") and key.endswith("loss") for key in logs)
-        kind = "train" if "loss" in logs else "eval" if is_evaluation else None
+        kind = "train" if "loss" in logs else "eval" if f"{self._evaluating_as}_loss" in logs else None
         if kind is not None:
-            prefix = "eval_" if kind == "eval" else ""
-            means = {
-                prefix + name: round((total / count).item(), 4) for name, (total, count) in self._diagnostics[kind].items()
-            }
+            means = {name: (total / count).item() for name, (total, count) in self._diagnostics[kind].items()}
+            if kind == "eval":
+                # The host names the terms where the keys begin with eval, not with eval_ and the name of a dataset.
+                means = {self._evaluated_key(name): mean for name, mean in (self._mean_terms() | means).items()}
             self._diagnostics[kind] = {}
-            logs = {**logs, **means}
+            logs = {**logs, **{name: round(mean, 4) for name, mean in means.items()}}
         super().log(logs, *args, **kwargs)
         # It becomes json, which has no NaN: of a metric, or of the gradient norm of an update that fp16 leaves out.
         entry: dict[str, Any] = self.state.log_history[-1]
         entry |= {key: None for key, value in entry.items() if isinstance(value, float) and not math.isfinite(value)}
 
+    @torch.no_grad()
+    def _mean_terms(self) -> dict[str, float]:
+        """Take the means of an evaluation's terms, over all processes."""
+        sums, self.accum_loss_components["eval"] = self.accum_loss_components["eval"], {}
+        if not sums:
+            return {}
+        totals = torch.stack([total.float() for total in sums.values()])
+        if get_world_size() > 1:
+            dist.all_reduce(totals)
+        means = dict(zip(sums, totals.tolist(), strict=True))
+        steps = means.pop("steps")
+        return {name: total / steps for name, total in means.items()}
+
+    def _evaluated_key(self, name: str) -> str:
+        """Return the key of a term or diagnostic in an evaluation; one of several losses has its dataset's name already."""
+        dataset, slash, rest = name.partition("/")
+        if isinstance(self.loss, dict) and slash and self._evaluating_as.endswith(f"_{dataset}"):
+            return f"{self._evaluating_as}/{rest}"
+        return f"{self._evaluating_as}_{name}"
+
 
 class _BeginCallback(TrainerCallback):
-    """Tells the loss that a training begins, and its length, which the host works out then."""
+    """Tells the loss that a training begins, and its length, which the host works out then, as it builds the optimizer."""
 
     def __init__(self, trainer: SentenceTransformerTrainer) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.trainer.require_all_in_optimizer()
         begin_training(self.trainer.loss, state.max_steps, resumed=state.global_step > 0)
 
 

@@ -373,12 +373,12 @@ class TestWarmUp:
             logged = [entry["filtering"] > 0 for entry in trainer.state.log_history if "filtering" in entry]
             assert logged == [False] * 2 + [True] * 6  # a quarter of 8, once and not in each epoch
 
-    def test_an_evaluation_before_the_training_does_not_end_it(self, encoder):
+    def test_an_evaluation_has_all_terms_and_does_not_end_it(self, encoder):
         loss = build(encoder, warmup_steps=0.5)
         features = encoder.preprocess(SENTENCES)
-        encoder.eval()
-        loss([dict(features)])
         loss.training_steps = 4
+        encoder.eval()
+        assert all(term > 0 for term in loss([dict(features)]).values())
         encoder.train()
         terms = loss([dict(features)])
         assert terms["adversarial"] == terms["filtering"] == 0

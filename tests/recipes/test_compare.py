@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import pytest
+import torch
 from datasets import Dataset
 from encoders import project_text
 from recipe_inputs import anchors, quick
@@ -325,13 +326,23 @@ class TestRefuses:
             scores.append(json.loads((tmp_path / "out" / "start.json").read_text())["scores"])
         assert scores[0] != scores[1]
 
+    def test_the_first_rows_of_a_dataset(self, run, tmp_path, without_page):
+        run(methods=["simcse"], limit=9)
+        assert json.loads((tmp_path / "out" / "simcse_seed0.json").read_text())["sentences"] == 9
+
     @pytest.mark.parametrize(
         ("change", "error", "message"),
         [
             ({"seeds": 0}, ValueError, "seeds must be at least 1, or a list of them, got 0"),
             ({"seeds": -1}, ValueError, "seeds must be at least 1"),
             ({"seeds": [1, 1]}, ValueError, r"seeds must differ, got \[1, 1\]"),
+            ({"seeds": [2**32]}, ValueError, r"seed must be a whole number in \[0, 4294967295\], got 4294967296"),
             ({"methods": []}, ValueError, "methods must be at least one of"),
+            ({"methods": "simcse"}, ValueError, r"methods must be a list, got 'simcse': \['simcse'\]"),
+            ({"evaluators": evaluators()[0]}, ValueError, r"evaluators must be a list, got one PairsEvaluator: \[evaluator\]"),
+            ({"model": torch.nn.Linear(1, 1)}, ValueError, "model must be a name, or a function that builds an encoder each"),
+            ({"text": ["a", "b"]}, ValueError, "text must be a name, a path or a datasets.Dataset, got list"),
+            ({"column": "text"}, ValueError, "column would be of a text by name, and text is a dataset: leave it out"),
             ({"evaluators": []}, ValueError, "evaluators must be at least one, got none: graded pairs"),
             ({"text": anchors(1)}, ValueError, "training needs at least 2 sentences, got 1"),
             (

@@ -119,7 +119,7 @@ def test_from_the_command_line(module, tiny_encoder, tmp_path, capsys, monkeypat
     (tmp_path / "text.txt").write_text("\n".join(anchors(20)["anchor"]), encoding="utf-8")
     arguments = ["--model", "encoder", "--max-steps", "2", "--batch-size", "8", "--output", "run"]
     assert cli.main(["train", f"{module}:Pull", "text.txt", "--loss", "strength=3", *arguments]) == 0
-    assert "Training Pull on 20 sentences" in capsys.readouterr().out
+    assert "Training Pull (strength=3) on 20 sentences" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "results.json").read_text())["loss"]["strength"] == 3
     assert cli.main(["evaluate", "run/model", "--offline"]) == 0
 

@@ -111,7 +111,7 @@ def test_epochs_take_the_place_of_the_small_budget():
 def test_it_says_what_it_is_when_it_starts(tiny_encoder, tmp_path):
     said = []
     recipes.train("recommended", anchors(20), tiny_encoder(), output=tmp_path, settings=quick(max_steps=1), report=said.append)
-    assert said[0].startswith("recommended is ConSERT with a projection head in training")
+    assert said[0].startswith("recommended is, by default, ConSERT with a projection head in training")
     assert "bag-of-words" in said[0]
 
 

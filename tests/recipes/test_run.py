@@ -350,7 +350,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize("seed", [-1, 2**32])
     def test_seed(self, tiny_encoder, tmp_path, seed):
-        with pytest.raises(ValueError, match=rf"seed must be in \[0, 4294967295\], got {seed}"):
+        with pytest.raises(ValueError, match=rf"seed must be a whole number in \[0, 4294967295\], got {seed}"):
             recipes.train("arccse", anchors(4), tiny_encoder(), output=tmp_path / "run", seed=seed)
 
     @pytest.mark.parametrize(
@@ -549,7 +549,7 @@ class TestPatience:
     """Nothing gets better at a learning rate of 0: the first evaluation is the best."""
 
     def train(self, model, output, dev, **changes):
-        settings = quick(learning_rate=0, eval_steps=1, max_steps=9, patience=3)
+        settings = quick(learning_rate=1e-30, eval_steps=1, max_steps=9, patience=3)
         return recipes.train("simcse", anchors(80), model, output=output, settings=settings, dev=dev, **changes)
 
     def test_stops(self, tiny_encoder, tmp_path, dev):
@@ -592,6 +592,33 @@ def test_a_long_training_without_a_choice_is_told_so(has_dev, tiny_encoder, tmp_
         )
         warned = [line for line in said[:4] if line.startswith(f"Nothing chooses among {updates} updates: the last is saved.")]
         assert len(warned) == (updates > 2 and not has_dev)
+
+
+@pytest.mark.parametrize(
+    ("method", "rows", "loss_keywords", "line"),
+    [
+        ("simcse", anchors(8), {}, "Training SimCSE on 8 sentences, seed 42."),
+        (
+            "recommended",
+            anchors(8),
+            {"words": 0},
+            "Training ConSERT with a projection head, and words (words=0) on 8 sentences, seed 42.",
+        ),
+        (
+            "simcse",
+            Dataset.from_dict({"anchor": anchors(8)["anchor"][:], "positive": anchors(16)["anchor"][8:]}),
+            {},
+            "Training SimCSE on 8 pairs, seed 42.",
+        ),
+    ],
+)
+def test_what_is_trained_on_what(method, rows, loss_keywords, line, tiny_encoder, tmp_path):
+    said = []
+    settings = quick(max_steps=1)
+    recipes.train(
+        method, rows, tiny_encoder(), output=tmp_path, settings=settings, loss_keywords=loss_keywords, report=said.append
+    )
+    assert line in said
 
 
 @pytest.mark.parametrize(("method", "copies"), [("arccse", 0), ("arccse", 3), ("bag-of-words", 3)])
@@ -699,6 +726,11 @@ def test_the_keywords_of_a_protocol_are_not_told():
     assert method_text(training) == "DenoSent (temperature=0.5)"
 
 
+def _without_prompt(model):
+    model[1].include_prompt = False
+    return model
+
+
 @pytest.mark.parametrize(
     ("key", "build", "named"),
     [
@@ -708,10 +740,11 @@ def test_the_keywords_of_a_protocol_are_not_told():
             lambda build: apply_mask_template(build(), "[X] is [MASK]."),
             "[['<s>'], ['is', '<mask>', '?', '</s>']] (now [['<s>'], ['is', '<mask>', '.', '</s>']])",
         ),
+        ("module_settings", lambda build: _without_prompt(build()), "[{'embedding_dimension': 32, 'include_prompt': True}] "),
     ],
 )
 def test_an_encoder_is_another_with_another(key, build, named, tiny_encoder):
-    plain = tiny_encoder() if key == "dropout" else apply_mask_template(tiny_encoder(), "[X] is [MASK]?")
+    plain = apply_mask_template(tiny_encoder(), "[X] is [MASK]?") if key == "tokens_around" else tiny_encoder()
     before, now = ({"encoder_settings": encoder_settings(model)} for model in (plain, build(tiny_encoder)))
     assert changes(before, now).startswith(f"encoder's {key} {named}")
     assert changes(now, now) == ""

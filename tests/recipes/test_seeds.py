@@ -152,12 +152,16 @@ class TestSeeds:
 class TestBadInput:
     @pytest.mark.parametrize("seeds", [[], [1, 1]])
     def test_seeds(self, tiny_encoder, tmp_path, seeds):
-        with pytest.raises(ValueError, match="seeds must be at least one, and differ"):
+        with pytest.raises(ValueError, match="seeds must be at least 1, or a list of them, got|seeds must differ, got"):
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=seeds)
 
     def test_out_of_range(self, tiny_encoder, tmp_path):
-        with pytest.raises(ValueError, match=r"seeds must be in \[0, 4294967295\], got \[4294967295, 4294967296\]"):
+        with pytest.raises(ValueError, match=r"seed must be a whole number in \[0, 4294967295\], got 4294967296"):
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=range(2**32 - 1, 2**32 + 1))
+
+    def test_an_encoder_is_no_function_that_builds_one(self, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match="build must be a function that builds the encoder each time, got a SentenceTr"):
+            recipes.train_seeds("arccse", anchors(4), tiny_encoder(), output=tmp_path, seeds=2)
 
     def test_a_directory_of_somebody_elses(self, tiny_encoder, tmp_path):
         (tmp_path / "mine.txt").write_text("mine")

@@ -18,8 +18,9 @@ def test_zero_is_a_change():
     ("changes", "message"),
     [
         ({"batch_size": 1}, "batch_size must be at least 2, got 1"),
-        ({"learning_rate": math.nan}, "learning_rate must be a finite number, 0 or above, got nan"),
-        ({"learning_rate": -1e-5}, "learning_rate must be a finite number, 0 or above, got -1e-05"),
+        ({"learning_rate": math.nan}, "learning_rate must be a finite number above 0, got nan"),
+        ({"learning_rate": 0}, "learning_rate must be a finite number above 0, got 0"),
+        ({"weight_decay": -1e-5}, "weight_decay must be a finite number, 0 or above, got -1e-05"),
         ({"loss_learning_rate": math.inf}, "loss_learning_rate must be a finite number"),
         ({"sam_rho": math.nan}, "sam_rho must be a finite number"),
         ({"epochs": 0}, "epochs must be a finite number above 0, got 0"),

@@ -100,8 +100,9 @@ def test_no_more_than_the_papers_training(caplog):
     shorter = recipes.shortened(paser, settings, 1_000_000)
     assert shorter.updates(3_000_000) == 14_578
     assert caplog.messages == [
-        "PaSeR: 5 epochs of 1,000,000 sentences would be up to 234,375 updates, and its paper's training had 14,578: it ends "
-        "after as many here. Choose another length with epochs or max_steps (--epochs, --max-steps)."
+        "PaSeR: 5 epochs of 1,000,000 sentences would be up to 234,375 updates. By default it ends after 14,578, with the "
+        "rows of its paper's or its authors' training, 932,970. Choose another length with epochs or max_steps (--epochs, "
+        "--max-steps)."
     ]
     chosen = recipes.with_changes(settings, max_steps=300_000)
     assert recipes.shortened(paser, chosen, 1_000_000) is chosen

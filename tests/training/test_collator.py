@@ -46,14 +46,20 @@ class TestAugmentingCollator:
     def test_what_the_arguments_say_is_kept(self, argument, value, tiny_encoder, tmp_path):
         model = tiny_encoder()
         collator = self.collator(model, [])
-        training.SentenceTransformerTrainer(
-            model=model,
-            args=SentenceTransformerTrainingArguments(str(tmp_path), report_to="none", use_cpu=True, **{argument: value}),
-            train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
-            loss=losses.ArcCSELoss(model),
-            data_collator=collator,
-        )
-        assert getattr(collator, argument) == value
+
+        def asked(value):
+            trainer = training.SentenceTransformerTrainer(
+                model=model,
+                args=SentenceTransformerTrainingArguments(str(tmp_path), report_to="none", use_cpu=True, **{argument: value}),
+                train_dataset=Dataset.from_dict({"anchor": SENTENCES}),
+                loss=losses.ArcCSELoss(model),
+                data_collator=collator,
+            )
+            return getattr(trainer.data_collator, argument)
+
+        assert asked(value) == value
+        other = dict.fromkeys(value, "another")
+        assert asked(other) == other  # not what the collator's first trainer said
 
     def test_the_name_of_the_dataset_is_not_the_users_to_keep(self, tiny_encoder):
         rows = [{"anchor": sentence, "dataset_name": "one"} for sentence in SENTENCES]

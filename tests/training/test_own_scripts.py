@@ -1,0 +1,194 @@
+"""What a script of one's own may put together: teachers, optimizers, several evaluations, templates, one trainer twice."""
+
+import copy
+import json
+
+import pytest
+import sentence_transformers
+import torch
+from datasets import Dataset
+from encoders import SENTENCES, project_counts
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from test_trainer import Probe, arguments, trainer_of
+from torch import nn
+
+from sbert_plugins import losses, recipes, training
+from sbert_plugins.encoder import apply_mask_template
+
+BOTH = [sentence_transformers.SentenceTransformerTrainer, training.SentenceTransformerTrainer]
+
+
+@pytest.fixture
+def model(tiny_encoder):
+    return tiny_encoder()
+
+
+def rows(start=0, end=None):
+    return Dataset.from_dict({"anchor": (SENTENCES * 4)[start:end]})
+
+
+class Distillation(nn.Module):
+    """Towards the vectors of a teacher, which is asked twice: without dropout it says the same."""
+
+    def __init__(self, model, teacher):
+        super().__init__()
+        self.model, self.teacher, self.noise = model, teacher, []
+
+    def forward(self, features, labels=None):
+        given = {key: features[0][key] for key in ("input_ids", "attention_mask")}
+        with torch.no_grad():
+            first, second = (self.teacher(**given).last_hidden_state[:, 0] for _ in range(2))
+        self.noise.append((first - second).abs().max().item())
+        return (self.model(dict(features[0]))["sentence_embedding"] - first).pow(2).mean()
+
+
+@pytest.mark.parametrize("trainer_class", BOTH)
+def test_a_frozen_teacher_stays_as_it_is(model, tmp_path, trainer_class):
+    teacher = copy.deepcopy(model[0].model).eval().requires_grad_(False)
+    loss = Distillation(model, teacher)
+    trainer_of(model, loss, tmp_path, trainer_class=trainer_class, eval_dataset=rows(0, 8), eval_strategy="epoch").train()
+    assert set(loss.noise) == {0.0}
+    assert not any(module.training for module in teacher.modules())
+
+
+class TestAnOptimizerOfOnesOwn:
+    @staticmethod
+    def trainer(model, tmp_path, parameters_of):
+        loss = losses.ArcCSELoss(model, triplet_weight=0)
+        optimizer = torch.optim.AdamW(parameters_of(loss), lr=1e-3)
+        return loss, training.SentenceTransformerTrainer(
+            model=model, args=arguments(tmp_path), train_dataset=rows(), loss=loss, optimizers=(optimizer, None)
+        )
+
+    def test_without_what_the_loss_owns_is_refused(self, model, tmp_path):
+        _, trainer = self.trainer(model, tmp_path, lambda loss: loss.model.parameters())
+        with pytest.raises(ValueError, match=r"holds none of 2 weights of the loss's own \(head\..*loss.parameters\(\)"):
+            trainer.train()
+
+    def test_over_all_trains_all(self, model, tmp_path):
+        loss, trainer = self.trainer(model, tmp_path, lambda loss: loss.parameters())
+        before = [parameter.detach().clone() for parameter in loss.head.parameters()]
+        trainer.train()
+        assert not any(torch.equal(old, new) for old, new in zip(before, loss.head.parameters(), strict=True))
+
+    def test_what_is_frozen_may_be_left_out(self, model, tmp_path):
+        loss, trainer = self.trainer(model, tmp_path, lambda loss: loss.model.parameters())
+        loss.head.requires_grad_(False)
+        trainer.train()
+
+
+class TestEvaluations:
+    """Each has the terms and diagnostics of its own data, which sum to its loss."""
+
+    @pytest.fixture
+    def trainer(self, model, tmp_path):
+        loss = losses.DenoSentLoss(model, frequencies=project_counts(model.tokenizer))
+        options = {"eval_dataset": {"a": rows(0, 4), "b": rows(4, 12)}, "eval_strategy": "steps", "eval_steps": 2}
+        return trainer_of(model, loss, tmp_path, **options)
+
+    @staticmethod
+    def check(entry, prefix):
+        terms = entry[f"{prefix}_contrastive"] + entry[f"{prefix}_denoising"]
+        assert terms == pytest.approx(entry[f"{prefix}_loss"], abs=2e-4)
+        assert 0 <= entry[f"{prefix}_token_accuracy"] <= 1
+        keys = [key for key in entry if key.startswith(("eval", "test"))]
+        assert all(key.startswith(f"{prefix}_") for key in keys)
+
+    def test_of_several_datasets(self, trainer):
+        trainer.train()
+        for name in "ab":
+            entries = [entry for entry in trainer.state.log_history if f"eval_{name}_loss" in entry]
+            assert len(entries) == 2
+            for entry in entries:
+                self.check(entry, f"eval_{name}")
+
+    def test_do_not_leave_anything_to_the_next(self, trainer):
+        trainer.train()
+        found = []
+        for dataset, prefix in ((rows(0, 4), "eval"), (rows(4, 12), "test"), (rows(0, 4), "eval")):
+            trainer.predict(rows(4, 12))  # logs nothing
+            trainer.evaluate(dataset, metric_key_prefix=prefix)
+            entry = trainer.state.log_history[-1]
+            self.check(entry, prefix)
+            found.append({key: value for key, value in entry.items() if "per_second" not in key and "runtime" not in key})
+        assert found[0] == found[2]
+
+    def test_of_a_loss_each(self, model, tmp_path):
+        loss = {"a": losses.ArcCSELoss(model), "b": Probe(model)}
+        data = {"a": rows(), "b": rows()}
+        trainer = trainer_of(model, loss, tmp_path, data, eval_dataset={"a": rows(0, 4), "b": rows(4, 8)})
+        trainer.evaluate()
+        first, second = trainer.state.log_history
+        assert first["eval_a/arccon"] + first["eval_a/triplet"] == pytest.approx(first["eval_a_loss"], abs=1e-4)
+        assert second["eval_b/probe"] == pytest.approx(second["eval_b_loss"], abs=1e-4)
+
+
+@pytest.mark.parametrize("build", [recipes.simcse_loss, MultipleNegativesRankingLoss], ids=["sum", "the host's"])
+def test_a_saved_template_stays_a_template(model, tmp_path, build):
+    apply_mask_template(model).save_pretrained(str(tmp_path / "model"))
+    model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    before = model[1].emb_layer.weight.detach().clone()
+    trainer_of(model, build(model), tmp_path, Dataset.from_dict({"anchor": SENTENCES, "positive": SENTENCES[::-1]})).train()
+    assert torch.equal(model[1].emb_layer.weight, before)
+
+
+class TestTheCallback:
+    def train(self, build, folder, seed, resume=None):
+        model = build()
+        torch.manual_seed(seed)
+        loss = losses.ArcCSELoss(model)
+        trainer = trainer_of(
+            model,
+            loss,
+            folder,
+            trainer_class=sentence_transformers.SentenceTransformerTrainer,
+            callbacks=[training.LossStateCallback(loss)],
+            save_strategy="steps",
+            save_steps=2,
+            seed=seed,
+        )
+        trainer.train(resume_from_checkpoint=resume)
+
+    def test_refuses_another_training_s_state(self, tiny_encoder, tmp_path):
+        self.train(tiny_encoder, tmp_path / "a", 1)
+        self.train(tiny_encoder, tmp_path / "b", 2)
+        with pytest.raises(ValueError, match=r"b/checkpoint-2 is not the checkpoint that the trainer resumes from"):
+            self.train(tiny_encoder, tmp_path / "b", 1, resume=str(tmp_path / "a" / "checkpoint-2"))
+
+    def test_is_not_needed_with_the_trainer(self, tiny_encoder, tmp_path):
+        for folder, resume in (("a", None), ("b", str(tmp_path / "a" / "checkpoint-2"))):
+            model = tiny_encoder()
+            loss = losses.ArcCSELoss(model)
+            callbacks, saving = [training.LossStateCallback(loss)], {"save_strategy": "steps", "save_steps": 2}
+            trainer = trainer_of(model, loss, tmp_path / folder, callbacks=callbacks, **saving)
+            trainer.train(resume_from_checkpoint=resume)
+        assert json.loads((tmp_path / "b" / "checkpoint-4" / "loss_state.json").read_text())["losses"]
+
+
+class TestIdleTerms:
+    def test_a_term_too_small_for_the_log_did_something(self, model, tmp_path, caplog):
+        trainer_of(model, Probe(model, scale=1e-9), tmp_path).train()
+        assert "was 0 in all of the training" not in caplog.text
+
+    def test_a_term_of_zero_did_not(self, model, tmp_path, caplog):
+        trainer_of(model, Probe(model, scale=0.0), tmp_path).train()
+        assert "The term probe was 0 in all of the training" in caplog.text
+
+    def test_in_a_second_training_too(self, model, tmp_path, caplog):
+        loss = Probe(model)
+        trainer = trainer_of(model, loss, tmp_path)
+        trainer.train()
+        loss.scale = 0.0
+        trainer.train()
+        assert "The term probe was 0 in all of the training" in caplog.text
+
+
+def test_a_triplet_that_is_switched_off_has_no_diagnostics(model):
+    loss = losses.ArcCSELoss(model.train(), min_words=1)
+    batch = model.preprocess(SENTENCES)
+    loss([dict(batch)])
+    assert "long_share" in loss.diagnostics
+    loss.triplet_weight = 0
+    loss([dict(batch)])
+    assert loss.diagnostics == {}
