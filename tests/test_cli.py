@@ -458,7 +458,7 @@ def test_denosent_with_paraphrases(text, encoder, tmp_path, capsys):
     arguments = [str(tmp_path / "a.txt"), "--paraphrases", str(tmp_path / "b.txt"), "--model", encoder]
     assert cli.main(["train", "denosent", *arguments, "--pooling", "mask", "--output", str(output), *QUICK]) == 0
     printed = capsys.readouterr().out
-    assert "Training DenoSent on 30 sentences" in printed
+    assert "Training DenoSent on 30 pairs" in printed
     assert "denoising" in printed
     assert "- `columns`: positives paraphrases" in (output / "model" / "README.md").read_text(encoding="utf-8")
     assert SentenceTransformer(str(output / "model"), device="cpu").preprocess(["a"])["input_ids"].shape[1] == 7
@@ -487,7 +487,7 @@ class TestCrops:
         arguments = ["train", method, str(documents), "--positives", "crops", "--crops-by", by, "--seed", "3"]
         assert cli.main([*arguments, "--model", encoder, "--output", str(output), *QUICK]) == 0
         printed = capsys.readouterr().out
-        assert "on 20 sentences, seed 3" in printed
+        assert "on 20 pairs, seed 3" in printed
         assert term in printed
         made = {"positives": "crops", "by": by, "seed": 3}
         for name in ("run.json", "results.json"):
