@@ -76,6 +76,29 @@ class Loss(Protocol):
         """BibTeX for the model card."""
 
 
+class LossModule(nn.Module):
+    """What the losses of this library are: of a built one a keyword that it reads no more cannot be set.
+
+    It would be shown, in the model card and to a training that resumes, and would change nothing.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set what is read.
+
+        Raises:
+            AttributeError: For a keyword that only decides how the loss is built, or a weight that was 0, without its parts.
+        """
+        settings = self.__dict__.get("settings", {})
+        if name in settings and "state_is_kept" in self.__dict__:  # which comes last
+            is_read = name in {**self.__dict__, **self._modules} or isinstance(getattr(type(self), name, None), property)
+            if not is_read or (name.endswith("_weight") and settings[name] == 0 and value):
+                kind, was = type(self).__name__, settings[name]
+                raise AttributeError(
+                    f"{name} decides how {kind} is built, which was with {was!r}: build {kind}(model, {name}={value!r})."
+                )
+        super().__setattr__(name, value)
+
+
 # Of the host, with what else has their forward: it embeds each column once, the first by itself, and reads the vectors.
 _EMBEDS_EACH_COLUMN = (
     host_losses.ContrastiveLoss,

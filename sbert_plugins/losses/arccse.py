@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, begin_init, negatives_of, one_or_two, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, negatives_of, one_or_two, settings_of
 from sbert_plugins.encoder import (
     Encoder,
     TokenRoles,
@@ -26,7 +26,7 @@ from sbert_plugins.modules import ProjectionHead
 _SPANS = 2  # a mask; the paper's "contiguous segments" come without a number
 
 
-class ArcCSELoss(nn.Module):
+class ArcCSELoss(LossModule):
     r"""ArcCSE (Zhang et al., ACL 2022, https://aclanthology.org/2022.acl-long.336): learns from single sentences or pairs.
 
     1. The two columns (with one column, two dropout views of it) pass the encoder in one forward; they are a positive pair,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
-from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, TokenRoles, require_one_encoder, sentence_width
 from sbert_plugins.losses.citations import CITATIONS
@@ -16,7 +16,7 @@ from sbert_plugins.losses.decoding import weights_of_tokens, word_scorer
 from sbert_plugins.modules import BagOfWordsDecoder
 
 
-class BagOfWordsLoss(nn.Module):
+class BagOfWordsLoss(LossModule):
     r"""Bag of words: a sentence vector that tells which words the sentence has. Learns from single sentences.
 
     A sentence passes the encoder once. One linear map, which starts as the identity, and the encoder's word embeddings score

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, begin_init, check_negatives, one_or_two, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, check_negatives, one_or_two, settings_of
 from sbert_plugins.encoder import (
     VIEW_PARTS,
     Encoder,
@@ -24,7 +24,7 @@ from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
 
 
-class ConSERTLoss(nn.Module):
+class ConSERTLoss(LossModule):
     r"""ConSERT (Yan et al., ACL 2021, https://aclanthology.org/2021.acl-long.393): learns from single sentences or pairs.
 
     Each sentence passes the encoder twice, each time in another view: features cut off, tokens cut off, tokens shuffled, the

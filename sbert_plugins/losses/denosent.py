@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, negatives_of, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, negatives_of, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import (
     Encoder,
@@ -31,7 +31,7 @@ from sbert_plugins.losses.decoding import check_layers, in_own_dtype, linear_pro
 from sbert_plugins.modules import BagOfWordsDecoder, DenoisingDecoder
 
 
-class DenoSentLoss(nn.Module):
+class DenoSentLoss(LossModule):
     r"""DenoSent (Wang et al., AAAI 2024, https://arxiv.org/abs/2401.13621): restoring a sentence, and contrast.
 
     1. The two columns (with one column, two dropout views of it) pass the encoder in one forward; they are a positive pair,

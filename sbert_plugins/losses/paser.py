@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, transformer_of
 from sbert_plugins.losses.citations import CITATIONS
@@ -21,7 +21,7 @@ from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
 _START = (1.0, 0.0, 0.0, 0.0)
 
 
-class PaSeRLoss(nn.Module):
+class PaSeRLoss(LossModule):
     r"""PaSeR (Wu and Zhao, EMNLP 2022, https://aclanthology.org/2022.emnlp-main.221): generative, without negatives.
 
     1. Sentence and masked copy pass the encoder in one forward. Their two vectors, their difference and their product are

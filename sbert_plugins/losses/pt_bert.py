@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, begin_init, follow_mode, one_or_two, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, one_or_two, settings_of
 from sbert_plugins.encoder import (
     Encoder,
     Pass,
@@ -26,7 +26,7 @@ from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
 
 
-class PTBERTLoss(nn.Module):
+class PTBERTLoss(LossModule):
     r"""PT-BERT (Tan et al., Findings of ACL 2022, https://aclanthology.org/2022.findings-acl.22): learns from one column.
 
     1. A sentence passes the encoder and, without gradient, a slow copy of it. On both sides one attention layer maps it onto

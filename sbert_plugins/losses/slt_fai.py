@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import Terms, begin_forward, begin_init, prefixed, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, prefixed, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import (
     Encoder,
@@ -32,7 +32,7 @@ from sbert_plugins.losses.warm_up import WarmUp
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
 
 
-class SLTFAILoss(nn.Module):
+class SLTFAILoss(LossModule):
     r"""SLT-FAI (Wang et al., 2023, https://arxiv.org/abs/2305.08655): two objectives beside any loss on sentences.
 
     1. Adversarial tuning: a discriminator tells rare from frequent tokens by their embeddings; its gradient reaches the

@@ -192,3 +192,41 @@ def test_a_triplet_that_is_switched_off_has_no_diagnostics(model):
     loss.triplet_weight = 0
     loss([dict(batch)])
     assert loss.diagnostics == {}
+
+
+class TestSettingABuiltLoss:
+    """What a loss no longer reads would be shown, and change nothing."""
+
+    @pytest.mark.parametrize(
+        ("build", "name", "value"),
+        [
+            (losses.PTBERTLoss, "queue_size", 64),
+            (losses.PTBERTLoss, "projection_head", False),
+            (
+                lambda model: losses.DenoSentLoss(model, frequencies=project_counts(model.tokenizer)),
+                "reconstruct",
+                "paraphrase",
+            ),
+            (lambda model: losses.DenoSentLoss(model, frequencies=project_counts(model.tokenizer)), "decoder_layers", 2),
+            (lambda model: losses.ArcCSELoss(model, triplet_weight=0), "triplet_weight", 0.1),
+        ],
+    )
+    def test_is_refused_where_it_would_not_be_read(self, model, build, name, value):
+        loss = build(model)
+        before = copy.deepcopy(loss.get_config_dict())
+        with pytest.raises(
+            AttributeError, match=rf"{name} decides how \w+ is built, which was with .*: build \w+\(model, {name}="
+        ):
+            setattr(loss, name, value)
+        assert loss.get_config_dict() == before
+
+    @pytest.mark.parametrize(("name", "value"), [("triplet_weight", 0), ("temperature", 0.1), ("margin_degrees", 5)])
+    def test_is_shown_where_it_is_read(self, model, name, value):
+        loss = copy.deepcopy(losses.ArcCSELoss(model))
+        setattr(loss, name, value)
+        assert loss.get_config_dict()[name] == value
+
+    def test_a_property_may_be_set(self, model):
+        loss = losses.PTBERTLoss(model)
+        loss.momentum = 0.5
+        assert loss.get_config_dict()["momentum"] == loss.momentum_encoder.momentum == 0.5
