@@ -12,6 +12,7 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
+from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
 from sbert_plugins import functional
@@ -71,8 +72,8 @@ class WeightedSumLoss(nn.Module):
         ValueError: Without a loss, on a name that is empty or holds a dot or slash, a weight that is not a finite number above
             0, a loss built around another model, indices that are no columns, a batch with fewer columns, and in training a
             column that a ranking loss reads twice where the encoder has no dropout. Inside ``AdaptiveLayerLoss``; and with
-            ``balance`` on a cached loss of the host's, and inside ``MatryoshkaLoss`` if a loss embeds its columns itself: put
-            ``MatryoshkaLoss`` round the members.
+            ``balance``, or inside ``MatryoshkaLoss``, on a cached loss of the host's; with both if a loss embeds its columns
+            itself: put ``MatryoshkaLoss`` round the members.
 
     Relations:
         - ``recipes.PASER_SUPERVISED`` is this over ``MultipleNegativesRankingLoss`` and :class:`PaSeRLoss`.
@@ -147,6 +148,9 @@ class WeightedSumLoss(nn.Module):
     ) -> Terms:
         """Compute them from passes that ``encode`` makes."""
         refuse_wrappers(self)
+        if isinstance(self.model.forward, ForwardDecorator):
+            for name, loss in self.losses.items():
+                check_uncached(f"inside MatryoshkaLoss losses[{name!r}]", loss)
         if is_training(self.model):
             require_trained(self)
             refuse_bypass(self, *self.losses.values())
