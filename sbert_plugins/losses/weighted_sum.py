@@ -148,7 +148,8 @@ class WeightedSumLoss(nn.Module):
     ) -> Terms:
         """Compute them from passes that ``encode`` makes."""
         refuse_wrappers(self)
-        if isinstance(self.model.forward, ForwardDecorator):
+        forward: Any = self.model.forward
+        if isinstance(forward, ForwardDecorator):
             for name, loss in self.losses.items():
                 check_uncached(f"inside MatryoshkaLoss losses[{name!r}]", loss)
         if is_training(self.model):

@@ -440,8 +440,9 @@ class TestBalance:
         with pytest.raises(ValueError, match="put MatryoshkaLoss round the member"):
             MatryoshkaLoss(model, mix, [32, 16])([model.preprocess(SENTENCES)], None)
 
-    def test_a_cached_loss_inside_a_sum_inside_matryoshka_is_refused(self, model):
+    def test_a_cached_loss_inside_a_sum_inside_matryoshka_is_refused(self, tiny_encoder):
         """Its second pass would be of another width."""
+        model = tiny_encoder()
         mix = losses.WeightedSumLoss(model, {"a": (CachedMultipleNegativesRankingLoss(model), 1, [0, 0])})
         with pytest.raises(ValueError, match=r"inside MatryoshkaLoss losses\['a'\] must embed .* got CachedMultipleNeg"):
             MatryoshkaLoss(model, mix, [32, 16])([model.preprocess(SENTENCES)], None)
