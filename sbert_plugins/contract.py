@@ -10,10 +10,12 @@ from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from sbert_plugins.encoder import Encoder, freeze_mask_template, is_training, rows_of_other_ranks, unwrap, without_ddp
 
@@ -76,6 +78,10 @@ class Loss(Protocol):
         """BibTeX for the model card."""
 
 
+# Weights of what is left out of a loss that is built with 0.
+_WITH_PARTS = {"adversarial_weight", "denoising_weight", "filtering_weight", "mlm_weight", "triplet_weight"}
+
+
 class LossModule(nn.Module):
     """What the losses of this library are: of a built one a keyword that it reads no more cannot be set.
 
@@ -91,8 +97,9 @@ class LossModule(nn.Module):
         settings = self.__dict__.get("settings", {})
         if name in settings and "state_is_kept" in self.__dict__:  # which comes last
             is_read = name in {**self.__dict__, **self._modules} or isinstance(getattr(type(self), name, None), property)
-            if not is_read or (name.endswith("_weight") and settings[name] == 0 and value):
-                kind, was = type(self).__name__, settings[name]
+            kind, was = type(self).__name__, settings[name]
+            lacks_parts = name in _WITH_PARTS and was == 0
+            if value != was and (lacks_parts or not is_read):
                 raise AttributeError(
                     f"{name} decides how {kind} is built, which was with {was!r}: build {kind}(model, {name}={value!r})."
                 )
@@ -248,11 +255,19 @@ def talks_to_others(loss: nn.Module) -> bool:
 
 
 def follow_mode(loss: Any) -> None:
-    """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only."""
+    """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only.
+
+    Another encoder, and a frozen transformer that a subclass holds (a teacher), are in the mode that they were given.
+    """
     training = is_training(loss.model)
     for name, module in loss.named_children():
-        if name != "model" and module.training != training:
+        if name != "model" and module.training != training and not _is_another_encoder(module):
             module.train(training)
+
+
+def _is_another_encoder(module: nn.Module) -> bool:
+    is_frozen = not any(parameter.requires_grad for parameter in module.parameters())
+    return isinstance(module, BaseModel) or (isinstance(module, PreTrainedModel) and is_frozen)
 
 
 def require_trained(loss: Any) -> None:

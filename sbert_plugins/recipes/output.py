@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sbert_plugins.evaluation import ScoredPairs
 
 RUN_FILE = "run.json"
+_LONG = 200  # characters of a setting
 
 
 def check_output(output: str | Path, *, resume: bool = False) -> Path:
@@ -275,8 +276,16 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
 def _settings_of_module(module: nn.Module) -> dict[str, Any]:
     """Return what a module computes by, a Dense's activation for one; how a Pooling pools is named by itself."""
     described: Any = module
-    settings = described.get_config_dict() if hasattr(module, "get_config_dict") else {}
-    return {name: value for name, value in settings.items() if name != "pooling_mode"}
+    try:
+        settings = described.get_config_dict()
+    except AttributeError:  # it has none, or names what it has not
+        return {}
+    texts = {name: json.dumps(value, default=lambda other: type(other).__name__) for name, value in settings.items()}
+    return {
+        name: json.loads(text) if len(text) < _LONG else hashlib.sha256(text.encode()).hexdigest()[:16]  # a vocabulary
+        for name, text in texts.items()
+        if name != "pooling_mode"
+    }
 
 
 def check_same_run(output: Path, run: dict[str, Any]) -> None:

@@ -81,7 +81,8 @@ class Settings:
         for name in (*positive, "loss_learning_rate", "sam_rho", "learning_rate_warmup", "weight_decay"):
             value = getattr(self, name)
             low, rule = (math.ulp(0), " above 0") if name in positive else (0, ", 0 or above")
-            if value is not None and not low <= value < math.inf:  # not true of NaN
+            is_left_out = value is None and name not in positive
+            if not (is_left_out or (value is not None and low <= value < math.inf)):  # not true of NaN
                 raise ValueError(f"{name} must be a finite number{rule}, got {value}.")
         if self.learning_rate_warmup >= 1 and self.learning_rate_warmup % 1:
             raise ValueError(

@@ -43,6 +43,14 @@ class AugmentingCollator(SentenceTransformerDataCollator):
 
     def __post_init__(self) -> None:  # noqa: D105
         self._epoch = multiprocessing.Value("i", 0)  # shared with loader workers, persistent ones too
+        self._of_arguments: dict[str, Any] = {}  # what a trainer has filled in
+
+    def take_arguments(self, **arguments: Any) -> None:
+        """Take prompts and routes of a trainer's arguments, where nobody has set them but another trainer."""
+        for name, value in arguments.items():
+            if not getattr(self, name) or getattr(self, name) is self._of_arguments.get(name):
+                setattr(self, name, value)
+                self._of_arguments[name] = value
 
     def set_epoch(self, epoch: int) -> None:
         """Draw other changes from now on."""

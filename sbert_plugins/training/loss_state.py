@@ -61,13 +61,14 @@ def own_state(loss: nn.Module, model: nn.Module) -> dict[str, Tensor]:
 
 
 def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
-    """Return ``loss`` and its submodules, without those of ``model``, of other encoders and of what is frozen (a teacher)."""
+    """Return ``loss`` and its submodules, without those of ``model``, of other encoders and of frozen parts in eval mode."""
     of_model = {id(parameter) for parameter in model.parameters()}
 
     def is_another(module: nn.Module) -> bool:
         own = [parameter for parameter in module.parameters() if id(parameter) not in of_model]
         is_frozen = bool(own) and not any(parameter.requires_grad for parameter in own)
-        return isinstance(module, BaseModel) or (is_frozen and module is not loss)
+        # A teacher that somebody put into eval mode; a container, or a frozen head, is in the mode that it was built in.
+        return isinstance(module, BaseModel) or (is_frozen and not module.training and module is not loss)
 
     others = [model, *filter(is_another, loss.modules())]
     theirs = {id(module) for other in others for module in other.modules()}

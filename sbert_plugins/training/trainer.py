@@ -87,7 +87,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks.
     - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
-      momentum copy) and what is frozen (a teacher): whether those use dropout is for the loss to say.
+      momentum copy) and frozen parts in eval mode (a teacher): whether those use dropout is for the loss to say.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training; its checkpoint is not written.
     - **Logs**: ``loss.diagnostics``, averaged over the logging steps, stand beside the loss's terms; of a dict of losses both
       as ``dataset/key``, means over that dataset's batches. An evaluation's are of its own data (``eval_key``, with several
@@ -143,12 +143,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
         self.add_callback(_BeginCallback(self))
         freeze_mask_template(self.model)  # before there is an optimizer
+        self._tell_collator()
         if isinstance(self.data_collator, AugmentingCollator):
-            self.data_collator = copy.copy(self.data_collator)  # another trainer may have other prompts
-            self.data_collator.prompts = self.data_collator.prompts or self.args.prompts
-            mapping: Any = self.args.router_mapping  # a string has been read by now
-            self.data_collator.router_mapping = self.data_collator.router_mapping or mapping
             self.add_callback(EpochCallback(self.data_collator))
+
+    def _tell_collator(self) -> None:
+        if isinstance(self.data_collator, AugmentingCollator):
+            self.data_collator.take_arguments(prompts=self.args.prompts, router_mapping=self.args.router_mapping)
 
     def train(
         self,
@@ -163,7 +164,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ``allow_changed_settings`` a warning.
         """
         self._refuse_what_is_untested()
-        self.pop_callback(LossStateCallback)  # it does what is done here
+        while self.pop_callback(LossStateCallback):  # it does what is done here
+            pass
+        self._tell_collator()
         require_same_model(self.loss, self.model)
         self._check_direction()
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
@@ -368,13 +371,16 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def require_all_in_optimizer(self) -> None:
         """Refuse an optimizer without what the loss owns, which would count in the norm and learn nothing."""
+        of_encoder = {id(parameter) for parameter in self.model.parameters()}
         groups: list[dict[str, Any]] = getattr(self.optimizer, "param_groups", [])
         held = {id(parameter) for group in groups for parameter in group["params"]}
         names = {id(tensor): name for loss in named_losses(self.loss).values() for name, tensor in loss.named_parameters()}
-        if groups and (left := [names[id(tensor)] for tensor in self._own_parameters if id(tensor) not in held]):
+        left = [names[id(tensor)] for tensor in self._own_parameters if id(tensor) not in held]
+        if left and held & of_encoder:  # one by layers has neither in its groups
             raise ValueError(
                 f"the optimizer holds none of {len(left)} weights of the loss's own ({left[0]}, ...), which would not be "
-                "trained: build it over loss.parameters(), or set requires_grad=False on them."
+                "trained: pass optimizers=(one over loss.parameters(), None), without optimizer_cls_and_kwargs; where an "
+                "earlier training made it, set trainer.optimizer = None; or set requires_grad=False on them."
             )
 
     # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -480,7 +486,19 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Evaluate or predict as the host does; terms and diagnostics that no log has taken are of other data."""
         self._evaluating_as = metric_key_prefix
         self._diagnostics["eval"], self.accum_loss_components["eval"] = {}, {}
-        return super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        self._tell_collator()
+        modes = {
+            module: module.training
+            for member in named_losses(self.loss).values()
+            for module in own_modules(member, self.model)
+        }
+        self._synced_mode = None
+        try:
+            return super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+            self._synced_mode = None
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as the host does, and warn where a test set chooses the checkpoint.
@@ -550,9 +568,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def _evaluated_key(self, name: str) -> str:
         """Return the key of a term or diagnostic in an evaluation; one of several losses has its dataset's name already."""
-        dataset, slash, rest = name.partition("/")
-        if isinstance(self.loss, dict) and slash and self._evaluating_as.endswith(f"_{dataset}"):
-            return f"{self._evaluating_as}/{rest}"
+        for dataset in self.loss if isinstance(self.loss, dict) else ():
+            if name.startswith(f"{dataset}/") and self._evaluating_as.endswith(f"_{dataset}"):
+                return self._evaluating_as + name.removeprefix(dataset)
         return f"{self._evaluating_as}_{name}"
 
 

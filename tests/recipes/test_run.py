@@ -752,6 +752,21 @@ def test_an_encoder_is_another_with_another(key, build, named, tiny_encoder):
     assert changes(before, now) == ""
 
 
+def test_settings_of_modules_are_what_json_can_hold(tiny_encoder):
+    """A module of somebody's own may save itself in its own way, and one may hold a vocabulary."""
+    words = [f"word{i}" for i in range(1000)]
+    module, other, broken = torch.nn.Identity(), torch.nn.Identity(), torch.nn.Identity()
+    module.get_config_dict = lambda: {"vocab": words, "dtype": torch.float32, "size": 3}
+    other.get_config_dict = lambda: {"vocab": words[::-1], "dtype": torch.float32, "size": 3}
+    broken.get_config_dict = lambda: {"size": broken.missing}
+    found, another = (encoder_settings(SentenceTransformer(modules=[*tiny_encoder(), each])) for each in (module, other))
+    named = found["module_settings"][-1]
+    assert (named["dtype"], named["size"], len(named["vocab"])) == ("dtype", 3, 16)
+    assert another["module_settings"][-1]["vocab"] != named["vocab"]
+    assert encoder_settings(SentenceTransformer(modules=[*tiny_encoder(), broken]))["module_settings"][-1] == {}
+    assert json.loads(json.dumps(found)) == found
+
+
 LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
 
 

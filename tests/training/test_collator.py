@@ -55,11 +55,15 @@ class TestAugmentingCollator:
                 loss=losses.ArcCSELoss(model),
                 data_collator=collator,
             )
+            assert trainer.data_collator is collator  # what its owner sets later counts
             return getattr(trainer.data_collator, argument)
 
         assert asked(value) == value
         other = dict.fromkeys(value, "another")
         assert asked(other) == other  # not what the collator's first trainer said
+        mine = dict.fromkeys(value, "mine")
+        setattr(collator, argument, mine)
+        assert asked(value) == mine
 
     def test_the_name_of_the_dataset_is_not_the_users_to_keep(self, tiny_encoder):
         rows = [{"anchor": sentence, "dataset_name": "one"} for sentence in SENTENCES]

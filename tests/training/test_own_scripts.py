@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 from encoders import SENTENCES, project_counts
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from test_trainer import Probe, arguments, trainer_of
 from torch import nn
 
@@ -50,6 +50,47 @@ def test_a_frozen_teacher_stays_as_it_is(model, tmp_path, trainer_class):
     trainer_of(model, loss, tmp_path, trainer_class=trainer_class, eval_dataset=rows(0, 8), eval_strategy="epoch").train()
     assert set(loss.noise) == {0.0}
     assert not any(module.training for module in teacher.modules())
+
+
+class TestWhatStandsRoundATeacher:
+    """The loss, what it stands in, and a frozen part that nobody has put into eval mode follow the encoder."""
+
+    class WithDropout(Distillation):
+        def __init__(self, model, teacher):
+            super().__init__(model, teacher)
+            self.dropout, self.modes = nn.Dropout(0.5), []
+
+        def forward(self, features, labels=None):
+            self.modes.append((self.model.training, self.training, self.dropout.training, self.teacher.training))
+            return super().forward(features) + 0 * self.dropout(torch.ones(1)).sum()
+
+    @pytest.mark.parametrize("where", ["alone", "sum", "matryoshka"])
+    def test_follows(self, model, tmp_path, where):
+        loss = self.WithDropout(model, copy.deepcopy(model[0].model).eval().requires_grad_(False))
+        whole = {
+            "alone": lambda: loss,
+            "sum": lambda: losses.WeightedSumLoss(model, {"a": (loss, 1.0)}),
+            "matryoshka": lambda: MatryoshkaLoss(model, loss, [32]),
+        }[where]()
+        options = {"eval_dataset": rows(0, 8), "eval_strategy": "steps", "eval_steps": 2}
+        trainer_of(model, whole, tmp_path, **options).train()
+        training = (True, True, True, False)
+        assert loss.modes == [training] * 2 + [(False,) * 4] + [training] * 2 + [(False,) * 4]
+
+    def test_a_frozen_head_follows_in_a_second_training_too(self, model, tmp_path):
+        loss = Probe(model)
+        loss.head.train().requires_grad_(False)
+        trainer = trainer_of(model, loss, tmp_path, eval_dataset=rows(0, 4), eval_strategy="steps", eval_steps=2, max_steps=2)
+        for _ in range(2):
+            trainer.train()
+        assert loss.modes == [(True, True, True), (True, True, True), (False, False, False)] * 2
+
+    def test_a_teacher_in_a_subclass(self, model):
+        loss = losses.BagOfWordsLoss(model.train(), frequencies=project_counts(model.tokenizer))
+        loss.teacher = copy.deepcopy(model[0].model).eval().requires_grad_(False)
+        loss([model.preprocess(SENTENCES)])
+        assert loss.decoder.training
+        assert not loss.teacher.training
 
 
 class TestAnOptimizerOfOnesOwn:
@@ -115,12 +156,14 @@ class TestEvaluations:
         assert found[0] == found[2]
 
     def test_of_a_loss_each(self, model, tmp_path):
-        loss = {"a": losses.ArcCSELoss(model), "b": Probe(model)}
-        data = {"a": rows(), "b": rows()}
-        trainer = trainer_of(model, loss, tmp_path, data, eval_dataset={"a": rows(0, 4), "b": rows(4, 8)})
+        names = ("org/a", "b")
+        loss = dict(zip(names, (losses.ArcCSELoss(model), Probe(model)), strict=True))
+        trainer = trainer_of(
+            model, loss, tmp_path, {name: rows() for name in names}, eval_dataset={name: rows(0, 4) for name in names}
+        )
         trainer.evaluate()
         first, second = trainer.state.log_history
-        assert first["eval_a/arccon"] + first["eval_a/triplet"] == pytest.approx(first["eval_a_loss"], abs=1e-4)
+        assert first["eval_org/a/arccon"] + first["eval_org/a/triplet"] == pytest.approx(first["eval_org/a_loss"], abs=1e-4)
         assert second["eval_b/probe"] == pytest.approx(second["eval_b_loss"], abs=1e-4)
 
 
@@ -160,7 +203,10 @@ class TestTheCallback:
         for folder, resume in (("a", None), ("b", str(tmp_path / "a" / "checkpoint-2"))):
             model = tiny_encoder()
             loss = losses.ArcCSELoss(model)
-            callbacks, saving = [training.LossStateCallback(loss)], {"save_strategy": "steps", "save_steps": 2}
+            callbacks, saving = (
+                [training.LossStateCallback(loss) for _ in range(2)],
+                {"save_strategy": "steps", "save_steps": 2},
+            )
             trainer = trainer_of(model, loss, tmp_path / folder, callbacks=callbacks, **saving)
             trainer.train(resume_from_checkpoint=resume)
         assert json.loads((tmp_path / "b" / "checkpoint-4" / "loss_state.json").read_text())["losses"]
@@ -225,6 +271,19 @@ class TestSettingABuiltLoss:
         loss = copy.deepcopy(losses.ArcCSELoss(model))
         setattr(loss, name, value)
         assert loss.get_config_dict()[name] == value
+
+    def test_what_it_is_anyway_may_be_set(self, model):
+        class Mine(losses.PTBERTLoss):
+            def __init__(self, model, queue_size=64):
+                super().__init__(model, queue_size=queue_size)
+                self.queue_size = queue_size
+
+        assert Mine(model).get_config_dict()["queue_size"] == 64
+
+    def test_a_weight_without_parts_may_rise(self, model):
+        loss = losses.DenoSentLoss(model, frequencies=project_counts(model.tokenizer), contrastive_weight=0)
+        loss.contrastive_weight = 0.5
+        assert loss.get_config_dict()["contrastive_weight"] == 0.5
 
     def test_a_property_may_be_set(self, model):
         loss = losses.PTBERTLoss(model)
