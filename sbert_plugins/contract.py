@@ -96,7 +96,8 @@ class LossModule(nn.Module):
         """
         settings = self.__dict__.get("settings", {})
         if name in settings and "state_is_kept" in self.__dict__:  # which comes last
-            is_read = name in {**self.__dict__, **self._modules} or isinstance(getattr(type(self), name, None), property)
+            is_read = name in {**vars(self), **dict(self.named_children())}
+            is_read = is_read or isinstance(getattr(type(self), name, None), property)
             kind, was = type(self).__name__, settings[name]
             lacks_parts = name in _WITH_PARTS and was == 0
             if value != was and (lacks_parts or not is_read):
