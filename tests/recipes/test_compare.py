@@ -326,6 +326,10 @@ class TestRefuses:
             scores.append(json.loads((tmp_path / "out" / "start.json").read_text())["scores"])
         assert scores[0] != scores[1]
 
+    def test_one_evaluator_is_no_list(self, run):
+        with pytest.raises(ValueError, match=r"evaluators must be a list, got one PairsEvaluator: \[evaluator\]"):
+            run(evaluators=evaluators()[0])
+
     def test_the_first_rows_of_a_dataset(self, run, tmp_path, without_page):
         run(methods=["simcse"], limit=9)
         assert json.loads((tmp_path / "out" / "simcse_seed0.json").read_text())["sentences"] == 9
@@ -339,7 +343,6 @@ class TestRefuses:
             ({"seeds": [2**32]}, ValueError, r"seed must be a whole number in \[0, 4294967295\], got 4294967296"),
             ({"methods": []}, ValueError, "methods must be at least one of"),
             ({"methods": "simcse"}, ValueError, r"methods must be a list, got 'simcse': \['simcse'\]"),
-            ({"evaluators": evaluators()[0]}, ValueError, r"evaluators must be a list, got one PairsEvaluator: \[evaluator\]"),
             ({"model": torch.nn.Linear(1, 1)}, ValueError, "model must be a name, or a function that builds an encoder each"),
             ({"text": ["a", "b"]}, ValueError, "text must be a name, a path or a datasets.Dataset, got list"),
             ({"column": "text"}, ValueError, "column would be of a text by name, and text is a dataset: leave it out"),
