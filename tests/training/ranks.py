@@ -158,6 +158,8 @@ def main() -> None:
         (folder / "report.json").write_text(json.dumps(report))
     dist.barrier()  # the other rank is not to leave while this one writes: threads of a group that is torn down may abort
     dist.destroy_process_group()
+    sys.stderr.flush()
+    os._exit(0)  # all is written: gloo's threads abort a process now and then when the interpreter ends (exit code -6)
 
 
 if __name__ == "__main__":
