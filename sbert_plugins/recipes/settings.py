@@ -77,13 +77,7 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
         if self.max_steps != -1 and self.max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, or -1 to go by epochs, got {self.max_steps}.")
-        positive = ("epochs", "learning_rate")
-        for name in (*positive, "loss_learning_rate", "sam_rho", "learning_rate_warmup", "weight_decay"):
-            value = getattr(self, name)
-            low, rule = (math.ulp(0), " above 0") if name in positive else (0, ", 0 or above")
-            is_left_out = value is None and name not in positive
-            if not (is_left_out or (value is not None and low <= value < math.inf)):  # not true of NaN
-                raise ValueError(f"{name} must be a finite number{rule}, got {value}.")
+        self._check_numbers()
         if self.learning_rate_warmup >= 1 and self.learning_rate_warmup % 1:
             raise ValueError(
                 f"learning_rate_warmup must be a share below 1 or a whole number of updates, got {self.learning_rate_warmup}."
@@ -92,6 +86,16 @@ class Settings:
             raise ValueError(
                 f"learning_rate_schedule must be one of {', '.join(SCHEDULES)}, got {self.learning_rate_schedule!r}."
             )
+
+    def _check_numbers(self) -> None:
+        for name in ("epochs", "learning_rate"):
+            value = getattr(self, name)
+            if value is None or not 0 < value < math.inf:  # not true of NaN
+                raise ValueError(f"{name} must be a finite number above 0, got {value}.")
+        for name in ("loss_learning_rate", "sam_rho", "learning_rate_warmup", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a finite number, 0 or above, got {value}.")
 
     def updates(self, rows: int, *, processes: int = 1) -> int:
         """Count the updates of a training on so many rows, as the host will; each of ``processes`` reads its share."""

@@ -506,7 +506,6 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         What it draws (an evaluation's data loader takes a seed) is not taken from the training: with the same seed, any
         ``eval_steps`` and none give the same updates.
         """
-        self._synced_mode = None
         with kept_random_state(self.model):
             metrics = super().evaluate(*args, **kwargs)
         chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
