@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +15,6 @@ from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from sbert_plugins.encoder import Encoder, freeze_mask_template, is_training, rows_of_other_ranks, unwrap, without_ddp
 
@@ -258,17 +257,21 @@ def talks_to_others(loss: nn.Module) -> bool:
 def follow_mode(loss: Any) -> None:
     """Put the modules that a loss owns in its encoder's mode: a trainer and ``model.eval()`` reach the encoder only.
 
-    Another encoder, and a frozen transformer that a subclass holds (a teacher), are in the mode that they were given.
+    Another encoder, and a teacher that a subclass holds, are in the mode that they were given.
     """
     training = is_training(loss.model)
+    followed = loss.__dict__.setdefault("_followed", set())  # frozen parts, too, that an evaluation has put into eval mode
     for name, module in loss.named_children():
-        if name != "model" and module.training != training and not _is_another_encoder(module):
+        if name != "model" and module.training != training and (name in followed or not keeps_its_mode(module)):
             module.train(training)
+            followed.add(name)
 
 
-def _is_another_encoder(module: nn.Module) -> bool:
-    is_frozen = not any(parameter.requires_grad for parameter in module.parameters())
-    return isinstance(module, BaseModel) or (isinstance(module, PreTrainedModel) and is_frozen)
+def keeps_its_mode(module: nn.Module, *, of_model: Collection[int] = ()) -> bool:
+    """Return whether a part of a loss is another encoder or, by its own parameters, frozen and in eval mode: a teacher."""
+    own = [parameter for parameter in module.parameters() if id(parameter) not in of_model]
+    is_frozen = bool(own) and not any(parameter.requires_grad for parameter in own)
+    return isinstance(module, BaseModel) or (is_frozen and not module.training)
 
 
 def require_trained(loss: Any) -> None:

@@ -39,8 +39,7 @@ def info_nce(anchors: Tensor, positives: Tensor, negatives: Tensor | None = None
     .. math:: -\frac{1}{B}\sum_i \log\frac{e^{\cos(h_i, h_i^*)/\tau}}{\sum_j e^{\cos(h_i, h_j^*)/\tau}}
 
     The positive is part of the denominator (DenoSent prints it without), and :math:`j` runs over all positives and all
-    ``negatives``. Equal to
-    sentence-transformers' ``MultipleNegativesRankingLoss`` with ``scale = 1 / temperature``.
+    ``negatives``. Equal to sentence-transformers' ``MultipleNegativesRankingLoss`` with ``scale = 1 / temperature``.
 
     Args:
         anchors: (B, D), of any length: they are normalised here.
@@ -380,7 +379,7 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
     Raises:
         ValueError: If ``strength`` is not a finite number of at least 0.
     """
-    check_reversal_strength("strength", strength)
+    check_weight("strength", strength, "The paper reverses with strength 1.")
     return _GradientReversal.apply(x, strength)
 
 
@@ -544,10 +543,10 @@ def check_balance(balance: float | None) -> None:
         raise ValueError(f"balance must be a number above 0, got {balance}. None leaves the gradients as they are.")
 
 
-def check_weight(name: str, weight: float, leaves_out: str) -> None:
-    """Refuse a weight of a term that is not a finite number of at least 0; ``leaves_out`` is what 0 does."""
+def check_weight(name: str, weight: float, hint: str) -> None:
+    """Refuse a weight that is not a finite number of at least 0; ``hint`` says what 0 does, or what is usual."""
     if not 0 <= weight < math.inf:
-        raise ValueError(f"{name} must be at least 0, got {weight}. 0 leaves {leaves_out} out.")
+        raise ValueError(f"{name} must be at least 0, got {weight}. {hint}")
 
 
 def check_share(name: str, value: float, hint: str) -> None:
@@ -587,9 +586,3 @@ def _shift_angle(cosine: Tensor, radians: float) -> Tensor:
     # The inner where keeps sqrt's infinite gradient at 0 from turning into 0 * inf.
     sine = torch.where(regular, torch.where(regular, squared_sine, 1.0).sqrt(), 0.0)
     return cosine * math.cos(radians) - sine * math.sin(radians)
-
-
-def check_reversal_strength(name: str, strength: float) -> None:
-    """Refuse a factor of a reversed gradient that is not a finite number of at least 0."""
-    if not 0 <= strength < math.inf:
-        raise ValueError(f"{name} must be at least 0, got {strength}. The paper reverses with strength 1.")

@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -821,6 +822,27 @@ def test_neither_data_nor_hub(encoder, capsys):
 def test_debug_shows_the_traceback(tmp_path):
     with pytest.raises(FileNotFoundError):
         cli.main(["--debug", "train", "arccse", "no/such", "--output", str(tmp_path / "run")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "no/such", "--methods", "arccse:margin_degrees=5", "--output", "o"],
+        ["train", "sbert_plugins.losses:ArcCSELoss", "no/such", "--output", "o"],
+    ],
+)
+def test_offline_holds_where_a_check_loads_the_hub(tmp_path, arguments):
+    script = (
+        "import sys\nfrom sbert_plugins import cli\n"
+        f"assert cli.main({[*arguments, '--offline']!r}) == 2\n"
+        "import huggingface_hub\nassert huggingface_hub.constants.HF_HUB_OFFLINE\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "OfflineModeIsEnabled" in result.stderr
 
 
 @pytest.mark.slow

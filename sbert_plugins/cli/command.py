@@ -20,6 +20,8 @@ from sbert_plugins.cli.train import add_train
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line about what is wrong."""
     options = _parsed(arguments)
+    if getattr(options, "offline", False):
+        os.environ["HF_HUB_OFFLINE"] = "1"  # read where huggingface_hub is imported, which checks of methods do, too
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # of a long training in a file or a pipe, too, each line as it comes
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)

@@ -19,6 +19,7 @@ from sbert_plugins.cli.flags import (
     text_or_default,
 )
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
+from sbert_plugins.cli.reading import dev_of, from_hub, sick_of
 from sbert_plugins.recipes.cells import read_methods
 from sbert_plugins.recipes.held_out import hold_out
 
@@ -69,16 +70,13 @@ def add_compare(commands: argparse._SubParsersAction) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     _check_methods(options.methods)
-    set_up_host(options)
-    from sbert_plugins import evaluation
-
+    set_up_host()
     is_demo = options.offline and options.model is None
     settings = changed(recipes.settings_of("recommended", offline=is_demo), options)
-    has_sts = options.hub or bool(options.data_dir)
-    from_hub = options.hub or not options.data_dir
     text: Any = text_or_default(options, recipes.RECOMMENDED)
     name = str(text)
-    found = evaluators(options)
+    dev = dev_of(options, None)
+    found = evaluators(options, dev)
     if not found:
         text, label_free = held_out(options, text)
         found = [label_free]
@@ -92,7 +90,7 @@ def _compare(options: argparse.Namespace) -> None:
             model=lambda: encoder_to_train(options, settings, is_demo=is_demo),
             seeds=options.seeds,
             settings=settings,
-            dev=evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub) if has_sts else None,
+            dev=dev,
             column=options.column,
             limit=options.limit,
             data_dir=options.data_dir,
@@ -141,11 +139,11 @@ def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
     return rows, score
 
 
-def evaluators(options: argparse.Namespace) -> list[Any]:
+def evaluators(options: argparse.Namespace, dev: Any) -> list[Any]:
     """Return what scores a comparison: all that the flags name, without a network the package's graded pairs at least."""
     from sbert_plugins import evaluation
 
-    if (options.dev_only or options.sick) and not (options.hub or options.data_dir):
+    if (options.dev_only or options.sick) and dev is None:
         raise ValueError("--dev-only and --sick are of the STS tasks: name them with --data-dir or --hub.")
     if options.dev_only and options.sick:
         raise ValueError("--sick is of the seven tasks, which --dev-only leaves out: give one of the two.")
@@ -157,13 +155,11 @@ def evaluators(options: argparse.Namespace) -> list[Any]:
     ):
         if given is not None:
             found.append(build(given))
-    if options.hub or options.data_dir:
-        source = {"hub": True} if options.hub else {"data_dir": options.data_dir}
-        found.append(evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev", **source), name="STS-B dev", write_csv=False))
+    if dev is not None:
+        found.append(evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False))
         if not options.dev_only:
-            # The Hub has all pairs of SICK only.
-            sick: Any = options.sick or ("all" if options.hub else "test")
-            found.append(evaluation.STSSuiteEvaluator(**source, sick=sick, write_csv=False))
+            source = {"hub": from_hub(options), "sick": sick_of(options)}
+            found.append(evaluation.STSSuiteEvaluator(options.data_dir, **source, write_csv=False))
     if not found and options.offline:
         print("Scores are of the package's own 360 graded pairs; name yours with --pairs, --topics or --retrieval.")
         found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", write_csv=False))

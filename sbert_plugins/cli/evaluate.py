@@ -13,6 +13,7 @@ from typing import Any
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_sts
 from sbert_plugins.cli.printing import print_table, score_text, set_up_host
+from sbert_plugins.cli.reading import from_hub, sick_of
 from sbert_plugins.recipes.card import folder_name
 from sbert_plugins.recipes.output import method_text, updates_text
 
@@ -53,7 +54,7 @@ def add_evaluate(commands: argparse._SubParsersAction) -> None:
 def _evaluate(options: argparse.Namespace) -> None:
     _check_flags(options)
     options.batch_size, options.limit = options.batch_size or 128, options.limit or 10
-    set_up_host(options)
+    set_up_host()
     from sbert_plugins import data
 
     if options.reconstruct is not None:
@@ -125,11 +126,11 @@ def _score(options: argparse.Namespace) -> None:
     shown = short_names(options.models)
     if options.report:
         check_destination(shown, options.report)
-    from_hub = options.hub or not options.data_dir
+    hub = from_hub(options)
     suite = evaluation.STSSuiteEvaluator(
         options.data_dir,
-        hub=from_hub,
-        sick=options.sick or ("all" if from_hub else "test"),
+        hub=hub,
+        sick=sick_of(options),
         batch_size=options.batch_size,
         show_progress_bar=sys.stderr.isatty(),
     )
@@ -142,8 +143,8 @@ def _score(options: argparse.Namespace) -> None:
             rows.append((name, recipes.pooling_of(model), *map(score_text, suite(model).values())))
         print_table(rows)
         return
-    geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=from_hub)
-    density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=from_hub)
+    geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=hub)
+    density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=hub)
     reports = [
         evaluation.report_on(
             model,

@@ -54,18 +54,16 @@ def add_mteb(commands: argparse._SubParsersAction) -> None:
 
 
 def _mteb_run(options: argparse.Namespace) -> None:
-    set_up_host(options)
+    set_up_host()
     from sentence_transformers import SentenceTransformer
 
-    from sbert_plugins import evaluation
+    from sbert_plugins import evaluation, recipes
     from sbert_plugins.data.text import is_path
     from sbert_plugins.evaluation.mteb import check_name
 
     path = Path(options.model)
-    if not path.exists() and is_path(options.model):
-        raise FileNotFoundError(
-            f"{options.model} does not exist: a model is a directory here, or organization/name on the Hub."
-        )
+    if path.exists() or is_path(options.model):
+        recipes.has_pooling(options.model)  # refuses a directory without a model, and one that is not there
     if options.name is None and not path.exists() and "/" not in options.model:
         raise ValueError(
             f"{options.model} is no directory here, and a model on the Hub is organization/name: name it so, or say with "

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,11 +11,8 @@ from contextlib import contextmanager
 from sbert_plugins.host import is_of_pooler
 
 
-def set_up_host(options: argparse.Namespace) -> None:
-    """Keep the host's libraries off the network where that is wanted, and from printing what is not the reader's."""
-    if options.offline:
-        # Read by huggingface_hub when it is imported, which has not happened yet.
-        os.environ["HF_HUB_OFFLINE"] = "1"
+def set_up_host() -> None:
+    """Keep the host's libraries from printing what is not the reader's."""
     import datasets
     from transformers.utils import logging as host
 

@@ -18,6 +18,11 @@ def from_hub(options: argparse.Namespace) -> bool:
     return options.hub or not options.data_dir
 
 
+def sick_of(options: argparse.Namespace) -> Any:
+    """Return which pairs of SICK are scored: as asked, or else those of the papers' table. The Hub has all of them only."""
+    return options.sick or ("all" if from_hub(options) else "test")
+
+
 def has_dev(options: argparse.Namespace, plan: recipes.Protocol | None) -> bool:
     """Return whether there is STS-B dev: where there is a data directory, and where the Hub or a protocol is asked for."""
     return plan is not None or options.hub or bool(options.data_dir)
@@ -39,7 +44,7 @@ def seven_tasks(options: argparse.Namespace, plan: recipes.Protocol | None) -> d
     if plan is None:
         return {}
     hub = from_hub(options)
-    names = [*evaluation.TASKS[:-1], "SICK-R all" if hub else "SICK-R"]  # the Hub has all pairs of SICK only
+    names = [*evaluation.TASKS[:-1], "SICK-R all" if hub else "SICK-R"]
     return {name: evaluation.load_sts(name, options.data_dir, hub=hub) for name in names}
 
 

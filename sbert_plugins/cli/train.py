@@ -149,7 +149,7 @@ def _train(options: argparse.Namespace) -> None:
         check_names(options)
         print_table(planned(options, recipe, plan, is_demo=is_demo))
         return
-    set_up_host(options)
+    set_up_host()
     keywords = loss_keywords(options)
     settings = changed(own_settings(options, plan, keywords, is_demo=is_demo), options)
     dev, tasks = dev_of(options, plan), seven_tasks(options, plan)  # missing, they are missed before a text is translated

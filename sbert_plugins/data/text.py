@@ -290,10 +290,8 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
             rows.append(fields)
             if len(rows) == limit:
                 break
-        if not rows:
-            raise ValueError(f"{path} must hold at least one triplet, got none.")
         _say_blank(str(path), blank)
-        return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+        return _as_triplets(rows, path, names)
     return _triplets_of(_load_table(path) if path.is_file() else _load_from_hub(str(source), "triplet"), source, names, limit)
 
 
@@ -310,6 +308,12 @@ def _triplets_of(table: Dataset, source: str | Path, names: list[str], limit: in
         if not all(fields):
             raise ValueError(f"{source}, row {number}: expected a text as anchor, positive and negative, got {list(row)}.")
         rows.append(fields)
+    return _as_triplets(rows, source, names)
+
+
+def _as_triplets(rows: Sequence[Sequence[str | None]], source: str | Path, names: list[str]) -> Dataset:
+    if not rows:
+        raise ValueError(f"{source} must hold at least one triplet, got none.")
     return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from .embeddings import EmbeddingEvaluator, Embeddings
-from .tables import data_path, read_table, whole_number
+from .tables import check_tasks, data_path, read_table, whole_number
 
 TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
 FOLDS = 10
@@ -87,9 +87,7 @@ class TransferEvaluator(EmbeddingEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
-        unknown = [task for task in tasks if task not in TRANSFER_TASKS]
-        if unknown or not tasks:
-            raise ValueError(f"tasks must be a selection of {', '.join(TRANSFER_TASKS)}, got {list(tasks)}.")
+        check_tasks(tasks, TRANSFER_TASKS)
         self.primary_metric = self.average_key = f"avg{len(tasks)}"
         self.test_sets = tuple(tasks)
         self.rows = {task: _load(task, data_dir) for task in tasks}

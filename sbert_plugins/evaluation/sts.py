@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from scipy.stats import spearmanr
 
 from .embeddings import EmbeddingEvaluator, Embeddings
-from .tables import DATA_VARIABLE, read_table
+from .tables import DATA_VARIABLE, check_tasks, read_table
 
 _FEWEST_PAIRS = 3
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
@@ -96,9 +96,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
-        unknown = [task for task in tasks if task not in TASKS]
-        if unknown or not tasks or len(set(tasks)) < len(tasks):
-            raise ValueError(f"tasks must be a selection, each once, of {', '.join(TASKS)}, got {list(tasks)}.")
+        check_tasks(tasks, TASKS)
         if sick not in ("test", "all"):
             raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
         self.test_sets = tuple(tasks)

@@ -26,6 +26,12 @@ def data_path(data_dir: str | Path | None, *parts: str) -> Path:
     return Path(directory, *parts)
 
 
+def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse tasks that are unknown, named twice or none."""
+    if not tasks or not set(tasks) <= set(known) or len(set(tasks)) < len(tasks):
+        raise ValueError(f"tasks must be a selection, each once, of {', '.join(known)}, got {list(tasks)}.")
+
+
 def width_of(path: str | Path) -> int:
     """Count the fields of a file's first line; 0 of an empty one.
 

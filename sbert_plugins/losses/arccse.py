@@ -119,7 +119,7 @@ class ArcCSELoss(LossModule):
         begin_init(self, locals())
         functional.check_margin_degrees(margin_degrees)
         functional.check_temperature(temperature)
-        functional.check_weight("triplet_weight", triplet_weight, "the triplet term")
+        functional.check_weight("triplet_weight", triplet_weight, "0 leaves the triplet term out.")
         functional.check_finite(triplet_margin=triplet_margin)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(

@@ -160,9 +160,6 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
         sentences = self.momentum_encoder.encode(column, training=training).vectors
         return copied.head(trained.back(sentences, copied.attention.forth(sentences)))
 
-    def _candidates(self, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-        return self.queue.candidates(keys, first, count, enqueue_first=False)
-
 
 class _Attention(modules.PseudoTokenAttention):
     """As BERT's, its two steps apart."""

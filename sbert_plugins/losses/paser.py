@@ -116,7 +116,7 @@ class PaSeRLoss(LossModule):
         super().__init__()
         begin_init(self, locals())
         check_layers(self, PaSeRLoss, paper=6)
-        functional.check_weight("mlm_weight", mlm_weight, "the masked language model")
+        functional.check_weight("mlm_weight", mlm_weight, "0 leaves the masked language model out.")
         functional.check_share("mlm_probability", mlm_probability, "The official code's 0.15 is BERT's.")
         functional.check_finite(difference_scale=difference_scale, product_scale=product_scale)
         require_one_encoder(model, "PaSeRLoss")

@@ -169,7 +169,8 @@ class PTBERTLoss(LossModule):
         positives = self._keys(positive, training=training).to(queries.dtype)
         # An evaluation does not wait for the other ranks: it lets nothing in.
         keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
-        candidates, is_negative = self._candidates(keys, first, len(queries))
+        # What is scored, and what of it is a row's negative: the queue as it will be with the batch in it.
+        candidates, is_negative = self.queue.candidates(keys, first, len(queries), **self.fixed)
         with torch.no_grad():
             self.diagnostics = {
                 "queue_filled": self.queue.filled.float().mean(),
@@ -191,10 +192,6 @@ class PTBERTLoss(LossModule):
     def _keys(self, column: dict[str, Tensor], *, training: bool) -> Tensor:
         """Return (B, D), the slow copy's vectors of a column."""
         return self.momentum_encoder(column, training=training)
-
-    def _candidates(self, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """Return what is scored, and what of it is a row's negative: the queue as it will be with the batch in it."""
-        return self.queue.candidates(keys, first, count, enqueue_first=True)
 
     def _check_width(self, sentences: Tensor) -> None:
         if sentences.shape[1] != self.queue.rows.shape[1]:

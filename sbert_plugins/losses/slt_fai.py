@@ -241,8 +241,8 @@ class SLTFAILoss(LossModule):
 
 
 def _check_values(adversarial_weight: float, filtering_weight: float, masking_ratio: float, balance: float | None) -> None:
-    functional.check_weight("adversarial_weight", adversarial_weight, "the objective")
-    functional.check_weight("filtering_weight", filtering_weight, "the objective")
+    functional.check_weight("adversarial_weight", adversarial_weight, "0 leaves the objective out.")
+    functional.check_weight("filtering_weight", filtering_weight, "0 leaves the objective out.")
     if not adversarial_weight and not filtering_weight:
         raise ValueError("adversarial_weight and filtering_weight are both 0, which is the base loss: train with that.")
     if not 0 < masking_ratio <= 1:

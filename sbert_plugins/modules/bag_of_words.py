@@ -77,7 +77,7 @@ class BagOfWordsDecoder(nn.Module):
         logits = self(memory, head, candidates)
         loss = functional.bag_of_words_loss(logits, rows, targets, weighed)
         with torch.no_grad():
-            others = functional.bag_of_words_loss(logits.roll(1, dims=0), rows, targets, weighed)
+            others = functional.bag_of_words_loss(logits, (rows - 1) % len(ids), targets, weighed)
             # The score of the last candidate that counts, a text: comparing each token with all would take (N, C).
             best = logits.sort(dim=1, descending=True).values if len(candidates) else logits.new_zeros(len(ids), 1)
             last = best.gather(1, content.sum(dim=1, keepdim=True).clamp(1, best.shape[1]) - 1)

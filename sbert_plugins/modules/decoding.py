@@ -5,13 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sbert_plugins import functional
 
 from .word_embeddings import WordScorer
 
 EVERY = 50
+
+
+def check_sizes(dimension: int, *, num_layers: int, num_heads: int, dropout: float, paper: int) -> None:
+    """Refuse sizes that no decoder has; ``paper`` is the paper's number of layers."""
+    if num_layers < 1:
+        raise ValueError(f"num_layers must be at least 1, got {num_layers}. The paper uses {paper}.")
+    if num_heads < 1 or dimension % num_heads:
+        raise ValueError(
+            f"num_heads (a loss's decoder_heads) must divide the encoder's width {dimension}, got {num_heads}: 1 always does."
+        )
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout (a loss's decoder_dropout) must be in [0, 1), got {dropout}.")
+
+
+def linear_unless_equal(width_in: int, width_out: int) -> nn.Module:
+    """Return what maps one width to another: nothing where they are equal."""
+    return nn.Identity() if width_in == width_out else nn.Linear(width_in, width_out)
 
 
 def decoding_loss(

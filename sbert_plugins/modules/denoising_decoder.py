@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .decoding import decoding_loss
+from .decoding import check_sizes, decoding_loss, linear_unless_equal
 from .word_embeddings import WordScorer
 
 
@@ -123,22 +123,14 @@ class DenoisingDecoder(nn.Module):
         learned_positions: bool = False,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}. The paper uses 16.")
-        if num_heads < 1 or dimension % num_heads:
-            raise ValueError(
-                f"num_heads (a loss's decoder_heads) must divide the width {dimension}, got {num_heads}. The paper uses 1."
-            )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout (a loss's decoder_dropout) must be in [0, 1), got {dropout}.")
+        check_sizes(dimension, num_layers=num_layers, num_heads=num_heads, dropout=dropout, paper=16)
         if not 0 <= noise_dropout < 1:
             raise ValueError(f"noise_dropout must be in [0, 1), got {noise_dropout}. The paper uses 0.825.")
         embedding_dimension = embedding_dimension or dimension
-        memory_dimension = memory_dimension or dimension
         self.positions = nn.Embedding(self.max_positions, embedding_dimension) if learned_positions else None
         self.noise = nn.Dropout(noise_dropout)
-        self.widen = nn.Identity() if embedding_dimension == dimension else nn.Linear(embedding_dimension, dimension)
-        self.read_memory = nn.Identity() if memory_dimension == dimension else nn.Linear(memory_dimension, dimension)
+        self.widen = linear_unless_equal(embedding_dimension, dimension)
+        self.read_memory = linear_unless_equal(memory_dimension or dimension, dimension)
         layers = [self.layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers)]
         self.layers = nn.ModuleList(layers)
         for module in self.modules():

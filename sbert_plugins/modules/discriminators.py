@@ -55,7 +55,7 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
     def __init__(self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0) -> None:
         super().__init__(dimension, hidden_dimension)
-        functional.check_reversal_strength("reversal_strength", reversal_strength)
+        functional.check_weight("reversal_strength", reversal_strength, "The paper reverses with strength 1.")
         self.reversal_strength = reversal_strength
 
     def forward(self, embeddings: Tensor) -> Tensor:

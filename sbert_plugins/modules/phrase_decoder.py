@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .decoding import decoding_loss
+from .decoding import check_sizes, decoding_loss, linear_unless_equal
 from .word_embeddings import WordScorer
 
 
@@ -45,17 +45,10 @@ class PhraseDecoder(nn.Module):
         feedforward_dimension: int | None = None,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}. The paper uses 6.")
-        if num_heads < 1 or dimension % num_heads:
-            raise ValueError(
-                f"num_heads (a loss's decoder_heads) must divide the encoder's width {dimension}, got {num_heads}."
-            )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout (a loss's decoder_dropout) must be in [0, 1), got {dropout}.")
-        self.widen = _linear_unless_equal(embedding_dimension or dimension, dimension)
+        check_sizes(dimension, num_layers=num_layers, num_heads=num_heads, dropout=dropout, paper=6)
+        self.widen = linear_unless_equal(embedding_dimension or dimension, dimension)
         self.norm_memory = nn.LayerNorm(memory_dimension or dimension) if normalize_memory else nn.Identity()
-        self.read_memory = _linear_unless_equal(memory_dimension or dimension, dimension)
+        self.read_memory = linear_unless_equal(memory_dimension or dimension, dimension)
         self.positions = nn.Embedding(self.max_positions, dimension)
         nn.init.normal_(self.positions.weight, std=0.02)
         self.norm = nn.LayerNorm(dimension)
@@ -170,7 +163,3 @@ def phrase_targets(ids: Tensor, content: Tensor, *, start_id: int, end_id: int) 
     scored = torch.arange(ids.shape[1], device=ids.device) <= length
     start = torch.full_like(ids[:, :1], start_id)
     return torch.cat([start, targets[:, :-1]], dim=1), targets, scored
-
-
-def _linear_unless_equal(width_in: int, width_out: int) -> nn.Module:
-    return nn.Identity() if width_in == width_out else nn.Linear(width_in, width_out)

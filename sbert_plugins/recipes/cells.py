@@ -104,7 +104,7 @@ class Cell(NamedTuple):
     @property
     def record_path(self) -> Path:
         """The json that is there when it is finished."""
-        return self.output / f"{slug(self.method.text)}_seed{self.seed}.json"
+        return self.output / f"{self.folder.name}.json"
 
     def record(self) -> dict[str, Any] | None:
         """Return what is on record, also of one that failed; None where nothing is."""

@@ -69,14 +69,19 @@ def checked_run(
         bf16 = plan["bf16"] if bf16 is None else bf16
         _check_protocol(plan, settings, sentences, model, columns or {})
     check_seed(seed)
-    if len(sentences) < 2:
-        raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
+    check_count(sentences)
     check_columns(recipe, sentences.column_names)
     begun = Path(output) / RUN_FILE
     before = read_results(begun).get("prepared") if resume and begun.exists() else None
     prepared = how_prepared(recipe, sentences, (before or {}) | (plan.columns if plan else {}))
     values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, prepared, text, dev)
     return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
+
+
+def check_count(sentences: Dataset) -> None:
+    """Refuse fewer sentences than a training needs."""
+    if len(sentences) < 2:
+        raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
 
 
 def _check_kinds(sentences: object, model: object, settings: object, dev: object) -> None:

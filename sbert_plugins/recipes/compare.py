@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sbert_plugins.recipes.cells import Cell, Method, changes, read_methods, read_record
-from sbert_plugins.recipes.checked import check_columns, check_patience, how_prepared, read_seeds, run_values
+from sbert_plugins.recipes.cells import Cell, Method, read_methods, read_record
+from sbert_plugins.recipes.checked import check_columns, check_count, check_patience, how_prepared, read_seeds, run_values
 from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
 from sbert_plugins.recipes.output import (
     RUN_FILE,
+    changes,
     encoder_mark,
     encoder_settings,
     has_checkpoint,
@@ -255,8 +256,7 @@ def _sentences(text: str | Path | Dataset, *, limit: int | None, **how: Any) -> 
             f"text must have the column anchor, and may have positive behind it, got {', '.join(sentences.column_names)}: "
             "select_columns."
         )
-    if len(sentences) < 2:
-        raise ValueError(f"training needs at least 2 sentences, got {len(sentences)}: a sentence has no negative but others.")
+    check_count(sentences)
     return sentences
 
 
@@ -390,7 +390,8 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
     if left := _left_out(cells, output):
         grid.report(f"In {output} and not on this page, for this call does not name them: {', '.join(left)}.")
     rows = summarise(records, list(start["scores"]))
-    page = write_page(output, start, records, rows, test_sets=grid.score.test_sets)
+    units = "pairs" if len(grid.sentences.column_names) == 2 else "sentences"
+    page = write_page(output, start, records, rows, units=units, test_sets=grid.score.test_sets)
     failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}
     return Comparison(rows, printed(rows, start["scores"], start["main"]), page, failed)
 

@@ -17,7 +17,13 @@ Records = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def write_page(
-    output: Path, start: Mapping[str, Any], records: Records, rows: Sequence[Row], *, test_sets: Sequence[str] = ()
+    output: Path,
+    start: Mapping[str, Any],
+    records: Records,
+    rows: Sequence[Row],
+    *,
+    units: str = "sentences",
+    test_sets: Sequence[str] = (),
 ) -> Path:
     """Write ``index.html`` from the records of a comparison, and return its path.
 
@@ -26,6 +32,7 @@ def write_page(
         start: The record of the start.
         records: The records of the cells, by method.
         rows: Their numbers.
+        units: What the rows of the text are called.
         test_sets: Names of the test sets among what is scored.
     """
     from sbert_plugins.evaluation.pages import filled, page
@@ -34,7 +41,7 @@ def write_page(
     body = filled(
         "sbert_plugins.recipes",
         "compare.html",
-        what=html.escape(_what(start, records)),
+        what=html.escape(_what(start, records, units)),
         failed=_failed(rows),
         tests=f"<p>{html.escape(warning_of_tests(test_sets))}</p>",
         table=_table(start, rows),
@@ -60,14 +67,14 @@ def warning_of_tests(test_sets: Sequence[str]) -> str:
     )
 
 
-def _what(start: Mapping[str, Any], records: Records) -> str:
+def _what(start: Mapping[str, Any], records: Records, units: str) -> str:
     cell = next(iter(records.values()))[0]
     seeds = list(dict.fromkeys(cell["seed"] for cell in _all(records)))
     text = start["text"]["name"] or "a dataset"
     chosen = f"the checkpoint that is best on {cell['selected_by']}" if cell["selected_by"] else "its last update"
     layers = f" ({start['layers']} layers)" if start.get("layers") and " layers)" not in start["encoder"]["name"] else ""
     return (
-        f"{start['encoder']['name']}{layers}, {start['pooling']} pooling, on {cell['sentences']:,} sentences of {text}: "
+        f"{start['encoder']['name']}{layers}, {start['pooling']} pooling, on {cell['sentences']:,} {units} of {text}: "
         f"{len(records)} method{'s' * (len(records) > 1)}, {len(seeds)} seed{'s' * (len(seeds) > 1)} each, all from the same "
         f"start and, but for what the settings below show, in the same way. A training ends with {chosen}."
         + "".join(f" {note}" for note in [*start.get("notes", []), mixed_versions([start, *_all(records)])] if note)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sbert_plugins.recipes.frequencies import frequencies_of
 from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.settings import Recipe, Settings
+from sbert_plugins.recipes.simcse import ranking_loss
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -87,11 +88,9 @@ def paser_supervised_loss(
         signed: Whether the differences keep their sign.
         normalize_memory: Whether each memory vector is normalised.
     """
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
     from sbert_plugins import losses
 
-    contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
+    contrastive = ranking_loss(model, temperature)
     paser = losses.PaSeRLoss(
         model,
         token_weights=token_weights,

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins import __version__
 from sbert_plugins.host import training_time_named
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import describe_training, name_model, name_origin
@@ -31,6 +28,7 @@ from sbert_plugins.recipes.output import (
 )
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import STS_SENTENCES
+from sbert_plugins.recipes.provenance import provenance
 from sbert_plugins.recipes.reporting import check_report_to
 from sbert_plugins.recipes.settings import Recipe, Settings, processes
 from sbert_plugins.recipes.texts import text_name
@@ -275,7 +273,6 @@ def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: 
     from sbert_plugins.training import json_text
 
     run, model, loss = training.run, training.model, training.loss
-    versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch", "datasets")}
     results = run.json | {
         "before": training.before,
         "scored_on": {name: pairs_mark(name, pairs)["sha256"] for name, pairs in training.tables.items()},
@@ -294,8 +291,7 @@ def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: 
         "evaluation_seconds": None if seconds is None else round(evaluation_seconds(trainer), 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(model.device),
-        "python": platform.python_version(),
-        "versions": {"sbert-plugins": __version__, **versions},
+        **provenance(model.device),
         "log": trainer.state.log_history,
     }
     if trainer.is_world_process_zero():
@@ -332,8 +328,14 @@ def _save(training: Training, results: dict[str, Any]) -> None:
 
 
 def scores_of(model: SentenceTransformer, tables: dict[str, ScoredPairs]) -> dict[str, float]:
-    """Score named pairs, and average the seven STS tasks if they are among these."""
-    scores = {name: score(model, pairs) for name, pairs in tables.items()}
+    """Score named pairs in one pass over their sentences, and average the seven STS tasks if they are among these."""
+    if not tables:
+        return {}
+    from sbert_plugins.evaluation import Embeddings, PairsEvaluator
+
+    each = {name: PairsEvaluator(pairs) for name, pairs in tables.items()}
+    embeddings = Embeddings(model, [sentence for evaluator in each.values() for sentence in evaluator.sentences])
+    scores = {name: evaluator.compute(embeddings)["spearman"] for name, evaluator in each.items()}
     seven = [value for name, value in scores.items() if name in SEVEN]
     return scores | ({AVERAGE: fmean(seven)} if len(seven) == 7 else {})
 
@@ -347,7 +349,4 @@ AVERAGE = "average of the seven STS tasks"
 
 def score(model: SentenceTransformer, pairs: ScoredPairs) -> float:
     """Return the Spearman correlation, times 100, of cosine similarity and gold score; the model card hears nothing of it."""
-    from sbert_plugins.evaluation import Embeddings, PairsEvaluator
-
-    evaluator = PairsEvaluator(pairs)
-    return evaluator.compute(Embeddings(model, evaluator.sentences))["spearman"]
+    return scores_of(model, {"pairs": pairs})["pairs"]

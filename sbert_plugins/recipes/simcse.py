@@ -19,13 +19,24 @@ def simcse_loss(model: SentenceTransformer, *, temperature: float = 0.05, pairs:
         temperature: Of the cosines.
         pairs: Whether there are positives; a sentence is contrasted with itself, in another dropout view, otherwise.
     """
+    from sbert_plugins import losses
+
+    ranking = ranking_loss(model, temperature)
+    return losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
+
+
+def ranking_loss(model: SentenceTransformer, temperature: float) -> Any:
+    """Build the host's ranking loss, whose scale is the inverse of a temperature.
+
+    Raises:
+        ValueError: If that is not above 0.
+    """
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    from sbert_plugins import functional, losses
+    from sbert_plugins import functional
 
     functional.check_temperature(temperature)
-    ranking = MultipleNegativesRankingLoss(model, scale=1 / temperature)
-    return losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
+    return MultipleNegativesRankingLoss(model, scale=1 / temperature)
 
 
 def pairs_of(sentences: Dataset, model: SentenceTransformer, settings: Settings, given: dict[str, Any]) -> dict[str, Any]:

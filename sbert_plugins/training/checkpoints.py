@@ -11,11 +11,12 @@ from itertools import chain
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
+from transformers.trainer import TRAINER_STATE_NAME
 
 logger = logging.getLogger(__name__)
 
 COMPLETE_FILE = "checkpoint_complete.json"
-STATE_FILE = "trainer_state.json"  # the host's; written after COMPLETE_FILE, and before older checkpoints are deleted
+STATE_FILE = TRAINER_STATE_NAME  # written after COMPLETE_FILE, and before older checkpoints are deleted
 
 
 def mark_complete(checkpoint: str | Path, global_step: int) -> None:

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from sentence_transformers.base.model import BaseModel
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
+
+from sbert_plugins.contract import keeps_its_mode
 
 from .checkpoints import mark_complete, unmark_later
 from .finite import DivergedError, not_finite
@@ -63,14 +64,8 @@ def own_state(loss: nn.Module, model: nn.Module) -> dict[str, Tensor]:
 def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
     """Return ``loss`` and its submodules, without those of ``model``, of other encoders and of frozen parts in eval mode."""
     of_model = {id(parameter) for parameter in model.parameters()}
-
-    def is_another(module: nn.Module) -> bool:
-        own = [parameter for parameter in module.parameters() if id(parameter) not in of_model]
-        is_frozen = bool(own) and not any(parameter.requires_grad for parameter in own)
-        # A teacher that somebody put into eval mode; a container, or a frozen head, is in the mode that it was built in.
-        return isinstance(module, BaseModel) or (is_frozen and not module.training and module is not loss)
-
-    others = [model, *filter(is_another, loss.modules())]
+    parts = (module for module in loss.modules() if module is not loss)
+    others = [model, *(part for part in parts if keeps_its_mode(part, of_model=of_model))]
     theirs = {id(module) for other in others for module in other.modules()}
     return [module for module in loss.modules() if id(module) not in theirs]
 
@@ -83,7 +78,7 @@ def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
         state = own_state(member, model)
         index["losses"][name] = {
             "class": type(member).__name__,
-            "settings": settings_of(member),
+            "settings": plain_settings_of(member),
             "tensors": _describe(state),
         }
         # Copies: safetensors takes no views into shared storage.
@@ -157,7 +152,7 @@ def _read_index(file: Path) -> dict[str, Any]:
     return index
 
 
-def settings_of(loss: nn.Module) -> dict[str, Any]:
+def plain_settings_of(loss: nn.Module) -> dict[str, Any]:
     """Return what a loss's ``get_config_dict`` says, in what json holds and two processes write alike."""
     settings = dict(getattr(loss, "get_config_dict", dict)())
     if isinstance(settings.get("loss"), str) and isinstance(getattr(loss, "loss", None), nn.Module):
@@ -187,7 +182,7 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = Fa
     for name, member in named_losses(loss).items():
         saved = index["losses"].get(name, {})
         if saved.get("class") == type(member).__name__:  # else check_loss_state refuses it
-            settings = settings_of(member)
+            settings = plain_settings_of(member)
             before = _with_later(saved.get("settings", {}), settings, _defaults(member))
             changed += _changes(name, before, settings)
     if not changed:
@@ -342,7 +337,7 @@ def _describe(state: Mapping[str, Tensor]) -> dict[str, list]:
 def _plain(value: Any) -> Any:
     """Return a setting as json would give it back; what json has not by a name that does not change from run to run."""
     if isinstance(value, nn.Module):
-        return {"class": type(value).__name__, "settings": settings_of(value)}
+        return {"class": type(value).__name__, "settings": plain_settings_of(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, Set):

@@ -458,6 +458,11 @@ class TestTriplets:
         Dataset.from_dict({"negative": ["n"], "anchor": ["a"], "positive": ["p"], "x": [1]}).to_json(str(path))
         assert read_triplets(path)[0] == {"anchor": "a", "positive": "p", "negative": "n"}
 
+    def test_a_table_without_rows(self, tmp_path):
+        (tmp_path / "t.csv").write_text("anchor,positive,negative\n")
+        with pytest.raises(ValueError, match="t.csv must hold at least one triplet, got none"):
+            read_triplets(tmp_path / "t.csv")
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [

@@ -96,9 +96,9 @@ class TestBadInput:
         with pytest.raises(FileNotFoundError, match="set SBERT_PLUGINS_DATA"):
             TransferEvaluator()
 
-    @pytest.mark.parametrize("tasks", [["SST5"], []])
+    @pytest.mark.parametrize("tasks", [["SST5"], [], ["CR", "CR"]])
     def test_tasks(self, data, tasks):
-        with pytest.raises(ValueError, match="tasks must be a selection of MR, CR"):
+        with pytest.raises(ValueError, match="tasks must be a selection, each once, of MR, CR"):
             TransferEvaluator(data, tasks=tasks)
 
     def test_a_diverged_model(self, tiny_encoder, data):

@@ -154,7 +154,7 @@ def test_layers_start_from_different_weights():
     ("keywords", "message"),
     [
         ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
-        ({"num_heads": 5}, r"num_heads \(a loss's decoder_heads\) must divide the width 16, got 5"),
+        ({"num_heads": 5}, r"num_heads \(a loss's decoder_heads\) must divide the encoder's width 16, got 5"),
         ({"dropout": 1.0}, r"dropout \(a loss's decoder_dropout\) must be in \[0, 1\), got 1.0"),
         ({"noise_dropout": -0.1}, r"noise_dropout must be in \[0, 1\), got -0.1"),
     ],

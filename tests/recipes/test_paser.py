@@ -101,6 +101,8 @@ class TestPaSeR:
         assert loss.columns == {"contrastive": [0, 1, 2], "paser": [0, 3, 4]}
         assert loss.losses["contrastive"].scale == 20
         assert loss.losses["paser"].mlm_weight == 0
+        with pytest.raises(ValueError, match="temperature must be"):
+            recipes.paser_supervised_loss(tiny_encoder(), temperature=0.0)
 
     @pytest.mark.parametrize("method", ["paser", "paser-supervised"])
     def test_reconstructions(self, method, tiny_encoder, tmp_path):

@@ -92,6 +92,17 @@ class TestWhatStandsRoundATeacher:
         assert loss.decoder.training
         assert not loss.teacher.training
 
+    def test_a_teacher_that_is_no_transformer_and_a_frozen_part_of_ours(self, model):
+        loss = losses.BagOfWordsLoss(model.train(), frequencies=project_counts(model.tokenizer))
+        loss.teacher = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).eval().requires_grad_(False)
+        loss.decoder.train().requires_grad_(False)
+        modes = []
+        for mode in (True, False, True):
+            model.train(mode)
+            loss([model.preprocess(SENTENCES)])
+            modes.append((loss.decoder.training, loss.teacher.training))
+        assert modes == [(True, False), (False, False), (True, False)]
+
 
 class TestAnOptimizerOfOnesOwn:
     @staticmethod
