@@ -142,13 +142,13 @@ def _bounded(
         dist.all_reduce(sums)
     own, *pairs = sums.unbind()
     diagnostics: dict[str, Tensor] = {}
+    tiny = torch.finfo(sums.dtype).tiny
     for place, (name, (_, tap)) in enumerate(others.items()):
         squared, product = pairs[2 * place], pairs[2 * place + 1]
         factor = functional.balance_factor(own.sqrt(), squared.sqrt(), balance=balance)
         tap.factor = factor
         prefix = f"{name}_" if len(others) > 1 else ""
         bounded = factor * squared.sqrt()
-        tiny = torch.finfo(sums.dtype).tiny
         diagnostics |= {
             f"{prefix}balance_factor": factor,
             f"{prefix}balance_share": bounded / (own.sqrt() + bounded).clamp(min=tiny),

@@ -161,8 +161,7 @@ class DenoSentLoss(LossModule):
             self.register_buffer("weights", weights_of_tokens(self, token_weights), persistent=False)
             sizes = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
             layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "noise_dropout": noise_dropout}
-            words = BagOfWordsDecoder(self.head, size) if decoder_layers == 0 else None
-            self.decoder = words or self._layered_decoder(**layered)
+            self.decoder = self._layered_decoder(**layered) if decoder_layers else BagOfWordsDecoder(self.head, size)
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = not (projector or denoising_weight)
         self.to(model.device)  # for loops that do not move the loss themselves

@@ -137,7 +137,7 @@ def read_keywords(method: str, pairs: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"{key} follows from the columns, got {text!r}: leave it out.")
         if key in keywords:
             raise ValueError(f"--loss must name a keyword once, got {key} twice.")
-        keywords[key] = _read(method, key, text)
+        keywords[key] = _read_as(_types_of(method, key), key, text)
     return keywords
 
 
@@ -161,10 +161,6 @@ def read_setting(key: str, text: str) -> Any:
     """
     (annotation,) = (field.type for field in fields(Settings) if field.name == key)
     return _read_as(_types(annotation), key, text)
-
-
-def _read(method: str, key: str, text: str) -> Any:
-    return _read_as(_types_of(method, key), key, text)
 
 
 def _read_as(types: Sequence[str], key: str, text: str) -> Any:

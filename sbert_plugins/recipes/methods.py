@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
@@ -42,13 +41,10 @@ def recipe_of(method: str) -> Recipe:
     if method in RECIPES:
         return RECIPES[method]
     if ":" in method:
-        return _own_recipe(method)
+        return own_recipe(method)
     raise ValueError(
         f"method must be one of {', '.join(RECIPES)}, or package.module:Class for a loss of your own, got {method!r}."
     )
-
-
-_own_recipe = cache(own_recipe)  # the module is read once
 
 
 def name_of(method: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from functools import cache
 from typing import Any
 
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.settings import Recipe
 
 
+@cache  # the module is read once
 def own_recipe(method: str) -> Recipe:
     """Return the recipe of a class that is not this library's: its settings are those of ``recommended``.
 

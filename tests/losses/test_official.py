@@ -228,7 +228,7 @@ class TestPTBERT:
         counts = []
         for _ in range(6):
             keys = torch.randn(64, 32)
-            _, is_negative = loss._candidates(keys, 0, 64)
+            _, is_negative = loss.queue.candidates(keys, 0, 64, **loss.fixed)
             counts.append(is_negative.sum(dim=1).unique().tolist())
             loss.queue.enqueue(keys)
         assert counts == [[63], [127], [191], [255], [319], [319]]

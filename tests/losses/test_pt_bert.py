@@ -103,7 +103,7 @@ class TestValue:
         keys = torch.randn(64, 32)
         counts = []
         for _ in range(6):
-            _, is_negative = loss._candidates(keys, 0, 64)
+            _, is_negative = loss.queue.candidates(keys, 0, 64, **loss.fixed)
             counts.append(is_negative.sum(dim=1).unique().tolist())
             loss.queue.enqueue(keys)
         assert counts[0] == [63]  # the queue is empty at first
