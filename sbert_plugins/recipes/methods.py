@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.consert import CONSERT
