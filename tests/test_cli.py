@@ -559,6 +559,22 @@ def test_evaluate_seven_tasks(encoder, data_dir_with_dev, capsys):
 
 
 @pytest.mark.slow
+def test_evaluate_loses_no_model_with_another(encoder, tiny_encoder, data_dir_with_dev, tmp_path, capsys):
+    model = tiny_encoder()
+    model[0].model.embeddings.word_embeddings.weight.data.fill_(float("nan"))
+    model.save_pretrained(str(tmp_path / "diverged"))
+    given = ["--data-dir", str(data_dir_with_dev)]
+    assert cli.main(["evaluate", encoder, str(tmp_path / "none" / "model"), *given]) == 2
+    shown = capsys.readouterr()
+    assert "model does not exist" in shown.err
+    assert not shown.out
+    assert cli.main(["evaluate", encoder, str(tmp_path / "diverged"), *given]) == 2
+    shown = capsys.readouterr()
+    assert f"error: {tmp_path / 'diverged'}: embeddings must be finite" in shown.err
+    assert shown.out.splitlines()[1].split()[0] == encoder
+
+
+@pytest.mark.slow
 def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, capsys):
     lines = [f"subset\t{i % 6}\t{line}\t{project_text()[40 + i]}\n" for i, line in enumerate(project_text()[:24])]
     (data_dir_with_dev / "sts" / "stsb_test.tsv").write_text("".join(lines), encoding="utf-8")

@@ -131,7 +131,7 @@ def test_the_sts_tasks(command, write, tmp_path, capsys):
 def test_the_hub_is_asked_for_all_that_is_there(command, capsys, monkeypatch):
     asked = {}
     monkeypatch.setattr("sbert_plugins.evaluation.load_sts", lambda *_, hub=False, **__: pairs_of_own() if hub else None)
-    monkeypatch.setattr("sbert_plugins.evaluation.STSSuiteEvaluator", lambda **how: how)
+    monkeypatch.setattr("sbert_plugins.evaluation.STSSuiteEvaluator", lambda *_, **how: how)
     monkeypatch.setattr("sbert_plugins.recipes.compare", lambda *_, **how: asked.update(how) or ended())
     command[1] = "sts-sentences"
     assert cli.main([*command, "--hub", "--methods", "simcse"]) == 0
@@ -175,7 +175,7 @@ def test_mistakes_are_one_line(command, labels, tmp_path, capsys, arguments, mes
 
 
 def test_offline_names_what_it_scores_by(capsys):
-    (evaluator,) = evaluators(cli.build_parser().parse_args(["compare", "--offline", "--output", "out"]))
+    (evaluator,) = evaluators(cli.build_parser().parse_args(["compare", "--offline", "--output", "out"]), None)
     assert (evaluator.name, len(evaluator.pairs.scores)) == ("graded pairs", 360)
     assert capsys.readouterr().out.startswith("Scores are of the package's own 360 graded pairs; name yours with --pairs")
 
@@ -193,6 +193,11 @@ def test_without_labels_by_sentences_that_are_held_out(command, write, wordnet, 
     assert "Scores without labels are made" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert cli.main([*command, "--methods", "bag-of-words"]) == 0
     assert "finished before" in capsys.readouterr().out
+    command[1] = write("longer.tsv", [["title", "body"], *([f"No. {place} of all", line] for place, line in enumerate(text))])
+    command[command.index("--output") + 1] = str(tmp_path / "of a column")
+    assert cli.main([*command, "--methods", "bag-of-words", "--column", "body"]) == 0
+    record = json.loads((tmp_path / "of a column" / "bag-of-words_seed0.json").read_text(encoding="utf-8"))
+    assert record["sentences"] == 600
 
 
 def test_what_is_held_out_is_not_trained_on_in_another_spelling(command, write, wordnet, capsys):

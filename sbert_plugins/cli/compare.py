@@ -19,7 +19,7 @@ from sbert_plugins.cli.flags import (
     text_or_default,
 )
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
-from sbert_plugins.cli.reading import dev_of, from_hub, sick_of
+from sbert_plugins.cli.reading import dev_of, from_hub, has_dev, sick_of
 from sbert_plugins.recipes.cells import read_methods
 from sbert_plugins.recipes.held_out import hold_out
 
@@ -70,6 +70,7 @@ def add_compare(commands: argparse._SubParsersAction) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     _check_methods(options.methods)
+    _check_scores(options)
     set_up_host()
     is_demo = options.offline and options.model is None
     settings = changed(recipes.settings_of("recommended", offline=is_demo), options)
@@ -79,7 +80,7 @@ def _compare(options: argparse.Namespace) -> None:
     found = evaluators(options, dev)
     if not found:
         text, label_free = held_out(options, text)
-        found = [label_free]
+        found, options.column = [label_free], None  # of the file, which is read
     say_of_embedders(options, *(method.settings(settings).learning_rate for method in read_methods(options.methods)))
     with less_said_by("sbert_plugins.evaluation"):  # what is scored is said here
         result = recipes.compare(
@@ -118,6 +119,14 @@ def _check_methods(names: Sequence[str]) -> None:
     read_methods(names)
 
 
+def _check_scores(options: argparse.Namespace) -> None:
+    """Refuse flags of the STS tasks that do not go together, before any is read."""
+    if (options.dev_only or options.sick) and not has_dev(options, None):
+        raise ValueError("--dev-only and --sick are of the STS tasks: name them with --data-dir or --hub.")
+    if options.dev_only and options.sick:
+        raise ValueError("--sick is of the seven tasks, which --dev-only leaves out: give one of the two.")
+
+
 def held_out(options: argparse.Namespace, text: str | Path) -> tuple[Any, Any]:
     """Return what is trained on, and a score without labels of the sentences that are held out.
 
@@ -143,10 +152,6 @@ def evaluators(options: argparse.Namespace, dev: Any) -> list[Any]:
     """Return what scores a comparison: all that the flags name, without a network the package's graded pairs at least."""
     from sbert_plugins import evaluation
 
-    if (options.dev_only or options.sick) and dev is None:
-        raise ValueError("--dev-only and --sick are of the STS tasks: name them with --data-dir or --hub.")
-    if options.dev_only and options.sick:
-        raise ValueError("--sick is of the seven tasks, which --dev-only leaves out: give one of the two.")
     found: list[Any] = []
     for given, build in (
         (options.pairs, evaluation.own_pairs),

@@ -6,13 +6,13 @@ import argparse
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import add_data, add_sts
-from sbert_plugins.cli.printing import print_table, score_text, set_up_host
+from sbert_plugins.cli.printing import less_said_by, print_table, score_text, set_up_host
 from sbert_plugins.cli.reading import from_hub, sick_of
 from sbert_plugins.recipes.card import folder_name
 from sbert_plugins.recipes.output import method_text, updates_text
@@ -63,15 +63,29 @@ def _evaluate(options: argparse.Namespace) -> None:
         for short, name in zip(short_names(options.models), options.models, strict=True):
             table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
             rows += [(short, *row.values()) for row in table]
+        print_table(rows)
     elif options.offline and not options.data_dir:
         pairs = recipes.graded_pairs()
-        rows = [("model", "pooling", "graded pairs")]
-        for name, model in _models(options, _trainings(options.models)):
-            rows.append((name, recipes.pooling_of(model), score_text(recipes.score(model, pairs))))
+        models = _models(options, _trainings(options.models))
+        _print_each(("model", "pooling", "graded pairs"), models, lambda _, model: [score_text(recipes.score(model, pairs))])
     else:
         _score(options)
-        return
-    print_table(rows)
+
+
+def _print_each(
+    heading: Sequence[str], models: Iterable[tuple[str, Any]], measure: Callable[[str, Any], Sequence[str]]
+) -> None:
+    """Print a line for each model; whatever ends it, what was measured before is not lost, and an error names its model."""
+    rows: list[Sequence[str]] = [heading]
+    try:
+        for name, model in models:
+            try:
+                rows.append((name, recipes.pooling_of(model), *measure(name, model)))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+    finally:
+        if len(rows) > 1:
+            print_table(rows)
 
 
 def _check_flags(options: argparse.Namespace) -> None:
@@ -95,14 +109,15 @@ def _refuse(options: argparse.Namespace, *names: str, why: str) -> None:
 
 def _models(options: argparse.Namespace, trainings: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Yield each model with its name, a plain transformer pooled like the trainings that it is compared with."""
-    if options.pooling and all(map(recipes.has_pooling, options.models)):
+    have_pooling = {name: recipes.has_pooling(name) for name in options.models}  # what is no model is missed before any score
+    if options.pooling and all(have_pooling.values()):
         raise ValueError(
             f"--pooling {options.pooling} is for a plain transformer, and {' and '.join(options.models)} "
             f"{'have' if len(options.models) > 1 else 'has'} pooling already: leave --pooling out."
         )
     poolings = {training["pooling"] for training in trainings.values() if "pooling" in training}
     for name in options.models:
-        if options.pooling is None and len(poolings) > 1 and not recipes.has_pooling(name):
+        if options.pooling is None and len(poolings) > 1 and not have_pooling[name]:
             raise ValueError(
                 f"{name} is a plain transformer, and the trainings that it is compared with pool differently "
                 f"({', '.join(sorted(poolings))}): say with --pooling how it is pooled."
@@ -137,18 +152,19 @@ def _score(options: argparse.Namespace) -> None:
     if suite.caution:
         print(suite.caution)
     trainings = _trainings(options.models)
-    rows: list[Sequence[str]] = [("model", "pooling", *evaluation.TASKS, "average")]
+    heading, models = ("model", "pooling", *evaluation.TASKS, "average"), _models(options, trainings)
     if not options.report:
-        for name, model in _models(options, trainings):
-            rows.append((name, recipes.pooling_of(model), *map(score_text, suite(model).values())))
-        print_table(rows)
+        with less_said_by("sbert_plugins.evaluation"):  # the table says it
+            _print_each(heading, models, lambda _, model: [score_text(score) for score in suite(model).values()])
         return
     geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=hub)
     density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=hub)
-    reports = [
-        evaluation.report_on(
+    reports: list[evaluation.ModelReport] = []
+
+    def measure(name: str, model: Any) -> list[str]:
+        report = evaluation.report_on(
             model,
-            short,
+            shown[len(reports)],
             suite=suite,
             geometry=geometry,
             density=density,
@@ -157,13 +173,11 @@ def _score(options: argparse.Namespace) -> None:
             batch_size=options.batch_size,
             show_progress_bar=sys.stderr.isatty(),
         )
-        for short, (name, model) in zip(shown, _models(options, trainings), strict=True)
-    ]
-    rows = [(*rows[0], "alignment", "uniformity")]
-    for name, report in zip(options.models, reports, strict=True):
-        measured = (f"{report.alignment:.3f}", f"{report.uniformity:.3f}")
-        rows.append((name, report.origin["pooling"], *map(score_text, report.sts.values()), *measured))
-    print_table(rows)  # first: a page that cannot be written shall not lose what was scored
+        reports.append(report)
+        return [*map(score_text, report.sts.values()), f"{report.alignment:.3f}", f"{report.uniformity:.3f}"]
+
+    # The table first: a page that cannot be written shall not lose what was scored.
+    _print_each((*heading, "alignment", "uniformity"), models, measure)
     print(f"Report: {evaluation.write_report(reports, options.report)}")
 
 

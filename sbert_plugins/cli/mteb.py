@@ -54,6 +54,8 @@ def add_mteb(commands: argparse._SubParsersAction) -> None:
 
 
 def _mteb_run(options: argparse.Namespace) -> None:
+    if options.batch_size < 1:
+        raise ValueError(f"--batch-size must be at least 1, got {options.batch_size}.")
     set_up_host()
     from sentence_transformers import SentenceTransformer
 

@@ -124,6 +124,21 @@ def _text_lines(path: Path) -> Iterator[str]:
     yield from chain(first, lines)
 
 
+def _sentence_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file, with a warning where they look like the rows of a table."""
+    lines = _text_lines(path)
+    first = list(islice(lines, 20))
+    tabs = {line.rstrip("\r\n").count("\t") for line in first if line.strip()}
+    if len(tabs) == 1 and tabs != {0}:
+        logger.warning(
+            "%s: its lines have %s each, as the rows of a table have, and a whole line is read as a sentence: if one of its "
+            "columns is meant, name the columns in a first line, the file .tsv, and the column (--column).",
+            path,
+            "a tab" if tabs == {1} else f"{tabs.pop()} tabs",
+        )
+    yield from chain(first, lines)
+
+
 def _is_json(line: str) -> bool:
     try:
         return line.startswith("{") and isinstance(json.loads(line), dict)
@@ -174,7 +189,7 @@ def _texts_of(
         return _column_of(_load_table(path), column, str(path), prefer)
     if column is not None:
         raise ValueError(f"column must be left out where the text has no columns, got {column!r} with {path}.")
-    return (of_file or _text_lines)(path)
+    return (of_file or _sentence_lines)(path)
 
 
 def is_path(name: str | Path) -> bool:

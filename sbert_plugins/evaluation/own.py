@@ -35,6 +35,7 @@ def own_pairs(path: str | Path, **keywords: Any) -> PairsEvaluator:
         grade = _number(text)
         if grade is None:
             raise ValueError(f"{place}: a grade must be a finite number, got {text!r}; the file has no header.")
+        _refuse_blank(place, sentence=first, other=second)
         pairs.sentences1.append(first)
         pairs.sentences2.append(second)
         pairs.scores.append(grade)
@@ -57,7 +58,10 @@ def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
             neighbours each.
     """
     width_of(path)  # says what is missing without a word about data directories
-    rows = [fields for _, fields in read_table(path, ("topic", "text"))]
+    rows = []
+    for place, (topic, text) in read_table(path, ("topic", "text")):
+        _refuse_blank(place, topic=topic, text=text)
+        rows.append((topic.strip(), text))
     texts, topics = [text for _, text in rows], [topic for topic, _ in rows]
     if rows and topics.count(topics[0]) == 1 and all(map(str.isidentifier, rows[0])):
         logger.warning("%s: its first line is read as a topic and a text, and may be a header: %r, %r.", path, *rows[0])
@@ -65,9 +69,14 @@ def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
     others = len(texts) - max(Counter(texts).values(), default=0)
     given = _as_named(path) | {"neighbours": max(1, min(10, others))}
     try:
-        return ClusteringEvaluator(texts, topics, **(given | keywords))
+        evaluator = ClusteringEvaluator(texts, topics, **(given | keywords))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    count, sizes = evaluator.neighbours, Counter(topic for topic, _ in set(rows))
+    reached = sum(min(count, sizes[topic] - 1) for topic in topics) / len(topics)
+    if reached < count:
+        logger.warning("%s: its topics are so small that purity@%d is %.1f at most.", path, count, 100 * reached / count)
+    return evaluator
 
 
 def own_retrieval(directory: str | Path, **keywords: Any) -> RetrievalEvaluator:
@@ -84,8 +93,17 @@ def own_retrieval(directory: str | Path, **keywords: Any) -> RetrievalEvaluator:
     """
     queries_at, corpus_at, relevant_at = (_file_in(Path(directory), name) for name in ("queries", "corpus", "qrels"))
     queries, corpus = read_texts(queries_at), read_texts(corpus_at, has_titles=width_of(corpus_at) == 3)
+    for name, query in queries.items():  # not of the corpus: collections hold texts of nothing, and lists of what they hold
+        _refuse_blank(f"{queries_at}, id {name!r}", query=query)
     relevant = read_judgements(relevant_at, queries, corpus)
     return RetrievalEvaluator(queries, corpus, relevant, **(_as_named(directory) | keywords))
+
+
+def _refuse_blank(place: str, **fields: str) -> None:
+    """Refuse a text of nothing, which has a vector, too."""
+    for name, text in fields.items():
+        if not text.strip():
+            raise ValueError(f"{place}: {name} must be a text, got {text!r}: fill it in, or leave the row out.")
 
 
 def _file_in(directory: Path, name: str) -> Path:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +18,8 @@ from .embeddings import EmbeddingEvaluator, Embeddings
 from .tables import DATA_VARIABLE, check_tasks, read_table
 
 _FEWEST_PAIRS = 3
+_NO_ORDER = 1e-5  # rounding makes an order of its own among cosines that are nearer
+logger = logging.getLogger(__name__)
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 
 # task -> (files under <data>/sts, dataset on the Hub, split, lowest and highest score)
@@ -255,9 +259,20 @@ def concatenated(parts: Collection[ScoredPairs]) -> ScoredPairs:
 
 def check_pairs(pairs: ScoredPairs) -> None:
     """Raise ``ValueError`` unless a correlation of these pairs means something."""
+    if not isinstance(pairs, ScoredPairs):
+        raise ValueError(
+            f"pairs must be evaluation.ScoredPairs(sentences1, sentences2, scores), got {type(pairs).__name__}: "
+            "evaluation.own_pairs reads a file."
+        )
     lengths = [len(column) for column in pairs]
     if len(set(lengths)) > 1:
         raise ValueError(f"pairs must be three columns of one length, got {', '.join(map(str, lengths))}.")
+    for column in (pairs.sentences1, pairs.sentences2):
+        if bad := [place for place, sentence in enumerate(column) if not isinstance(sentence, str)]:
+            raise ValueError(f"the sentences of pairs must be text, got {column[bad[0]]!r} in row {bad[0]}.")
+    scores: Sequence[object] = pairs.scores
+    if bad := [place for place, score in enumerate(scores) if not isinstance(score, Real)]:
+        raise ValueError(f"the scores of pairs must be numbers, got {pairs.scores[bad[0]]!r} in row {bad[0]}.")
     if bad := [place for place, score in enumerate(pairs.scores) if not math.isfinite(score)]:
         raise ValueError(f"the scores of pairs must be finite, got {pairs.scores[bad[0]]} in row {bad[0]}.")
     if lengths[0] < _FEWEST_PAIRS or len(set(pairs.scores)) < 2:
@@ -268,8 +283,15 @@ def check_pairs(pairs: ScoredPairs) -> None:
 
 
 def pairs_spearman(embeddings: Embeddings, pairs: ScoredPairs) -> float:
-    """Return Spearman's correlation, times 100, of cosine similarity and gold score."""
+    """Return Spearman's correlation, times 100, of cosine similarity and gold score; 0 of cosines that have no order."""
     cosines = embeddings.cosines(pairs.sentences1, pairs.sentences2)
+    if (cosines.max() - cosines.min()).item() < _NO_ORDER:
+        logger.warning(
+            "All pairs have one cosine, %.5f, so that nothing orders them, and Spearman's correlation is given as 0: the "
+            "encoder has collapsed, or tells these texts not apart.",
+            cosines.mean().item(),
+        )
+        return 0.0
     return float(100 * spearmanr(cosines.cpu().numpy(), pairs.scores).statistic)
 
 

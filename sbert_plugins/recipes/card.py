@@ -120,7 +120,7 @@ def examples_kept_private(model: SentenceTransformer, *, share: bool) -> Iterato
     finally:
         if not share:
             card.widget = shown
-            for dataset in card.train_datasets:
+            for dataset in (*card.train_datasets, *card.eval_datasets):
                 dataset.pop("examples", None)
                 dataset.pop("examples_table", None)
 

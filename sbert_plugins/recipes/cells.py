@@ -163,7 +163,10 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} must be the json that a comparison wrote, and cannot be read as json ({error}).") from error
+        raise ValueError(
+            f"{path} must be the json that a comparison wrote, and cannot be read as json ({error}): delete it, or "
+            "name another output."
+        ) from error
     if not isinstance(record, dict) or not ("scores" in record or "failed" in record):
         raise ValueError(f"{path} must be the json that a comparison wrote, with scores: delete it, or name another output.")
     return record

@@ -32,7 +32,7 @@ from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import repetitions, train
 from sbert_plugins.recipes.scoring import Scorer
 from sbert_plugins.recipes.settings import Settings, processes
-from sbert_plugins.recipes.summary import Row, printed, shown, summarise
+from sbert_plugins.recipes.summary import Row, digits_of, printed, shown, summarise
 from sbert_plugins.recipes.texts import read_text
 
 if TYPE_CHECKING:
@@ -182,9 +182,10 @@ def compare(
     check_encoder(encoder := grid.start())
     cells = grid.cells(asked, numbers, output, encoder)
     _say_notes(grid, cells)
-    _refuse_others(cells, force=force)
+    begins_with = _begins_with(grid, encoder)
+    _refuse_others(cells, output, begins_with, force=force)
     _make_directory(output)
-    start = _start(grid, encoder, output)
+    start = _start(grid, encoder, output, begins_with)
     for place, cell in enumerate(cells, start=1):
         if cell.is_finished:
             report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed}: finished before, {cell.record_path.name}")
@@ -260,8 +261,8 @@ def _sentences(text: str | Path | Dataset, *, limit: int | None, **how: Any) -> 
     return sentences
 
 
-def _refuse_others(cells: Sequence[Cell], *, force: bool) -> None:
-    """Refuse, before anything is trained, cells that are there and were made otherwise; with ``force`` remove them."""
+def _refuse_others(cells: Sequence[Cell], output: Path, begins_with: dict[str, Any], *, force: bool) -> None:
+    """Refuse, before anything is trained, what is there and was made otherwise; with ``force`` remove these cells."""
     for cell in cells:
         if differs := cell.what_differs():
             if not force:
@@ -272,11 +273,18 @@ def _refuse_others(cells: Sequence[Cell], *, force: bool) -> None:
             cell.record_path.unlink(missing_ok=True)
             if cell.what_differs():  # the training, not what it was scored on
                 cell.clear()
+    if not force and (others := _left_out(cells, output)) and (output / _START).exists():
+        record = read_record(output / _START)
+        if differs := changes(record, {key: begins_with[key] for key in ("encoder", "text", "scored_on") if key in record}):
+            raise ValueError(
+                f"{output} holds {', '.join(others)}, made with {differs}: ask for the same, let the page show these no more "
+                "with --force (force=True), or name another output."
+            )
 
 
-def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str, Any]:
-    """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
-    made: dict[str, Any] = {
+def _begins_with(grid: _Grid, encoder: SentenceTransformer) -> dict[str, Any]:
+    """Return what decides the numbers of the start."""
+    return {
         "encoder": encoder_mark(encoder),
         "encoder_settings": encoder_settings(encoder),
         "text": text_mark(grid.sentences, grid.text),
@@ -285,6 +293,10 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path) -> dict[str,
         "max_seq_length": encoder.max_seq_length,
         "layers": getattr(getattr(encoder.transformers_model, "config", None), "num_hidden_layers", None),
     }
+
+
+def _start(grid: _Grid, encoder: SentenceTransformer, output: Path, made: dict[str, Any]) -> dict[str, Any]:
+    """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
     path = output / _START
     if path.exists() and not changes(record := read_record(path), made):
         if 0 < grid.neighbours <= len(record["neighbours"]):
@@ -306,6 +318,8 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
     except Exception as error:  # whatever it is, the other cells are not lost
         logger.debug("a cell failed", exc_info=error)
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
+        if not grid.neighbours:  # a record that may be published
+            reason = reason.replace(getattr(error, "texts", "") or "\0", "")
         cell.write({"failed": reason, **provenance()})
         grid.report(f"  failed: {reason}")
         return
@@ -313,8 +327,11 @@ def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
     # Optimizer and all, of no use to a finished training.
     with suppress(OSError):  # nothing is lost
         remove_folder(cell.folder / "checkpoints" if grid.keep_models else cell.folder)
+    row = summarise({cell.method.text: [cell.made_with | record]}, start["main"])
+    digits = {title: digits_of(title, start, row) for title in start["main"]}
     scores = ", ".join(
-        f"{title} {shown(start['scores'][title])} to {shown(record['scores'][title])}" for title in start["main"]
+        f"{title} {shown(start['scores'][title], digits=count)} to {shown(record['scores'][title], digits=count)}"
+        for title, count in digits.items()
     )
     grid.report(f"  {scores}" + (f"; training took {known}" if (known := time_text(record)) else ""))
 
@@ -393,7 +410,7 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
     units = "pairs" if len(grid.sentences.column_names) == 2 else "sentences"
     page = write_page(output, start, records, rows, units=units, test_sets=grid.score.test_sets)
     failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}
-    return Comparison(rows, printed(rows, start["scores"], start["main"]), page, failed)
+    return Comparison(rows, printed(rows, start), page, failed)
 
 
 def _left_out(cells: Sequence[Cell], output: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sbert_plugins.recipes.output import updates_text
 from sbert_plugins.recipes.provenance import mixed_versions, versions_of
-from sbert_plugins.recipes.summary import Number, Row, shown
+from sbert_plugins.recipes.summary import Number, Row, digits_of, shown, titled
 
 logger = logging.getLogger(__name__)
 Records = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -47,7 +47,7 @@ def write_page(
         table=_table(start, rows),
         differences=_differences(start, rows),
         plots=_plots(start, records, rows),
-        cells=_cells(start, records),
+        cells=_cells(start, records, rows),
         curves=_curves(done),
         neighbours=_neighbours(start, records),
         settings=_settings(start, records),
@@ -104,7 +104,8 @@ def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
         best = (min if title in start.get("lower", ()) else max)(mean for mean in means if mean is not None)
         is_directed = title not in start.get("undirected", ())
         marks.append(["best" if is_directed and mean == best else "" for mean in means])
-        lines.append([_titled(title, start), shown(value), *map(shown, numbers)])
+        digits = digits_of(title, start, rows)
+        lines.append([titled(title, start), *(shown(number, digits=digits) for number in (value, *numbers))])
     for title, cells in (
         ("seeds", [str(len(row.seeds)) for row in rows]),
         ("seconds of training", [shown(row.seconds, digits=1) for row in rows]),
@@ -114,21 +115,15 @@ def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     return table_rows(lines, marks=marks)
 
 
-def _titled(title: str, start: Mapping[str, Any]) -> str:
-    if title in start.get("undirected", ()):
-        return f"{title} (neither is better)"
-    return f"{title} (lower is better)" if title in start.get("lower", ()) else title
-
-
 def _differences(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     from sbert_plugins.evaluation.pages import table_rows
 
     if len(rows) < 2:
         return ""
     lines = [["", *(row.method for row in rows[1:])]]
-    lines += [
-        [_titled(title, start), *(shown(row.differences[title], sign=True) for row in rows[1:])] for title in rows[0].scores
-    ]
+    for title in rows[0].scores:
+        digits = digits_of(title, start, rows)
+        lines.append([titled(title, start), *(shown(row.differences[title], sign=True, digits=digits) for row in rows[1:])])
     first = html.escape(rows[0].method)
     note = (
         f"Score minus that of {first} with the same seed: mean and standard deviation of these differences. Above 0 is "
@@ -144,17 +139,18 @@ def _section(name: str, title: str, rows: str, note: str) -> str:
     return f'<section id="{name}">\n<h2>{title}</h2>\n{table}\n<p>{note}</p>\n</section>'
 
 
-def _cells(start: Mapping[str, Any], records: Records) -> str:
+def _cells(start: Mapping[str, Any], records: Records, rows: Sequence[Row]) -> str:
     from sbert_plugins.evaluation.pages import table_rows
 
-    titles = list(start["scores"])
+    titles = {title: digits_of(title, start, rows) for title in start["scores"]}
     lines = [["", "seed", *titles, "seconds", "updates", "rows"]]
-    lines.append(["start", "", *(shown(start["scores"][title]) for title in titles), "", "", ""])
+    of_start = [shown(start["scores"][title], digits=digits) for title, digits in titles.items()]
+    lines.append(["start", "", *of_start, "", "", ""])
     for method, cells in records.items():
         for cell in cells:
             if "scores" in cell:
                 counts = [shown(cell["seconds"], digits=1), updates_text(cell), f"{cell['rows']:,}"]
-                scores = [shown(cell["scores"][title]) for title in titles]
+                scores = [shown(cell["scores"][title], digits=digits) for title, digits in titles.items()]
             else:
                 counts, scores = ["", "", ""], ["failed", *[""] * (len(titles) - 1)]
             lines.append([method, str(cell["seed"]), *scores, *counts])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import fields
@@ -50,6 +51,8 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
                 f"{output} holds no checkpoint to resume (the first is written after eval_steps updates): "
                 "delete the directory and train again without resume."
             )
+    elif above := [path for path in output.parents if path.is_file()]:
+        raise FileExistsError(f"output must be a new or an empty directory, got {output}, and {above[0]} is a file.")
     elif output.exists() and (not output.is_dir() or any(map(_is_kept, output.rglob("*")))):
         way_out = "exists:"
         if (output / RUN_FILE).exists() and not (output / "results.json").exists():
@@ -112,7 +115,8 @@ def _complete(values: dict[str, Any]) -> dict[str, Any]:
 def method_text(training: Mapping[str, Any]) -> str:
     """Return what people call the method of a training, with the loss keywords that somebody chose: words are no fine print.
 
-    A protocol's own keywords, and those that a heading has no room for, are left out.
+    A protocol's own keywords, and those that a heading has no room for, are left out. Of a path it is the last part: folders
+    are nobody's business where a card is published.
     """
     name, loss, chosen = training["method"], training.get("loss"), dict(training["loss_keywords"])
     if name == RECOMMENDED.method and loss:  # it was two other losses in earlier versions
@@ -122,7 +126,7 @@ def method_text(training: Mapping[str, Any]) -> str:
     plan = protocol_of(name, training["protocol"]) if training.get("protocol") else None
     of_plan = plan.loss_keywords if plan else {}
     told = [
-        f"{key}={value}"
+        f"{key}={Path(value).name if isinstance(value, str) and (os.path.isabs(value) or os.path.exists(value)) else value}"
         for key, value in sorted(chosen.items())
         if not isinstance(value, (list, dict)) and (key not in of_plan or of_plan[key] != value)
     ]

@@ -133,8 +133,8 @@ def _check_begun(
     seeds: Sequence[int],
     how: dict[str, Any],
 ) -> None:
-    """Refuse seeds that were trained otherwise, before hours go into the others."""
-    begun = [seed for seed in seeds if (output / f"seed_{seed}" / RUN_FILE).exists()]
+    """Refuse seeds that were trained otherwise, also earlier ones, before hours go into the others."""
+    begun = [int(path.parent.name.removeprefix("seed_")) for path in output.glob(f"seed_*/{RUN_FILE}")]
     if not begun:
         return
     identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text", "dev")

@@ -58,7 +58,7 @@ def summarise(records: Mapping[str, Sequence[Mapping[str, Any]]], titles: Sequen
 
 
 def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2) -> str:
-    """Return a number as table and page have it: two digits, the deviation behind it."""
+    """Return a number as table and page have it, the deviation behind it."""
     if number is None:
         return "none"
     mean, deviation = number if isinstance(number, Number) else (number, None)
@@ -66,22 +66,44 @@ def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2)
     return text if deviation is None else f"{text} ± {deviation:.{digits}f}"
 
 
-def printed(rows: Sequence[Row], start: Mapping[str, float], titles: Sequence[str]) -> list[list[str]]:
-    """Return the table that is printed: the start, then a line for each method, with its difference to the first."""
-    first = rows[0].method
+def digits_of(title: str, start: Mapping[str, Any], rows: Sequence[Row]) -> int:
+    """Return the digits of a score: four where start and means are within -1 and 1, which is not x 100, or else two."""
+    values = [start["scores"][title], *(number.mean for row in rows if (number := row.scores[title]))]
+    return 4 if 0 < max((abs(value) for value in values if value is not None), default=0) <= 1 else 2
+
+
+def titled(title: str, start: Mapping[str, Any]) -> str:
+    """Return a score's title, with what is better where that is not the higher."""
+    if title in start.get("undirected", ()):
+        return f"{title} (neither is better)"
+    return f"{title} (lower is better)" if title in start.get("lower", ()) else title
+
+
+def printed(rows: Sequence[Row], start: Mapping[str, Any]) -> list[list[str]]:
+    """Return the table that is printed: the start, then a line for each method, with its difference to the first.
+
+    Args:
+        rows: The numbers.
+        start: The record of the start, which names the main scores.
+    """
+    first, digits = rows[0].method, {title: digits_of(title, start, rows) for title in start["main"]}
     heading = ["", "seeds"]
-    for title in titles:
-        heading += [title, f"minus {first}"] if len(rows) > 1 else [title]
-    lines = [heading, ["start", "", *_spread([shown(start[title]) for title in titles], [""] * len(titles), len(rows) > 1)]]
+    for title in digits:
+        heading += [titled(title, start), f"minus {first}"] if len(rows) > 1 else [titled(title, start)]
+    of_start = [shown(start["scores"][title], digits=count) for title, count in digits.items()]
+    lines = [heading, ["start", "", *_spread(of_start, [""] * len(digits), len(rows) > 1)]]
     for row in rows:
-        scores = [shown(row.scores[title]) for title in titles]
-        gaps = [shown(row.differences[title], sign=True) if row.method != first else "" for title in titles]
+        scores = [shown(row.scores[title], digits=count) for title, count in digits.items()]
+        gaps = [
+            shown(row.differences[title], sign=True, digits=count) if row.method != first else ""
+            for title, count in digits.items()
+        ]
         lines.append([row.method, str(len(row.seeds)), *_spread(scores, gaps, len(rows) > 1)])
     return [[*line, seconds] for line, seconds in zip(lines, _seconds(rows), strict=True)]
 
 
 def _seconds(rows: Sequence[Row]) -> list[str]:
-    return ["seconds", "", *(shown(row.seconds, digits=0) for row in rows)]
+    return ["seconds", "", *(shown(row.seconds, digits=1) for row in rows)]
 
 
 def _spread(first: Sequence[str], second: Sequence[str], both: bool) -> list[str]:

@@ -19,7 +19,12 @@ SKIPPED_UPDATES = 32
 
 
 class DivergedError(ValueError):
-    """A number of the training is not finite. A ``ValueError``, which the command line prints as one line."""
+    """A number of the training is not finite. A ``ValueError``, which the command line prints as one line.
+
+    ``texts`` is the part of the message that names texts of the batch.
+    """
+
+    texts = ""
 
 
 class FiniteCheck:
@@ -84,7 +89,9 @@ class FiniteCheck:
             bad = [f"{name} is {number.item()}" for name, number in seen.numbers.items() if not number.isfinite()]
             texts = _texts(self.trainer.model, seen.ids)
             where = f", in the batch that begins with {', '.join(map(repr, texts))}" if texts else ""
-            raise DivergedError(f"update {seen.update}: {', '.join(bad)}{where}. {self._way_out()}")
+            error = DivergedError(f"update {seen.update}: {', '.join(bad)}{where}. {self._way_out()}")
+            error.texts = where
+            raise error
 
     def check_weights(self) -> None:
         """Raise :class:`DivergedError` if a trained weight is not finite."""

@@ -419,6 +419,18 @@ def test_white_space_around_the_names_of_columns(tmp_path):
     assert read_sentences(tmp_path / "t.csv", column="text")["anchor"][:] == ["It rains."]
 
 
+@pytest.mark.parametrize(
+    ("lines", "tabs"),
+    [(["1\tA dog runs.", "", "2\tIt rains."], "a tab"), (["1\ta\tA dog."], "2 tabs"), (["1\tA dog.", "It rains."], None)],
+)
+def test_lines_that_look_like_rows_are_warned_of(tmp_path, caplog, lines, tabs):
+    path = tmp_path / "s.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = read_sentences(path)["anchor"]
+    assert rows[:] == [line for line in lines if line]
+    assert (f"s.txt: its lines have {tabs} each" in caplog.text) == (tabs is not None)
+
+
 class TestTriplets:
     ROWS = [["a dog", "an animal", "a cat"], ["rain", "wet weather", "sun"]]  # noqa: RUF012
 

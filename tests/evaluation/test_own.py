@@ -33,6 +33,7 @@ class TestPairs:
             ([("grade", "a", "b")], "line 1: a grade must be a finite number, got 'grade'; the file has no header"),
             ([(1, "a", "b"), ("inf", "a", "b")], "line 2: a grade must be a finite number, got 'inf'"),
             ([(1, "a", "b"), (2, "a")], "line 2: expected 3 tab-separated fields"),
+            ([(1, "a", "b"), (2, "a", " ")], "line 2: other must be a text, got ' '"),
             ([(1, "a", "b")] * 3, "at least 3, with two different grades, got 3 of 1"),
             ([(1, "a", "b"), (2, "a", "b")], "at least 3, with two different grades, got 2 of 2"),
             ([], "got 0 of 0"),
@@ -72,7 +73,7 @@ class TestTopics:
     def test_what_may_be_a_header_is_said(self, write, caplog):
         rows = [("a", "first text"), ("b", "second text"), ("a", "third"), ("b", "fourth")]
         evaluation.own_topics(write("mine.tsv", *rows))
-        assert not caplog.text
+        assert "header" not in caplog.text
         evaluation.own_topics(write("mine.tsv", ("category", "sentence"), *rows))
         assert "its first line is read as a topic and a text, and may be a header: 'category', 'sentence'" in caplog.text
 
@@ -90,6 +91,21 @@ class TestTopics:
     def test_mistakes(self, write, rows):
         with pytest.raises(ValueError, match=r"mine\.tsv"):
             evaluation.own_topics(write("mine.tsv", *rows))
+
+    def test_a_blank_makes_no_topic(self, write):
+        rows = [(("sport", "sport ", "trade")[i % 3], sentence) for i, sentence in enumerate(project_text()[:30])]
+        assert set(evaluation.own_topics(write("t.tsv", *rows)).labels) == {"sport", "trade"}
+        with pytest.raises(ValueError, match="t.tsv, line 2: topic must be a text, got ' '"):
+            evaluation.own_topics(write("t.tsv", rows[0], (" ", "x"), *rows))
+
+    def test_what_small_topics_can_reach(self, write, caplog):
+        """Ten neighbours, of which two have the topic."""
+        rows = [(i % 4, sentence) for i, sentence in enumerate(project_text()[:12])]
+        evaluation.own_topics(write("small.tsv", *rows))
+        assert "small.tsv: its topics are so small that purity@10 is 20.0 at most" in caplog.text
+        caplog.clear()
+        evaluation.own_topics(write("small.tsv", *rows), neighbours=2)
+        assert not caplog.text
 
 
 class TestRetrieval:
@@ -145,3 +161,11 @@ def test_a_byte_order_mark_is_no_label(write):
     retrieval = evaluation.own_retrieval(write("shop/queries.tsv", (f"{mark}q", "a cat")).parent)
     assert retrieval.corpus == ["one cat", "two dogs"]
     assert retrieval.queries == ["a cat"]
+
+
+def test_a_query_of_nothing(write):
+    write("s/queries.tsv", ("a", " "))
+    write("s/corpus.tsv", ("a", "x"), ("b", ""))
+    path = write("s/qrels.tsv", ("a", "a", 1))
+    with pytest.raises(ValueError, match="queries.tsv, id 'a': query must be a text, got ' '"):
+        evaluation.own_retrieval(path.parent)

@@ -55,6 +55,8 @@ def test_each_task_is_the_hosts_spearman(tiny_encoder, small_data):
         ((["a", "b", "c"], ["a", "b", "c"], [1.0, float("nan"), 3.0]), "must be finite, got nan in row 1"),
         ((["a", "b", "c"], ["a", "b", "c"], [1.0, 1.0, 1.0]), "at least 3, with two different grades, got 3 of 1"),
         ((["a"], ["a"], [1.0]), "got 1 of 1"),
+        ((["a", "b", "c"], ["a", "b", None], [1.0, 2.0, 3.0]), "must be text, got None in row 2"),
+        ((["a", "b", "c"], ["a", "b", "c"], ["1", "2", "3"]), "must be numbers, got '1' in row 0"),
         (([], [], []), "got 0 of 0"),
     ],
 )
@@ -182,3 +184,21 @@ def test_rows_keep_odd_characters(tmp_path):
     path.write_text('a\t1\tHe said "no"\twith\u2028a line separator\r\n', encoding="utf-8", newline="")
     assert read_scored_pairs(path).sentences1 == ['He said "no"']
     assert read_scored_pairs(path).sentences2 == ["with\u2028a line separator"]
+
+
+@pytest.mark.parametrize("pairs", [(["a", "b"], ["a", "b"], [1.0, 2.0]), {"a": 1}, ScoredPairs])
+def test_pairs_are_scored_pairs(pairs):
+    with pytest.raises(ValueError, match=r"pairs must be evaluation.ScoredPairs\(.*got (tuple|dict|type)"):
+        PairsEvaluator(pairs)
+
+
+def test_an_encoder_that_has_collapsed_has_no_order(tiny_encoder, caplog):
+    """Rounding would give one: -20 to 20."""
+    model = tiny_encoder()
+    with torch.no_grad():
+        model[0].model.encoder.layer[-1].output.LayerNorm.weight.zero_()
+        model[0].model.encoder.layer[-1].output.LayerNorm.bias.normal_()
+    sentences = [f"{word} and {other}" for word in ("dogs", "cats", "rain") for other in ("men", "sun", "snow")]
+    pairs = ScoredPairs(sentences, sentences[::-1], [float(place) for place in range(9)])
+    assert PairsEvaluator(pairs, name="x")(model) == {"x_spearman": 0.0}
+    assert "All pairs have one cosine, 1.00000" in caplog.text

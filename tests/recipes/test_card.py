@@ -7,7 +7,7 @@ import yaml
 from datasets import Dataset
 from recipe_inputs import anchors, quick
 
-from sbert_plugins import evaluation, recipes
+from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.recipes import card
 from sbert_plugins.recipes.texts import text_name
 
@@ -151,6 +151,19 @@ def test_the_text_of_an_earlier_training_is_not_named(tiny_encoder, tmp_path):
     readme = (tmp_path / "second" / "model" / "README.md").read_text(encoding="utf-8")
     assert "second.txt" in readme
     assert "first.txt" not in readme
+
+
+@pytest.mark.slow
+def test_of_a_path_among_the_keywords_the_card_has_the_name_alone(tiny_encoder, tmp_path):
+    model, path = tiny_encoder(), tmp_path / "a-client" / "counts.npz"
+    path.parent.mkdir()
+    data.TokenFrequencies.from_corpus(anchors(24)["anchor"], model.tokenizer).save(path)
+    settings = replace(quick(), max_steps=1)
+    given = {"output": tmp_path / "run", "settings": settings, "loss_keywords": {"frequencies": str(path)}}
+    recipes.train("bag-of-words", anchors(24), model, **given)
+    readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "frequencies=counts.npz" in readme
+    assert "a-client" not in readme
 
 
 def test_the_heading_names_what_was_chosen(tiny_encoder, tmp_path):

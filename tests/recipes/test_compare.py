@@ -125,8 +125,8 @@ class TestNumbers:
         cells = {"consert": [here, there | {"versions": there["versions"] | {"transformers": "0.0"}}]}
         assert f"<tr><th>transformers</th><td>{was}, 0.0</td></tr>" in _settings(start, cells)
         note = f" Made with several versions, whose differences are in the numbers, too: transformers {was}, 0.0."
-        assert _what(start, cells).endswith(note)
-        assert "several versions" not in _what(start, {"consert": [here, there]})
+        assert _what(start, cells, "sentences").endswith(note)
+        assert "several versions" not in _what(start, {"consert": [here, there]}, "sentences")
 
     def test_a_score_is_that_of_the_saved_model(self, result, folder):
         model = recipes.build_encoder(str(folder / "out" / "simcse_seed1" / "model"), device="cpu")
@@ -258,6 +258,15 @@ class TestRefuses:
             run(methods=["simcse"], **change)
         assert len(trainings) == 1
         assert records(tmp_path / "out") == before
+
+    def test_another_text_beside_cells_that_are_not_asked_for(self, run, tmp_path, trainings):
+        run(methods=["simcse"])
+        start = (tmp_path / "out" / "start.json").read_bytes()
+        with pytest.raises(ValueError, match=r"out holds simcse_seed0, made with text None .*--force"):
+            run(methods=["arccse"], text=anchors(23))
+        assert (tmp_path / "out" / "start.json").read_bytes() == start
+        run(methods=["arccse"], text=anchors(23), force=True)
+        assert [name for name, _ in trainings] == ["simcse", "arccse"]
 
     def test_a_cell_that_was_made_where_wordnet_is_not(self, run, tmp_path, wordnet, monkeypatch):
         with monkeypatch.context() as patch:
@@ -495,7 +504,7 @@ class TestPage:
         page = result.page.read_text(encoding="utf-8")
         start = json.loads((tmp_path / "out" / "start.json").read_text(encoding="utf-8"))["scores"]
         best = min([start["own_alignment"], *(row.scores["own_alignment"].mean for row in result.rows)])
-        assert re.search(rf'own_alignment \(lower is better\).*?<td class="best">{shown(best)}</td>', page)
+        assert re.search(rf'own_alignment \(lower is better\).*?<td class="best">{shown(best, digits=4)}</td>', page)
 
     def test_text_is_text(self, run):
         text = Dataset.from_dict({"anchor": [f"<b>{sentence}</b> & $x" for sentence in project_text()[:24]]})
@@ -521,6 +530,14 @@ def test_positives_of_a_text_are_trained_on(run, tmp_path, without_page, trainin
     assert json.loads((tmp_path / "out" / "start.json").read_text())["neighbours"] == []
     run(text=pairs, methods=["consert", "simcse"], keep_models=False, neighbours=0)
     assert len(trainings) == 2  # finished, also without its model
+
+
+def test_what_may_be_published_shows_no_text_of_a_training_that_diverged(run, tmp_path):
+    result = run(methods=["arccse"], settings=quick(max_steps=2, eval_steps=1, learning_rate=1e6), neighbours=0)
+    (reason,) = result.failed.values()
+    assert re.search(r"update \d: .*(nan|inf)\. The training was stopped", reason)
+    for written in (result.page, *(tmp_path / "out").glob("*.json")):
+        assert "batch that begins with" not in written.read_text(encoding="utf-8")
 
 
 def test_positives_are_refused_by_what_cannot_take_them(run, tmp_path):

@@ -116,6 +116,12 @@ class TestSeeds:
         assert (tmp_path / "seed_3" / "model").is_dir()
         assert not (tmp_path / "seed_4").exists()
 
+    def test_another_text_beside_earlier_seeds_is_refused(self, tiny_encoder, tmp_path, how):
+        recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3], **how)
+        with pytest.raises(ValueError, match=r"seed_3 was begun with sentences 40 \(now 38\)"):
+            recipes.train_seeds("arccse", anchors(38), tiny_encoder, output=tmp_path, seeds=[4], **how)
+        assert not (tmp_path / "seed_4").exists()
+
     @pytest.mark.parametrize(
         ("change", "named"),
         [({"probes": None}, "nothing"), ({"probes": {"a": (), "b": ()}}, "a, b"), ({"dev": ()}, "STS-B dev, probe")],

@@ -36,7 +36,7 @@ def test_nothing_but_failures():
     failed = {"seed": 0, "failed": "no"}
     first, second = summarise({"a": [failed], "b": [cell(0, x=3.5)]}, ["x"])
     assert (first.scores["x"], first.seconds, second.differences["x"]) == (None, None, None)
-    assert printed([first, second], {"x": 1.0}, ["x"])[2] == ["a", "0", "none", "", "none"]
+    assert printed([first, second], {"scores": {"x": 1.0}, "main": ["x"]})[2] == ["a", "0", "none", "", "none"]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,21 @@ def test_shown(number, sign, text):
 
 
 def test_the_printed_table():
-    table = printed(summarise(RECORDS, ["x"]), {"x": 0.5}, ["x"])
+    table = printed(summarise(RECORDS, ["x"]), {"scores": {"x": 0.5}, "main": ["x"]})
     assert table == [
         ["", "seeds", "x", "minus first", "seconds"],
         ["start", "", "0.50", "", ""],
-        ["first", "3", "3.00 ± 2.65", "", "20 ± 10"],
-        ["second", "2", "3.50 ± 2.12", "+2.00 ± 1.41", "15 ± 7"],
+        ["first", "3", "3.00 ± 2.65", "", "20.0 ± 10.0"],
+        ["second", "2", "3.50 ± 2.12", "+2.00 ± 1.41", "15.0 ± 7.1"],
     ]
     assert len({len(line) for line in table}) == 1
+
+
+def test_shares_and_distances_have_four_digits():
+    """Two would hide what they differ by: 0.0042."""
+    records = {"a": [cell(0, loss=0.11), cell(1, loss=0.12)], "b": [cell(0, loss=0.1142), cell(1, loss=0.1242)]}
+    start = {"scores": {"loss": 0.2}, "main": ["loss"], "lower": ["loss"]}
+    table = printed(summarise(records, ["loss"]), start)
+    assert table[0][2:4] == ["loss (lower is better)", "minus a"]
+    assert table[1][2] == "0.2000"
+    assert table[3][2:4] == ["0.1192 ± 0.0071", "+0.0042 ± 0.0000"]
