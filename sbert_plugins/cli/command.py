@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # where a loss of one's own may lie; last, so that it hides nothing
     try:
         options.run(options)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, ImportError) as error:
         if options.debug:
             raise
         print(f"sbert-plugins: error: {error}", file=sys.stderr)

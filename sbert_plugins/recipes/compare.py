@@ -277,8 +277,8 @@ def _refuse_others(cells: Sequence[Cell], output: Path, begins_with: dict[str, A
         record = read_record(output / _START)
         if differs := changes(record, {key: begins_with[key] for key in ("encoder", "text", "scored_on") if key in record}):
             raise ValueError(
-                f"{output} holds {', '.join(others)}, made with {differs}: ask for the same, let the page show these no more "
-                "with --force (force=True), or name another output."
+                f"{output} holds {', '.join(others)}, made with {differs}: ask for the same, leave these out with --force "
+                "(force=True), or name another output."
             )
 
 

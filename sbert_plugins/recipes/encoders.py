@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sbert_plugins import host
 
@@ -29,7 +29,8 @@ def build_encoder(
 ) -> SentenceTransformer:
     """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer; float32, whatever was saved.
 
-    Every command builds its encoders here, so that what is compared is pooled alike.
+    Every command builds its encoders here, so that what is compared is pooled alike. Adapters (PEFT) are loaded so that a
+    training goes on with them.
 
     Args:
         name: A path or a name on the Hugging Face Hub.
@@ -55,6 +56,9 @@ def build_encoder(
         raise OSError(f"{name} cannot be loaded: {error}") from error  # the host's may name the Hub alone
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
+    transformer: Any = model.transformers_model
+    if adapters := getattr(transformer, "peft_config", None):
+        transformer.set_adapter(list(adapters))  # the host loads adapters frozen, and the encoder under them
     return apply_mask_template(model, template) if pooling == "mask" and not is_built else model
 
 
@@ -113,11 +117,16 @@ def check_encoder(model: SentenceTransformer) -> None:
     """Refuse an encoder that no recipe trains: static embeddings have no limit on the tokens of a sentence to set.
 
     Raises:
-        ValueError: For a tokenizer that is none of transformers.
+        ValueError: For a tokenizer that is none of transformers, weights of half precision, or none that are trained.
     """
     from sbert_plugins.encoder import require_tokenizer
 
     require_tokenizer(model.tokenizer)
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise ValueError(
+            "model must have weights that are trained, got one whose weights are all frozen: requires_grad_(True) on those "
+            "that shall learn; of adapters that were loaded model.set_adapter('default')."
+        )
     half = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad and weight.element_size() < 4}
     if half:
         raise ValueError(

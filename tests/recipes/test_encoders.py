@@ -53,7 +53,25 @@ class TestEncoders:
         with pytest.raises(ValueError, match=r"float32 weights where it is trained, got torch.float16, .*model.float\(\)"):
             recipes.train("simcse", anchors(24), tiny_encoder().half(), output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
-        encoders.check_encoder(tiny_encoder().half().requires_grad_(False))  # an adapter's may be whole
+        model = tiny_encoder().half().requires_grad_(False)
+        model[0].model.embeddings.LayerNorm.float().requires_grad_(True)  # as an adapter is
+        encoders.check_encoder(model)
+
+    def test_a_frozen_encoder_is_not_trained(self, tiny_encoder, tmp_path):
+        """The words of ``recommended`` would be, and nothing of what is saved."""
+        with pytest.raises(ValueError, match=r"weights are all frozen: .*set_adapter\('default'\)"):
+            recipes.train("recommended", anchors(24), tiny_encoder().requires_grad_(False), output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    def test_adapters_that_are_loaded_are_trained_on(self, tiny_encoder, tmp_path, monkeypatch):
+        """The host loads them frozen."""
+        model = tiny_encoder().requires_grad_(False)
+        model[0].model.peft_config, active = {"default": None, "other": None}, []
+        model[0].model.set_adapter = active.append
+        monkeypatch.setattr(encoders, "_loaded", lambda name, device: model)
+        tiny_encoder().save_pretrained(str(tmp_path))
+        recipes.build_encoder(str(tmp_path), device="cpu")
+        assert active == [["default", "other"]]
 
     @pytest.mark.parametrize("pooling", ["cls", "mean", "mask", "cls+mean"])
     def test_pooling_is_named(self, tiny_encoder, tmp_path, pooling):
