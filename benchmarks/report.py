@@ -131,6 +131,19 @@ def encoders() -> str:
     )
 
 
+def adapters() -> str:
+    """Every loss on an encoder with adapters, as counts: what moved, resumed and loaded alike."""
+    record = load_record("adapters.json")
+    cells = record["cells"]
+    alike = sum(cell["resumed alike"] and cell["difference when loaded"] == 0 for cell in cells)
+    return (
+        f"{len(cells)} losses, {record['updates']} updates each, LoRA of rank {record['lora']['r']} on "
+        f"{' and '.join(record['lora']['target_modules'])}: {alike} resumed from a checkpoint to the bit, and were loaded by plain "
+        f"sentence-transformers with no difference; of the encoder itself {sum(cell['others moved'] for cell in cells)} weights "
+        f"moved. peft {record['peft']}, commit {commit_text(record)} (`adapters.py`).\n"
+    )
+
+
 def topics() -> str:
     """How well encoders before any training, and vectors that need none, tell topics apart."""
     names = {"agnews": "news", "biomedical": "biomedical titles"}
@@ -411,6 +424,7 @@ TABLES = {
     "screens": quality_tables.screens,
     "hard length": quality_tables.hard_length,
     "encoders": encoders,
+    "adapters": adapters,
     "topics": topics,
     "texts": texts,
     "fidelity": fidelity,
