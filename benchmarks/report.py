@@ -136,11 +136,12 @@ def adapters() -> str:
     record = load_record("adapters.json")
     cells = record["cells"]
     alike = sum(cell["resumed alike"] and cell["difference when loaded"] == 0 for cell in cells)
+    moved = sum(cell["others moved"] for cell in cells)
     return (
         f"{len(cells)} losses, {record['updates']} updates each, LoRA of rank {record['lora']['r']} on "
-        f"{' and '.join(record['lora']['target_modules'])}: {alike} resumed from a checkpoint to the bit, and were loaded by plain "
-        f"sentence-transformers with no difference; of the encoder itself {sum(cell['others moved'] for cell in cells)} weights "
-        f"moved. peft {record['peft']}, commit {commit_text(record)} (`adapters.py`).\n"
+        f"{' and '.join(record['lora']['target_modules'])}: {alike} resumed from a checkpoint to the bit, and were loaded by "
+        f"plain sentence-transformers with no difference; of the encoder itself {moved} weights moved. peft {record['peft']}, "
+        f"commit {commit_text(record)} (`adapters.py`).\n"
     )
 
 

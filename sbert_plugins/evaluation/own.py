@@ -72,8 +72,8 @@ def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
         evaluator = ClusteringEvaluator(texts, topics, **(given | keywords))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    count, sizes = evaluator.neighbours, Counter(topic for topic, _ in set(rows))
-    reached = sum(min(count, sizes[topic] - 1) for topic in topics) / len(topics)
+    count, sizes, copies = evaluator.neighbours, Counter(topics), Counter(rows)  # a text is no neighbour of its copies
+    reached = sum(min(count, sizes[row[0]] - copies[row]) for row in rows) / len(rows)
     if reached < count:
         logger.warning("%s: its topics are so small that purity@%d is %.1f at most.", path, count, 100 * reached / count)
     return evaluator

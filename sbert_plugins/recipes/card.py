@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,8 @@ def describe_training(
     model: SentenceTransformer,
     settings: dict[str, Any],
     scores: dict[str, tuple[ScoredPairs, float, float]],
+    *,
+    paths: Sequence[str] = (),
 ) -> None:
     """Put settings and scores of a finished training into the card.
 
@@ -137,10 +140,16 @@ def describe_training(
         settings: What the host's list of arguments lacks.
         scores: By name: the pairs, the score before and the score after. What was scored during the training, of other
             weights than those that are saved, goes.
+        paths: Among the settings of the loss: the card has the last part of each, no folders.
     """
     from sbert_plugins.evaluation import PairsEvaluator
 
     card = model.model_card_data
+    losses: list[Any] = [dataset.get("loss", {}) for dataset in card.train_datasets]
+    for path in paths:
+        for loss in losses:
+            if code := loss.get("config_code"):
+                loss["config_code"] = code.replace(json.dumps(path), json.dumps(Path(path).name or path))
     for shown in (card.non_default_hyperparameters, card.all_hyperparameters):
         shown.pop("learning_rate_mapping", None)  # by the names of all weights of the loss; loss_learning_rate says the same
         shown |= settings

@@ -275,7 +275,7 @@ def _refuse_others(cells: Sequence[Cell], output: Path, begins_with: dict[str, A
                 cell.clear()
     if not force and (others := _left_out(cells, output)) and (output / _START).exists():
         record = read_record(output / _START)
-        if differs := changes(record, {key: begins_with[key] for key in ("encoder", "text", "scored_on") if key in record}):
+        if differs := changes(record, {key: value for key, value in begins_with.items() if key in record}):
             raise ValueError(
                 f"{output} holds {', '.join(others)}, made with {differs}: ask for the same, leave these out with --force "
                 "(force=True), or name another output."

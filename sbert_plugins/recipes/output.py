@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import fields
@@ -126,7 +125,7 @@ def method_text(training: Mapping[str, Any]) -> str:
     plan = protocol_of(name, training["protocol"]) if training.get("protocol") else None
     of_plan = plan.loss_keywords if plan else {}
     told = [
-        f"{key}={Path(value).name if isinstance(value, str) and (os.path.isabs(value) or os.path.exists(value)) else value}"
+        f"{key}={(Path(value).name or value) if isinstance(value, str) else value}"
         for key, value in sorted(chosen.items())
         if not isinstance(value, (list, dict)) and (key not in of_plan or of_plan[key] != value)
     ]

@@ -319,7 +319,8 @@ def _save(training: Training, results: dict[str, Any]) -> None:
         "updates": updates_text(results),
     }
     model.model_card_data.citations |= recipe.citations
-    describe_training(model, settings, scores)
+    paths = [value for value in results["loss_keywords"].values() if isinstance(value, str) and Path(value).exists()]
+    describe_training(model, settings, scores, paths=paths)
     with training_time_named(model, results["seconds"], results["evaluation_seconds"]):
         model.save_pretrained(str(output / "model"))
     (output / "loss").mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ def train_seeds(
 
     Raises:
         ValueError: As :func:`train`, without seeds, for one that is there twice, in one of several processes, and for a
-            seed that was trained otherwise, or scored on other probes, in ``output``.
+            seed that was trained otherwise, or scored on other probes, in ``output``, whether it is asked for or not.
         FileExistsError: If ``output`` holds something else.
     """
     output, seeds = Path(output), read_seeds(seeds)
@@ -68,8 +69,9 @@ def train_seeds(
         raise ValueError(f"build must be a function that builds the encoder each time, got a {type(build).__name__}.")
     _check(output)
     dev = {} if how.get("dev") is None else {"STS-B dev": how["dev"]}
-    _check_scores(output, seeds, {**(how.get("probes") or {}), **dev})
-    _check_begun(method, sentences, build, output, seeds, how)
+    there = sorted(int(folder.name[5:]) for folder in output.glob("seed_*") if re.fullmatch(r"seed_(0|[1-9]\d*)", folder.name))
+    _check_scores(output, there, {**(how.get("probes") or {}), **dev})
+    _check_begun(method, sentences, build, output, there, how)
     results: list[dict[str, Any]] = []
     for place, seed in enumerate(seeds, start=1):
         report(f"{place}/{len(seeds)} seed {seed}")
@@ -134,7 +136,7 @@ def _check_begun(
     how: dict[str, Any],
 ) -> None:
     """Refuse seeds that were trained otherwise, also earlier ones, before hours go into the others."""
-    begun = [int(path.parent.name.removeprefix("seed_")) for path in output.glob(f"seed_*/{RUN_FILE}")]
+    begun = [seed for seed in seeds if (output / f"seed_{seed}" / RUN_FILE).exists()]
     if not begun:
         return
     identity = ("settings", "bf16", "loss_keywords", "columns", "protocol", "text", "dev")

@@ -67,7 +67,9 @@ def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2)
 
 
 def digits_of(title: str, start: Mapping[str, Any], rows: Sequence[Row]) -> int:
-    """Return the digits of a score: four where start and means are within -1 and 1, which is not x 100, or else two."""
+    """Return the digits of a score: four of what is not x 100, as no distance is, nor what stays within -1 and 1; else two."""
+    if title in (*start.get("lower", ()), *start.get("undirected", ())):
+        return 4
     values = [start["scores"][title], *(number.mean for row in rows if (number := row.scores[title]))]
     return 4 if 0 < max((abs(value) for value in values if value is not None), default=0) <= 1 else 2
 

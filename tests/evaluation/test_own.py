@@ -73,7 +73,7 @@ class TestTopics:
     def test_what_may_be_a_header_is_said(self, write, caplog):
         rows = [("a", "first text"), ("b", "second text"), ("a", "third"), ("b", "fourth")]
         evaluation.own_topics(write("mine.tsv", *rows))
-        assert "header" not in caplog.text
+        assert "may be a header" not in caplog.text
         evaluation.own_topics(write("mine.tsv", ("category", "sentence"), *rows))
         assert "its first line is read as a topic and a text, and may be a header: 'category', 'sentence'" in caplog.text
 
@@ -106,6 +106,10 @@ class TestTopics:
         caplog.clear()
         evaluation.own_topics(write("small.tsv", *rows), neighbours=2)
         assert not caplog.text
+        twice = [("a", "x"), ("a", "y"), ("b", "z"), ("b", "w")] * 2  # of ten, six are others: two copies, four strangers
+        evaluator = evaluation.own_topics(write("twice.tsv", *twice))
+        assert evaluator.neighbours == 6
+        assert "purity@6 is 33.3 at most" in caplog.text
 
 
 class TestRetrieval:

@@ -1,4 +1,5 @@
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -202,3 +203,10 @@ def test_an_encoder_that_has_collapsed_has_no_order(tiny_encoder, caplog):
     pairs = ScoredPairs(sentences, sentences[::-1], [float(place) for place in range(9)])
     assert PairsEvaluator(pairs, name="x")(model) == {"x_spearman": 0.0}
     assert "All pairs have one cosine, 1.00000" in caplog.text
+
+
+def test_cosines_that_are_near_have_an_order():
+    """As those of [CLS] before any training are: the last digits of float32 alone are noise."""
+    pairs = ScoredPairs(["a", "b", "c"], ["d", "e", "f"], torch.tensor([1.0, 2.0, 3.0]))
+    near = SimpleNamespace(cosines=lambda *_: torch.tensor([0.999994, 0.999996, 0.999999]))
+    assert PairsEvaluator(pairs).compute(near) == {"spearman": pytest.approx(100)}

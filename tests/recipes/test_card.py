@@ -6,6 +6,7 @@ import pytest
 import yaml
 from datasets import Dataset
 from recipe_inputs import anchors, quick
+from transformers import AutoModelForMaskedLM
 
 from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.recipes import card
@@ -155,14 +156,16 @@ def test_the_text_of_an_earlier_training_is_not_named(tiny_encoder, tmp_path):
 
 @pytest.mark.slow
 def test_of_a_path_among_the_keywords_the_card_has_the_name_alone(tiny_encoder, tmp_path):
-    model, path = tiny_encoder(), tmp_path / "a-client" / "counts.npz"
+    model, path, head = tiny_encoder(), tmp_path / "a-client" / "counts.npz", tmp_path / "a-client" / "head"
     path.parent.mkdir()
     data.TokenFrequencies.from_corpus(anchors(24)["anchor"], model.tokenizer).save(path)
+    AutoModelForMaskedLM.from_config(model[0].model.config).save_pretrained(head)
     settings = replace(quick(), max_steps=1)
-    given = {"output": tmp_path / "run", "settings": settings, "loss_keywords": {"frequencies": str(path)}}
-    recipes.train("bag-of-words", anchors(24), model, **given)
+    given = {"settings": settings, "loss_keywords": {"frequencies": str(path), "mlm_head": str(head)}}
+    recipes.train("bag-of-words", anchors(24), model, output=tmp_path / "run", **given)
     readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
-    assert "frequencies=counts.npz" in readme
+    assert "frequencies=counts.npz, mlm_head=head" in readme
+    assert '"mlm_head": "head"' in readme
     assert "a-client" not in readme
 
 

@@ -259,11 +259,13 @@ class TestRefuses:
         assert len(trainings) == 1
         assert records(tmp_path / "out") == before
 
-    def test_another_text_beside_cells_that_are_not_asked_for(self, run, tmp_path, trainings):
+    def test_another_text_beside_cells_that_are_not_asked_for(self, run, tiny_encoder, tmp_path, trainings):
         run(methods=["simcse"])
         start = (tmp_path / "out" / "start.json").read_bytes()
         with pytest.raises(ValueError, match=r"out holds simcse_seed0, made with text None .*--force"):
             run(methods=["arccse"], text=anchors(23))
+        with pytest.raises(ValueError, match=r"out holds simcse_seed0, made with pooling cls \(now mean\)|encoder's pooling"):
+            run(methods=["arccse"], model=lambda: tiny_encoder(pooling="mean"))
         assert (tmp_path / "out" / "start.json").read_bytes() == start
         run(methods=["arccse"], text=anchors(23), force=True)
         assert [name for name, _ in trainings] == ["simcse", "arccse"]

@@ -120,7 +120,16 @@ class TestSeeds:
         recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3], **how)
         with pytest.raises(ValueError, match=r"seed_3 was begun with sentences 40 \(now 38\)"):
             recipes.train_seeds("arccse", anchors(38), tiny_encoder, output=tmp_path, seeds=[4], **how)
+        with pytest.raises(ValueError, match=r"got nothing, and .*seed_3 was scored on probe"):
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[4], **how | {"probes": None})
         assert not (tmp_path / "seed_4").exists()
+
+    def test_a_folder_whose_removal_was_interrupted_is_none_of_a_seed(self, tiny_encoder, tmp_path, how):
+        for name in ("seed_3.tmp", "seed_x", "seed_03"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "run.json").write_text("{}")
+        results = recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=[3], **how)
+        assert results["seeds"] == [3]
 
     @pytest.mark.parametrize(
         ("change", "named"),

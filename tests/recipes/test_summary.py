@@ -73,3 +73,6 @@ def test_shares_and_distances_have_four_digits():
     assert table[0][2:4] == ["loss (lower is better)", "minus a"]
     assert table[1][2] == "0.2000"
     assert table[3][2:4] == ["0.1192 ± 0.0071", "+0.0042 ± 0.0000"]
+    assert printed(summarise(records, ["loss"]), start | {"scores": {"loss": 2.2}})[1][2] == "2.2000"
+    far = {"a": [cell(0, x=0.25)], "b": [cell(0, x=61.5)]}
+    assert printed(summarise(far, ["x"]), {"scores": {"x": 0.5}, "main": ["x"]})[2][2] == "0.25"
