@@ -2,19 +2,23 @@
 
     pip install peft
     python benchmarks/adapters.py
+    python benchmarks/adapters.py --rates 5e-5 5e-4 2e-3
 
 Four updates of each loss on the first two layers of the offline encoder, adapters on its queries and values, a checkpoint
 after two and a training that goes on from it; the saved model is loaded as anyone would. Writes
-``benchmarks/results/adapters.json``.
+``benchmarks/results/adapters.json``. With ``--rates`` what 60 updates of ``recommended`` make of minilm-mlm by its adapters
+alone, at each learning rate: ``benchmarks/results/adapter_rates.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import testbeds
 import torch
 import transformers
 from datasets import Dataset
@@ -23,17 +27,24 @@ from peft import LoraConfig, TaskType
 from provenance import ROOT, provenance, refuse_changes
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
-from sbert_plugins import recipes, training
+from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.recipes.output import write_json
 
 RESULT = ROOT / "benchmarks" / "results" / "adapters.json"
 UPDATES = 4
+RATES = RESULT.with_name("adapter_rates.json")
+RATES_LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["query", "value"]}
 LORA = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1, "target_modules": ["query", "value"]}
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", nargs="+", type=float, metavar="RATE")
+    options = parser.parse_args()
     refuse_changes()
+    if options.rates:
+        rates(options.rates)
+        return
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -46,6 +57,39 @@ def main() -> None:
             print(*cells[-1].values(), sep="  ", flush=True)
     write_json(RESULT, {"updates": UPDATES, "lora": LORA, "peft": version("peft"), "cells": cells, **provenance()})
     print(RESULT)
+
+
+def rates(learning_rates: list[float]) -> None:
+    """Train ``recommended`` at each rate, and score STS-B dev."""
+    torch.set_num_threads(1)
+    dev = evaluation.load_sts("STS-B dev")
+    settings = recipes.with_changes(recipes.RECOMMENDED.settings, eval_steps=30)
+    with tempfile.TemporaryDirectory() as folder:
+        result = recipes.compare(
+            [f"recommended:learning_rate={rate:g}" for rate in learning_rates],
+            testbeds.text("short", 20_000),
+            output=folder,
+            evaluators=[evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False)],
+            model=with_adapters,
+            seeds=1,
+            settings=settings,
+            dev=dev,
+            bf16=False,
+            keep_models=False,
+            neighbours=0,
+            report=partial(print, flush=True),
+        )
+    scores = [row.scores["STS-B dev: Spearman"].mean for row in result.rows]
+    shares = {"updates": settings.max_steps, "lora": RATES_LORA, "peft": version("peft")}
+    write_json(RATES, {"rates": learning_rates, "STS-B dev": scores, **shares, **provenance()})
+    print(RATES, scores)
+
+
+def with_adapters() -> SentenceTransformer:
+    model = testbeds.encoder("minilm-mlm", pooling="mean", max_seq_length=32)
+    torch.manual_seed(0)  # the same each time
+    model.add_adapter(LoraConfig(task_type=TaskType.FEATURE_EXTRACTION, **RATES_LORA))
+    return model
 
 
 def trained(name: str, base: Path, folder: Path) -> dict:
