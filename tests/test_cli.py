@@ -179,7 +179,7 @@ class TestOneNumber:
         assert cli.main(["evaluate", plain, "--offline", "--pooling", "cls"]) == 0
         assert table(capsys.readouterr().out)[plain][0] == "cls"
         other = tmp_path / "other"
-        (other / "model").mkdir(parents=True)
+        shutil.copytree(output / "model", other / "model")
         notes = json.loads((output / "results.json").read_text(encoding="utf-8"))
         (other / "results.json").write_text(json.dumps(notes | {"pooling": "mean"}), encoding="utf-8")
         models = [plain, str(output / "model"), str(other / "model")]

@@ -184,7 +184,6 @@ def compare(
     _say_notes(grid, cells)
     begins_with = _begins_with(grid, encoder)
     _refuse_others(cells, output, begins_with, force=force)
-    _make_directory(output)
     start = _start(grid, encoder, output, begins_with)
     for place, cell in enumerate(cells, start=1):
         if cell.is_finished:
@@ -297,6 +296,7 @@ def _begins_with(grid: _Grid, encoder: SentenceTransformer) -> dict[str, Any]:
 
 def _start(grid: _Grid, encoder: SentenceTransformer, output: Path, made: dict[str, Any]) -> dict[str, Any]:
     """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
+    _make_directory(output)
     path = output / _START
     if path.exists() and not changes(record := read_record(path), made):
         if 0 < grid.neighbours <= len(record["neighbours"]):

@@ -24,7 +24,7 @@ from transformers import TrainerCallback
 
 from sbert_plugins import data, losses, training
 from sbert_plugins.training.finite import DivergedError
-from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE, check_settings, own_state, settings_of
+from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE, check_settings, own_state, plain_settings_of
 
 
 class Counter(nn.Module):
@@ -214,7 +214,7 @@ class TestSettings:
                     3: None,
                 }
 
-        settings = settings_of(Odd())
+        settings = plain_settings_of(Odd())
         assert json.loads(json.dumps(settings, allow_nan=False)) == settings
         assert settings["loss"]["settings"]["temperature"] == 0.05
         assert settings["function"].endswith("SiameseDistanceMetric.<lambda>")
@@ -224,9 +224,9 @@ class TestSettings:
 
     def test_of_a_loss_round_a_loss(self, model):
         loss = MatryoshkaLoss(model, losses.ConSERTLoss(model, temperature=0.3), [32, 16])
-        assert settings_of(loss)["loss"]["settings"]["temperature"] == 0.3
-        assert settings_of(loss)["matryoshka_dims"] == [32, 16]
-        assert settings_of(nn.Linear(2, 2)) == {}
+        assert plain_settings_of(loss)["loss"]["settings"]["temperature"] == 0.3
+        assert plain_settings_of(loss)["matryoshka_dims"] == [32, 16]
+        assert plain_settings_of(nn.Linear(2, 2)) == {}
 
     def test_other_counts_from_the_same_place(self, model, tmp_path):
         count = partial(data.TokenFrequencies.from_corpus, tokenizer=model.tokenizer, source="my notes")
