@@ -13,6 +13,7 @@ alone, at each learning rate: ``benchmarks/results/adapter_rates.json``.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from functools import partial
 from importlib.metadata import version
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def rates(learning_rates: list[float]) -> None:
-    """Train ``recommended`` at each rate, and score STS-B dev."""
+    """Train ``recommended`` at each rate, score it, and put it on record beside the rates that are there."""
     torch.set_num_threads(1)
     dev = evaluation.load_sts("STS-B dev")
     settings = recipes.with_changes(recipes.RECOMMENDED.settings, eval_steps=30)
@@ -69,7 +70,10 @@ def rates(learning_rates: list[float]) -> None:
             [f"recommended:learning_rate={rate:g}" for rate in learning_rates],
             testbeds.text("short", 20_000),
             output=folder,
-            evaluators=[evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False)],
+            evaluators=[
+                evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False),
+                evaluation.STSSuiteEvaluator(write_csv=False),
+            ],
             model=with_adapters,
             seeds=1,
             settings=settings,
@@ -79,10 +83,12 @@ def rates(learning_rates: list[float]) -> None:
             neighbours=0,
             report=partial(print, flush=True),
         )
-    scores = [row.scores["STS-B dev: Spearman"].mean for row in result.rows]
-    shares = {"updates": settings.max_steps, "lora": RATES_LORA, "peft": version("peft")}
-    write_json(RATES, {"rates": learning_rates, "STS-B dev": scores, **shares, **provenance()})
-    print(RATES, scores)
+    shared = {"updates": settings.max_steps, "lora": RATES_LORA, "peft": version("peft"), **provenance()}
+    known = json.loads(RATES.read_text(encoding="utf-8")) if RATES.exists() else {}
+    for rate, row in zip(learning_rates, result.rows, strict=True):
+        known[f"{rate:g}"] = {title: number.mean for title, number in row.scores.items()} | shared
+    write_json(RATES, dict(sorted(known.items(), key=lambda item: float(item[0]))))
+    print(RATES)
 
 
 def with_adapters() -> SentenceTransformer:
