@@ -2,24 +2,19 @@
 
     pip install peft
     python benchmarks/adapters.py
-    python benchmarks/adapters.py --rates 5e-5 5e-4 2e-3
 
 Four updates of each loss on the first two layers of the offline encoder, adapters on its queries and values, a checkpoint
 after two and a training that goes on from it; the saved model is loaded as anyone would. Writes
-``benchmarks/results/adapters.json``. With ``--rates`` what 60 updates of ``recommended`` make of minilm-mlm by its adapters
-alone, at each learning rate: ``benchmarks/results/adapter_rates.json``.
+``benchmarks/results/adapters.json``. What adapters make of an encoder is measured by ``quality.py --trained lora``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-import testbeds
 import torch
 import transformers
 from datasets import Dataset
@@ -28,24 +23,17 @@ from peft import LoraConfig, TaskType
 from provenance import ROOT, provenance, refuse_changes
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
-from sbert_plugins import evaluation, recipes, training
+from sbert_plugins import recipes, training
 from sbert_plugins.recipes.output import write_json
 
 RESULT = ROOT / "benchmarks" / "results" / "adapters.json"
 UPDATES = 4
-RATES = RESULT.with_name("adapter_rates.json")
-RATES_LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["query", "value"]}
 LORA = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1, "target_modules": ["query", "value"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", nargs="+", type=float, metavar="RATE")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     refuse_changes()
-    if options.rates:
-        rates(options.rates)
-        return
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -58,44 +46,6 @@ def main() -> None:
             print(*cells[-1].values(), sep="  ", flush=True)
     write_json(RESULT, {"updates": UPDATES, "lora": LORA, "peft": version("peft"), "cells": cells, **provenance()})
     print(RESULT)
-
-
-def rates(learning_rates: list[float]) -> None:
-    """Train ``recommended`` at each rate, score it, and put it on record beside the rates that are there."""
-    torch.set_num_threads(1)
-    dev = evaluation.load_sts("STS-B dev")
-    settings = recipes.with_changes(recipes.RECOMMENDED.settings, eval_steps=30)
-    with tempfile.TemporaryDirectory() as folder:
-        result = recipes.compare(
-            [f"recommended:learning_rate={rate:g}" for rate in learning_rates],
-            testbeds.text("short", 20_000),
-            output=folder,
-            evaluators=[
-                evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False),
-                evaluation.STSSuiteEvaluator(write_csv=False),
-            ],
-            model=with_adapters,
-            seeds=1,
-            settings=settings,
-            dev=dev,
-            bf16=False,
-            keep_models=False,
-            neighbours=0,
-            report=partial(print, flush=True),
-        )
-    shared = {"updates": settings.max_steps, "lora": RATES_LORA, "peft": version("peft"), **provenance()}
-    known = json.loads(RATES.read_text(encoding="utf-8")) if RATES.exists() else {}
-    for rate, row in zip(learning_rates, result.rows, strict=True):
-        known[f"{rate:g}"] = {title: number.mean for title, number in row.scores.items()} | shared
-    write_json(RATES, dict(sorted(known.items(), key=lambda item: float(item[0]))))
-    print(RATES)
-
-
-def with_adapters() -> SentenceTransformer:
-    model = testbeds.encoder("minilm-mlm", pooling="mean", max_seq_length=32)
-    torch.manual_seed(0)  # the same each time
-    model.add_adapter(LoraConfig(task_type=TaskType.FEATURE_EXTRACTION, **RATES_LORA))
-    return model
 
 
 def trained(name: str, base: Path, folder: Path) -> dict:

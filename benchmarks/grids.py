@@ -113,6 +113,11 @@ def place_of(records: list[dict]) -> tuple[bool, int]:
     return is_packed(records[0]) and settings["bf16"] and settings["pooling"] == "mean", len(records)
 
 
+def trained_of(records: list[dict]) -> str:
+    """Return which weights of the encoder a grid trains."""
+    return records[0]["settings"].get("trained", "all")
+
+
 def is_packed(record: dict) -> bool:
     return record["settings"].get("packed", False)
 
@@ -122,6 +127,7 @@ def grids_as_long(text: str, steps: int) -> list[list[dict]]:
         records
         for records in all_grids(dev_only=False).values()
         if [records[0]["settings"][key] for key in ("encoder", "text", "steps")] == ["minilm-mlm", text, steps]
+        and trained_of(records) == "all"
     ]
     return [merged(found)] if (text, steps) in IN_EITHER_PRECISION else found
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import mixes
@@ -71,6 +72,7 @@ UNTRAINED = {
     "tfidf-of-characters": lambda model, texts: rivals.tfidf_of_characters(texts),
 }
 _NOT_SHARED = ("methods", "untrained", "sweep", "seeds", "only_seeds", "dirty")
+_ALSO_HASHED = ("encoder", "text", "sentences", "bf16", "packed", "trained")
 
 
 def main() -> None:
@@ -93,6 +95,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-seq-length", type=int, default=32)
     parser.add_argument("--pooling", default="mean", choices=["cls", "mean", "mask"])
+    parser.add_argument("--trained", default="all", choices=testbeds.TRAINED, help="which weights of the encoder")
     parser.add_argument("--eval-steps", type=int, default=30)
     parser.add_argument("--dev-only", action="store_true", help="look at no test set")
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)
@@ -107,7 +110,9 @@ def main() -> None:
     settings = settings_of(options)
     place = folder(options, settings)
     place.parent.mkdir(parents=True, exist_ok=True)
-    shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED}
+    shared = {key: value for key, value in vars(options).items() if key not in _NOT_SHARED and _is_told(key, value)}
+    if options.trained == "lora":
+        shared |= {"lora": testbeds.LORA, "peft": version("peft")}
     if not settings_file(place).exists():
         write_json(settings_file(place), shared)  # what the tables call the grid
     refuse_without_wordnet(options.methods)
@@ -152,6 +157,7 @@ def encoder(options: argparse.Namespace) -> SentenceTransformer:
         max_seq_length=options.max_seq_length,
         without_padding=options.packed,
         scores_in_bf16=options.packed and options.bf16 and options.text in testbeds.COLLECTIONS,
+        trained=options.trained,
     )
 
 
@@ -193,11 +199,16 @@ def settings_of(options: argparse.Namespace) -> recipes.Settings:
 
 def folder(options: argparse.Namespace, settings: recipes.Settings) -> Path:
     """Name the place of a grid by what all of its trainings share, with a hash of all that changes them."""
-    shared = asdict(settings) | {key: getattr(options, key) for key in ("encoder", "text", "sentences", "bf16", "packed")}
+    shared = asdict(settings) | {key: getattr(options, key) for key in _ALSO_HASHED if _is_told(key, getattr(options, key))}
     mark = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
     name = f"{Path(options.encoder).name}_{Path(options.text).stem}_{options.steps}_{mark}"
     path = RESULTS / "dirty" / name if options.dirty else RESULTS / name
     return path.with_name(path.name + "_dev" * options.dev_only)
+
+
+def _is_told(key: str, value: object) -> bool:
+    """Whether a grid's name and record have an option: that all weights are trained goes without saying."""
+    return (key, value) != ("trained", "all")
 
 
 def evaluators(options: argparse.Namespace) -> list:

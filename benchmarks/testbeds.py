@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import packed
+import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
@@ -24,6 +25,10 @@ COLLECTIONS = {
     "biomedical": evaluation.biomedical_clustering,
 }
 
+# Which weights of an encoder move: all of them, those of its queries and values, or adapters of these in their place.
+TRAINED = ("all", "queries and values", "lora")
+LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["query", "value"]}
+
 
 def encoder(
     name: str,
@@ -32,10 +37,12 @@ def encoder(
     max_seq_length: int = 32,
     without_padding: bool = False,
     scores_in_bf16: bool = False,
+    trained: str = "all",
 ) -> SentenceTransformer:
     """Build ``minilm-mlm``, ``minilm-4-layers``, ``all-minilm``, or what a path or Hub name names.
 
-    ``without_padding`` and ``scores_in_bf16`` are of ``packed.py``, the second only with the first.
+    ``without_padding`` and ``scores_in_bf16`` are of ``packed.py``, the second only with the first. ``trained`` is of
+    ``TRAINED``; adapters begin the same each time, and change nothing until they are trained.
     """
     if name in ("minilm-4-layers", "all-minilm"):
         if pooling != "mean":
@@ -47,6 +54,14 @@ def encoder(
     if without_padding:
         packed.install()
         packed.use(model.transformers_model, scores_in_bf16=scores_in_bf16)
+    if trained == "queries and values":
+        for parameter_name, parameter in model.named_parameters():
+            parameter.requires_grad_(any(f".{part}." in parameter_name for part in LORA["target_modules"]))
+    elif trained == "lora":
+        from peft import LoraConfig, TaskType
+
+        torch.manual_seed(0)
+        model.add_adapter(LoraConfig(task_type=TaskType.FEATURE_EXTRACTION, **LORA))
     return model
 
 
