@@ -13,7 +13,6 @@ PaSeR's decoders write for the phrases of sentences that none was trained on.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -30,6 +29,7 @@ from transformers import set_seed
 
 from sbert_plugins import data, losses, recipes, training
 from sbert_plugins.encoder import Encoder
+from sbert_plugins.recipes.output import write_json
 
 RESULT = Path(__file__).parent / "results" / "decoders.json"
 TEXT = "corpus/wiki_sentences_1m.parquet"
@@ -72,7 +72,7 @@ def main() -> None:
         "written": written,
         **provenance(),
     }
-    RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(RESULT, record)
 
 
 def trained(name: str, sentences: Dataset, encoder: str, options: argparse.Namespace) -> tuple[Any, list[dict[str, float]]]:

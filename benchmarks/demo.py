@@ -20,6 +20,7 @@ from provenance import ROOT, provenance
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
+from sbert_plugins.recipes.output import write_json
 
 COMMAND = re.search(r"^sbert-plugins train .*--offline.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
 
@@ -43,7 +44,7 @@ def main() -> None:
         **provenance(),
     }
     path = ROOT / "benchmarks" / "results" / "demo.json"
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(path, record)
     print(path)
 
 

@@ -33,6 +33,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 
 import sbert_plugins
 from sbert_plugins import data, losses, recipes
+from sbert_plugins.recipes.output import write_json
 
 SENTENCES = recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
 ROWS = 4
@@ -146,7 +147,7 @@ def main() -> None:
     if options.families == list(FAMILIES) and options.losses == list(LOSSES):
         path = ROOT / "benchmarks" / "results" / "encoders.json"
         record = {"rows": ROWS, "updates": UPDATES, "counts": counts, "cells": cells, **provenance()}
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_json(path, record)
         print(path)
 
 

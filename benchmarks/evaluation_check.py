@@ -27,6 +27,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sbert_plugins import evaluation, recipes
 from sbert_plugins.evaluation.hard_length import YEARS
 from sbert_plugins.evaluation.tables import read_table
+from sbert_plugins.recipes.output import write_json
 
 # metric -> (expected, tolerance)
 EXPECTED: dict[str, tuple[float, float]] = {
@@ -144,7 +145,7 @@ def main() -> None:
         "hard_length": subsets,
     }
     path = Path(__file__).parent / "results" / "evaluation_check.json"
-    path.write_text(json.dumps(record | provenance(), indent=1) + "\n", encoding="utf-8")
+    write_json(path, record | provenance())
     print(json.dumps(record, indent=1))
     if misses:
         raise SystemExit("further from the expected value than tolerated:\n" + "\n".join(misses))

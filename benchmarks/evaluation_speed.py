@@ -21,6 +21,7 @@ import torch
 from provenance import provenance
 
 from sbert_plugins import evaluation, recipes
+from sbert_plugins.recipes.output import write_json
 
 TOLERANCE = 0.5  # Spearman or accuracy x 100: batches of other lengths round otherwise, and near-equal pairs change places
 
@@ -60,7 +61,7 @@ def measure(*, bf16: bool) -> None:
         "scores": scores,
     }
     path = Path(__file__).parent / "results" / "evaluation_speed.json"
-    path.write_text(json.dumps(record | provenance(), indent=1) + "\n", encoding="utf-8")
+    write_json(path, record | provenance())
     print(json.dumps({name: record[name] for name in ("one_pass", "one_by_one", "ratio")}, indent=1))
     alone = {name: value for metrics in apart.values() for name, value in metrics.items()}
     far = {name: (scores[name], value) for name, value in alone.items() if abs(scores[name] - value) > TOLERANCE}

@@ -46,6 +46,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, set_seed
 from sbert_plugins import data, losses, modules, recipes
 from sbert_plugins.encoder import TokenRoles, View, mlm_mask
 from sbert_plugins.losses import consert, official, paser
+from sbert_plugins.recipes.output import write_json
 
 RESULT = Path(__file__).parent / "results" / "fidelity.json"
 ROWS = 24
@@ -90,7 +91,7 @@ def main() -> None:
     print_table(options.method, found)
     known = json.loads(options.result.read_text(encoding="utf-8")) if options.result.is_file() else {}
     known[options.method] = found
-    options.result.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+    write_json(options.result, dict(sorted(known.items())))
 
 
 def compare(method: str, clone: Path, python: str) -> dict[str, Any]:

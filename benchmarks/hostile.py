@@ -56,6 +56,7 @@ from sbert_plugins import cli, data, evaluation, losses, recipes, training
 from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.evaluation.plots import Map
 from sbert_plugins.evaluation.report import ModelReport
+from sbert_plugins.recipes.output import write_json
 from sbert_plugins.training.checkpoints import COMPLETE_FILE
 from sbert_plugins.training.loss_state import INDEX_FILE, WEIGHTS_FILE
 
@@ -1272,7 +1273,7 @@ def main() -> None:
         print(f"{area}: " + ", ".join(f"{number} {end}" for end, number in counts.items() if number))
     if not (options.quick or options.only):
         record = {"seconds": round(time.perf_counter() - began), "areas": by_area(found), "cases": found, **provenance()}
-        RESULT.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(RESULT, record)
     sys.exit(any(entry["end"] in ENDS[2:] for entry in found))
 
 

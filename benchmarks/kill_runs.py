@@ -31,6 +31,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModel
 
 from sbert_plugins import recipes, training
+from sbert_plugins.recipes.output import write_json
 from sbert_plugins.training.checkpoints import why_incomplete
 
 
@@ -109,7 +110,7 @@ def main() -> None:
     }
     path = ROOT / "benchmarks" / "results" / "kill_runs.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(path, record)
     print(f"difference to an uninterrupted run: {difference}; {path}")
 
 

@@ -9,7 +9,6 @@ tokens, each text once: with one text under two ids the rank of the two is a mat
 
 from __future__ import annotations
 
-import json
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, InformationRetrievalEvaluator
 
 from sbert_plugins import evaluation, recipes
+from sbert_plugins.recipes.output import write_json
 
 STS = {"LocalSTSBenchmark": "STS-B", "LocalSICK-R": "SICK-R", "LocalSICK-R.all": "SICK-R all"}
 TOLERANCE = {"STS": 1e-6, "retrieval": 1e-5}
@@ -57,7 +57,7 @@ def main() -> None:
         "tolerance": TOLERANCE,
     }  # fmt: skip
     path = Path(__file__).parent / "results" / "mteb_check.json"
-    path.write_text(json.dumps(record | provenance(), indent=1) + "\n", encoding="utf-8")
+    write_json(path, record | provenance())
     for name, row in scores.items():
         print(f"{name:22}", "  ".join(f"{program} {score:.8f}" for program, score in row.items()), f"{differences[name]:.1e}")
     far = {name for name, value in differences.items() if value > TOLERANCE["STS" if name in STS.values() else "retrieval"]}

@@ -9,7 +9,6 @@ rake-nltk's defaults read) and WordNet. Everything is timed in this one run; the
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -26,6 +25,7 @@ from provenance import provenance, refuse_changes
 
 from sbert_plugins import data
 from sbert_plugins.data.synonyms import _opened
+from sbert_plugins.recipes.output import write_json
 
 TEXT = "corpus/wiki_sentences_1m.parquet"
 RESULT = Path(__file__).parent / "results" / "phrases_speed.json"
@@ -76,7 +76,7 @@ def main() -> None:
         **provenance(),
     }
     RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(RESULT, record)
     print(RESULT)
 
 

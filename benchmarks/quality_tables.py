@@ -26,6 +26,7 @@ from grids import (
     pairs_of,
     place_of,
     score_of,
+    trained_of,
 )
 from scipy import stats
 from tables import TASKS, commit_text, load_record, mean_text, table, threads_text
@@ -56,6 +57,8 @@ BEST = {
 }
 # What has no seed: its distance is to the mean of SimCSE's.
 UNTRAINED = ("raw", "raw-cls", "whitening", "whitening-cls", "sif", "sif-of-words", "tfidf", "tfidf-of-characters")
+# What is trained by its adapters, or parts of the weights, too.
+BY_PARTS = ("simcse", "simcse:temperature=0.1", "recommended")
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = [
     ("arccse", "simcse", 78.11, 76.25),
@@ -532,7 +535,7 @@ def quality_grids() -> str:
     tables = []
     for records in all_grids(dev_only=False).values():
         settings = records[0]["settings"]
-        if settings not in main_grids and settings["text"] not in OWN_TEXTS:
+        if settings not in main_grids and settings["text"] not in OWN_TEXTS and trained_of(records) == "all":
             tables.append(_quality_table(records))
     return "\n".join(tables + [_earlier(main_grid(*which)) for which in shown])
 
@@ -558,6 +561,39 @@ def elsewhere() -> str:
             f"tasks are up to {max(means):.2f} apart (median {np.median(means):.2f}).\n"
         )
     return "\n".join(lines)
+
+
+def trained_parts() -> str:
+    """What adapters and parts of the weights end with, by rate, beside all weights: the best by STS-B dev first."""
+    main = main_grid("short", 60)
+    shared = main[0]["settings"]
+    parts = [
+        records
+        for records in all_grids(dev_only=False).values()
+        if trained_of(records) != "all"
+        and all(records[0]["settings"][key] == shared[key] for key in ("encoder", "text", "steps"))
+    ]
+    rows = []
+    for records in [main, *parts]:
+        for name, cells in by_method(records).items():
+            method, rate = _without_rate(name, shared["learning_rate"])
+            if method in BY_PARTS:
+                gains = paired_differences(cells, _simcse(main), "avg7") if (name, records) != ("simcse", main) else []
+                dev = [cell["dev"] for cell in cells]
+                row = [trained_of(records), method, f"{rate:g}", str(len(cells)), mean_text(dev)]
+                row += [mean_text([_end(cell) for cell in cells]), mean_text([cell["scores"]["avg7"] for cell in cells])]
+                rows.append((np.mean(dev), [*row, _judged(gains) + _machines_mark(pairs_of(cells, _simcse(main)))]))
+    rows = [row for _, row in sorted(rows, key=lambda item: -item[0])]
+    heading = ["trained", "", "rate", "seeds", "STS-B dev", "end below it", "average of seven", "minus SimCSE, all at 5e-5"]
+    return _setting_line([cell for records in parts for cell in records]) + "\n" + table(heading, rows)
+
+
+def _without_rate(name: str, default: float) -> tuple[str, float]:
+    """Return a method's name without the learning rate that it was given, and this, or the default."""
+    method, _, keywords = name.partition(":")
+    kept = [keyword for keyword in keywords.split(",") if keyword and not keyword.startswith("learning_rate=")]
+    rate = re.search(r"\blearning_rate=([\d.e-]+)", name)
+    return method + ":" * bool(kept) + ",".join(kept), float(rate[1]) if rate else default
 
 
 def machines() -> str:

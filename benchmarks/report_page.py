@@ -24,6 +24,7 @@ from PIL import Image
 from provenance import provenance
 
 from sbert_plugins import cli, recipes
+from sbert_plugins.recipes.output import write_json
 
 RESULTS = Path(__file__).parent / "results"
 WIDTH = 1960  # two columns
@@ -60,7 +61,7 @@ def main() -> None:
             "browser": subprocess.run([_browser(), "--version"], capture_output=True, text=True, check=True).stdout.strip(),
         }
     image.quantize(256).save(RESULTS / "report.png", optimize=True)
-    (RESULTS / "report_page.json").write_text(json.dumps(record | provenance(), indent=1) + "\n", encoding="utf-8")
+    write_json(RESULTS / "report_page.json", record | provenance())
     for plot in seen:
         print(f"{plot['plot']}: {plot['width']} x {plot['height']} pixels, {100 * plot['ink']:.1f} % not white")
     empty = [plot["plot"] for plot in seen if plot["natural"] == 0 or plot["ink"] < 0.01 or plot["colours"] < 20]

@@ -22,6 +22,7 @@ from speed import LENGTH, batch, paser_columns, stepper
 from tqdm import trange
 
 from sbert_plugins import losses, recipes
+from sbert_plugins.recipes.output import write_json
 
 
 def simcse_and_arccse(model: SentenceTransformer) -> tuple[dict, list]:
@@ -83,7 +84,7 @@ def main() -> None:
         for name in MIXES
     }
     path = ROOT / "benchmarks" / "results" / "shared_passes.json"
-    path.write_text(json.dumps({"rounds": options.rounds, "mixes": mixes, **provenance()}, indent=1) + "\n", encoding="utf-8")
+    write_json(path, {"rounds": options.rounds, "mixes": mixes, **provenance()})
     print(json.dumps(mixes, indent=1), path, sep="\n")
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import tempfile
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from transformers import set_seed
 
 from sbert_plugins import recipes
+from sbert_plugins.recipes.output import write_json
 
 RESULT = Path(__file__).parent / "results" / "simcse_check.json"
 RATE, BATCH = 5e-5, 64
@@ -53,7 +53,7 @@ def main() -> None:
         "moved": distance(harness, before),
         **provenance(),
     }
-    RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(RESULT, record)
     print(f"moved by {record['moved']:.4f}, apart by {record['apart']:.2e}")
 
 

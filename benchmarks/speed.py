@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from tqdm import trange
 from sbert_plugins import functional, losses, recipes
 from sbert_plugins.encoder import dropout_off
 from sbert_plugins.modules import DenoisingDecoder
+from sbert_plugins.recipes.output import write_json
 
 BATCH, LENGTH, LONG = 64, 32, 21
 PHRASE = 5  # tokens of a hidden phrase: what the three best of Wikipedia sentences have, and the two ends
@@ -359,7 +359,7 @@ def main() -> None:
     }
     if options.only == [""]:
         path = ROOT / "benchmarks" / "results" / "speed.json"
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_json(path, record)
     show(record)
 
 

@@ -24,6 +24,7 @@ from provenance import provenance
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation
+from sbert_plugins.recipes.output import write_json
 
 RESULTS = Path(__file__).parent / "results" / "topics"
 COLLECTIONS = {"agnews": evaluation.agnews_clustering, "biomedical": evaluation.biomedical_clustering}
@@ -46,7 +47,7 @@ def main() -> None:
             if not path.exists():
                 record = score(method, collection, options)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+                write_json(path, record)
             scores = json.loads(path.read_text(encoding="utf-8"))["scores"]
             print(
                 f"{collection:10}  {method:30}", "  ".join(f"{key} {value:.1f}" for key, value in scores.items()), flush=True

@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _methods(options: argparse.Namespace) -> None:
     rows = [("method", "paper", "loss", "columns", "what it does")]
-    rows += [(r.method, f"{r.name}, {r.paper}", r.losses_text, r.columns_text, r.equation) for r in recipes.RECIPES.values()]
+    rows += [(r.method, f"{r.name}, {r.paper}", r.losses_text(), r.columns_text, r.equation) for r in recipes.RECIPES.values()]
     print_table(rows)
     print()
     for recipe in recipes.RECIPES.values():

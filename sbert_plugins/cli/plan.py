@@ -95,7 +95,7 @@ def _defaults(
     own = {"encoder": encoder, "text": text, **values, "seed": 42, "bf16": None}
     rows = [recipes.Row(name, value, _source(paper, name, value)) for name, value in own.items()]
     # Their values are in its signature, which loads torch to be read.
-    rows.append(recipes.Row("loss", recipe.losses_text, "the method's, with its defaults but for rows loss.KEY"))
+    rows.append(recipes.Row("loss", recipe.losses_text(keywords), "the method's, with its defaults but for rows loss.KEY"))
     if paper is None:
         return rows
     return [recipes.Row("printed", paper.printed, f"{paper.source('printed')}; not of this: --protocol {paper.name}"), *rows]

@@ -136,7 +136,8 @@ class Recipe:
     second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub
     build: Callable[..., Any] | None = None  # of the model; None: the class ``loss`` alone
-    beside: tuple[str, ...] = ()  # classes of the losses that ``build`` sets beside ``loss``
+    # Classes of the losses that ``build`` sets beside ``loss``, each with the keyword whose 0 leaves it out.
+    beside: dict[str, str] = field(default_factory=dict)
     # Chooses the settings by keywords of the loss, and whether for the demo; None: they are the same for all.
     choose_settings: Callable[[dict[str, Any], bool], Settings] | None = None
     # Rows that the paper's training read, over all its epochs: by default no more are read of any text.
@@ -158,10 +159,10 @@ class Recipe:
         """What the loss reads, for people: ``anchor [, positive]``."""
         return ", ".join(self.columns) + (f" [, {self.second_column}]" if self.second_column else "")
 
-    @property
-    def losses_text(self) -> str:
-        """The classes of what is trained with, for people: ``ConSERTLoss + BagOfWordsLoss``."""
-        return " + ".join([self.loss, *self.beside])
+    def losses_text(self, loss_keywords: dict[str, Any] | None = None) -> str:
+        """Return the classes of what is trained with, for people: ``ConSERTLoss + BagOfWordsLoss``."""
+        given = loss_keywords or {}
+        return " + ".join([self.loss, *(name for name, weight in self.beside.items() if given.get(weight) != 0)])
 
     def settings_for(self, loss_keywords: dict[str, Any], *, offline: bool = False) -> Settings:
         """Return the paper's settings, or those of the demo, for a loss with these keywords."""

@@ -316,6 +316,10 @@ class TestDryRun:
         assert rows["epochs"] == ("0.31099", "the method's default; 5 by paper 4.5.1")
         assert rows["updates"] == ("up to 14,578", "of the rows above")
 
+    @pytest.mark.parametrize(("words", "shown"), [("0", "ConSERTLoss"), ("0.3", "ConSERTLoss + BagOfWordsLoss")])
+    def test_a_loss_that_is_left_out_is_not_named(self, words, shown, capsys):
+        assert dry_run(capsys, "recommended", "--loss", f"words={words}")["loss"][0] == shown
+
     @pytest.mark.parametrize("method", recipes.RECIPES)
     def test_each_method_has_one(self, method, capsys):
         rows = dry_run(capsys, method)
