@@ -11,8 +11,8 @@ from pathlib import Path
 import tables
 from records import read_grids
 
-# From then on the words of what is recommended are read in a pass of its contrast.
-WORDS_SHARE_SINCE, BEFORE_THAT = "2026-11-24T08:05", " with a pass for its words"
+# What is recommended had a pass for its words, before they were read in one of its contrast.
+BEFORE_THAT = " with a pass for its words"
 
 # Texts and lengths that were trained in bfloat16 where the machine had it, else in float32: too long to be made in both.
 IN_EITHER_PRECISION = (("short", 2000), ("wiki", 400))
@@ -28,63 +28,12 @@ def all_grids(*, dev_only: bool, supervised: bool = False, other_machine: bool =
         if name.endswith(OTHER_MACHINE) is not other_machine:
             continue
         for record in records:
-            record["method"] = _as_it_was(record)
             # Records that do not name a CPU's instructions yet and are in bfloat16 are of machines with AVX512.
             record["hardware"] = record["hardware"].removesuffix(", AVX512")
         kept = [record for record in records if supervised or not is_supervised(record["method"])]
         if kept and kept[0]["settings"]["dev_only"] == dev_only:
             grids[name.removesuffix("_dev")] = kept
     return grids
-
-
-def _as_it_was(record: dict) -> str:
-    """Name a method by what it was: seven losses had other defaults when their first cells were made."""
-    return _by_its_words(record, _by_its_loss(record))
-
-
-def _by_its_loss(record: dict) -> str:
-    name, colon, keywords = record["method"].partition(":")
-    if name.startswith("recommended") and "ArcCSELoss" in json.dumps(record["loss"]):
-        return record["method"].replace("recommended", "consert + arccse", 1)
-    if "packed" in record["settings"]:  # the harness knows it since
-        return _by_its_bound(record) if name == "denosent" else record["method"]
-    if name == "slt-fai":
-        by_types = "low_frequency_by=types"
-        rest = ",".join(keyword for keyword in keywords.split(",") if keyword != by_types)
-        return f"slt-fai unbounded by {'types' if by_types in keywords else 'mass'}{colon if rest else ''}{rest}"
-    first, space, rest = name.partition(" ")
-    own = f"{first} as in its paper" if first in ("denosent", "paser") else first
-    return own + space + rest + colon + keywords
-
-
-def _by_its_bound(record: dict) -> str:
-    """Name a cell of DenoSent: its bound was 1 by default, and is 0.3."""
-    _, _, keywords = record["method"].partition(":")
-    named = [keyword for keyword in keywords.split(",") if keyword and not keyword.startswith("balance=")]
-    bound = record["loss"]["balance"]
-    named += [] if bound == 0.3 else [f"balance={bound:g}"]
-    return "denosent" + ":" * bool(named) + ",".join(named)
-
-
-def _by_its_words(record: dict, named: str) -> str:
-    """Name what scored the words, where it is not today's default, and that `recommended` had none or a pass for them."""
-    name, _, rest = named.partition(":")
-    loss, default = record.get("loss") or {}, "pretrained" if name == "paser" else "embeddings"
-    of_words = loss
-    keywords = [keyword for keyword in rest.split(",") if keyword and not keyword.startswith("mlm_head=")]
-    if name == "recommended":
-        keywords = [keyword for keyword in keywords if not keyword.startswith("words=")]
-        of_words = loss.get("words", {}).get("settings", {})
-        bound = loss["balance"] if of_words else 0
-        keywords = ([] if bound == 0.3 else [f"words={bound:g}"]) + keywords
-        name += BEFORE_THAT * bool(bound and record["date"] < WORDS_SHARE_SINCE)
-    elif name not in ("bag-of-words", "denosent", "paser") or loss.get("decoder_layers"):
-        return named
-    if of_words:
-        # None was the encoder's own head, and a new one was left out where no layers stand before it.
-        scored_by = {None: "pretrained", "fresh": "embeddings"}.get(of_words["mlm_head"], of_words["mlm_head"])
-        keywords += [] if scored_by == default else [f"mlm_head={scored_by}"]
-    return name + ":" * bool(keywords) + ",".join(keywords)
 
 
 def main_grid(text: str, steps: int) -> list[dict]:
@@ -119,7 +68,7 @@ def trained_of(records: list[dict]) -> str:
 
 
 def is_packed(record: dict) -> bool:
-    return record["settings"].get("packed", False)
+    return record["settings"]["packed"]
 
 
 def grids_as_long(text: str, steps: int) -> list[list[dict]]:
@@ -154,12 +103,16 @@ def but_for_precision(records: list[dict]) -> str:
 
 
 def made_in_both(grids: list[list[dict]]) -> list[tuple[dict, dict]]:
-    """Return the trainings of grids that were made in float32 and in bfloat16, side by side."""
+    """Return the trainings of grids that one machine made in float32 and in bfloat16, side by side."""
     cells = {(cell["settings"]["bf16"], cell["method"], cell["seed"]): cell for cell in itertools.chain(*grids)}
     return [
         (cell, cells[True, *which])
         for (bf16, *which), cell in cells.items()
-        if not bf16 and cell["method"] != "raw" and (True, *which) in cells
+        if not bf16
+        and cell["method"] != "raw"
+        and (True, *which) in cells
+        # Two machines are apart by more than two precisions.
+        and cells[True, *which]["hardware"] == cell["hardware"]
     ]
 
 
@@ -182,10 +135,19 @@ def paired_differences(cells: list[dict], baseline: list[dict], key: str) -> lis
 
 
 def pairs_of(cells: list[dict], baseline: list[dict]) -> list[tuple[dict, dict]]:
-    """Return cells beside the baseline's of the same seed, on the same machine where there are two."""
-    found = {cell["seed"]: cell for cell in reversed(baseline)}  # the first
-    near = {(cell["seed"], machine_of(cell)): cell for cell in reversed(baseline)}
-    return [(cell, near.get((cell["seed"], machine_of(cell)), found[cell["seed"]])) for cell in cells if cell["seed"] in found]
+    """Return of each seed a cell beside one of the baseline's: the first two of one machine, or else the first two."""
+    found: dict[int, tuple[dict, dict]] = {}
+    for pair in itertools.product(cells, baseline):
+        seed, other = (cell["seed"] for cell in pair)
+        if seed == other and (seed not in found or (are_near(pair) and not are_near(found[seed]))):
+            found[seed] = pair
+    return list(found.values())
+
+
+def are_near(pair: tuple[dict, dict]) -> bool:
+    """Whether two cells were computed by one machine, in one precision."""
+    one, other = map(machine_of, pair)
+    return one == other
 
 
 def machine_of(cell: dict) -> tuple:

@@ -11,13 +11,13 @@ import numpy as np
 from grids import (
     BEFORE_THAT,
     all_grids,
+    are_near,
     but_for_precision,
     by_method,
     grid_before,
     grids_as_long,
     is_packed,
     is_supervised,
-    machine_of,
     made_before,
     made_in_both,
     main_grid,
@@ -179,9 +179,9 @@ def _made_in_both() -> str:
     seven = [abs(one["scores"]["avg7"] - other["scores"]["avg7"]) for one, other in both]
     methods = " and ".join(sorted({cell["method"] for cell, _ in both}))
     return (
-        f"\nTrainings with bf16 and without stand in one table: {len(both)} of 400 updates that were made both ways, of "
-        f"{methods}, are up to {max(dev):.2f} apart along STS-B dev (median {np.median(dev):.2f}), and up to {max(seven):.2f} "
-        "on the seven tasks.\n"
+        f"\nTrainings with bf16 and without stand in one table: {len(both)} of 400 updates that one machine made both ways, "
+        f"of {methods}, are up to {max(dev):.2f} apart along STS-B dev (median {np.median(dev):.2f}), and up to "
+        f"{max(seven):.2f} on the seven tasks.\n"
     )
 
 
@@ -292,16 +292,8 @@ def _most_pairs(grids: list[dict[str, list[dict]]], name: str, base: str, key: s
     def scored(methods: dict[str, list[dict]], method: str) -> list[dict]:
         return [cell for cell in methods.get(method, []) if key == "dev" or key in cell["scores"]]
 
-    found = [pairs_of(_once(scored(methods, name)), scored(methods, base)) for methods in grids]
+    found = [pairs_of(scored(methods, name), scored(methods, base)) for methods in grids]
     return next((pairs for pairs in found if len(pairs) > 2), max(found, key=len))
-
-
-def _once(cells: list[dict]) -> list[dict]:
-    """Return the first cell of each seed: of one that was made on two machines today's."""
-    first: dict[int, dict] = {}
-    for cell in cells:
-        first.setdefault(cell["seed"], cell)
-    return list(first.values())
 
 
 def _differences(pairs: list[tuple[dict, dict]], key: str) -> list[float]:
@@ -310,7 +302,7 @@ def _differences(pairs: list[tuple[dict, dict]], key: str) -> list[float]:
 
 def _machines_mark(pairs: list[tuple[dict, dict]]) -> str:
     """Mark a mean of which some differences are between two machines or precisions, which differ by themselves."""
-    return " †" if any(machine_of(cell) != machine_of(base) for cell, base in pairs) else ""
+    return "" if all(map(are_near, pairs)) else " †"
 
 
 def _judged(gains: list[float]) -> str:
@@ -392,7 +384,8 @@ def crops() -> str:
             rows.append([f"{name}, {steps} updates", str(len(cells)), *gains, *ends])
     heading = ["crops minus dropout views", "seeds", "STS-B dev", "seven", "Quora MAP"]
     heading += ["end below best: views", "end below best: crops"]
-    return "\n".join([*(_setting_line(main_grid("crops", steps)) for steps in (60, 400)), table(heading, rows)])
+    errors = "\nGains ± a standard error; ends ± the deviation of the seeds.\n"
+    return "\n".join([*(_setting_line(main_grid("crops", steps)) for steps in (60, 400)), table(heading, rows)]) + errors
 
 
 def _end(cell: dict) -> float:
@@ -436,13 +429,13 @@ def _own_in_both(own: list[list[list[dict]]]) -> list[str]:
         for here, there in made_in_both(grids):
             for key, words, factor in KINDS:
                 apart[words].append(factor * abs(_over_start(starts, here, key) - _over_start(starts, there, key)))
-    several = [f"{words} {max(gaps):.2f}" for words, gaps in apart.items() if gaps]
-    if not several:
+    if not any(len(grids) > 1 for grids in own):
         return []
-    return [
-        "Trainings with bf16 and without stand in one row, each beside the start in its own precision. "
-        f"{max(map(len, apart.values()))} made both ways, with gains apart by up to: {', '.join(several)}.\n"
-    ]
+    told = "Trainings with bf16 and without stand in one row, each beside the start in its own precision."
+    if several := [f"{words} {max(gaps):.2f}" for words, gaps in apart.items() if gaps]:
+        count = max(map(len, apart.values()))
+        told += f" {count} made both ways on one machine, with gains apart by up to: {', '.join(several)}."
+    return [told + "\n"]
 
 
 def _starts(grids: list[list[dict]]) -> dict[bool, dict]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-Cell = dict[str, Any]  # method, seed, settings of the grid, dev, scores, seconds, where it was made
+Cell = dict[str, Any]  # method, seed, settings of the grid, dev, scores, curve, where it was made
 _TITLES = {"average of 7 STS tasks": "avg7", "STS-B dev: Spearman": "dev"}
 # What a comparison shows of an evaluator, as older records and the evaluator itself name it, and how many times as large.
 _METRICS = {"MAP": ("cosine_map@100", 100), "MRR@10": ("cosine_mrr@10", 100), "nDCG@10": ("cosine_ndcg@10", 100)}
@@ -23,9 +23,6 @@ def read_grids(results: Path) -> dict[str, list[Cell]]:
     grids: dict[str, list[Cell]] = defaultdict(list)
     for path in sorted((results / "quality").glob("*/*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(record.get("dev"), float):  # as the benchmark wrote it before comparisons were part of the package
-            grids[path.parent.name].append(record)
-            continue
         if "failed" in record:
             continue
         if record.get("uncommitted_changes"):
@@ -58,8 +55,6 @@ def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
         "settings": settings,
         "dev": scores.pop("dev"),
         "scores": scores,
-        "seconds": record.get("seconds"),
-        "loss": record.get("loss", {}),
         "prepared": record.get("prepared"),
         "curve": [
             {"step": point["step"], "dev": point["STS-B dev"]} for point in record.get("curve", []) if "STS-B dev" in point
