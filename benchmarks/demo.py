@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from provenance import ROOT, provenance
+from provenance import ROOT, provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
@@ -26,6 +26,7 @@ COMMAND = re.search(r"^sbert-plugins train .*--offline.*$", (ROOT / "README.md")
 
 
 def main() -> None:
+    refuse_changes()
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "demo"
         arguments = COMMAND.replace("runs/demo", str(output)).split()[1:]

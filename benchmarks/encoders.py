@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from provenance import ROOT, provenance
+from provenance import ROOT, provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -132,6 +132,9 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES), metavar="NAME")
     parser.add_argument("--losses", nargs="+", choices=list(LOSSES), default=list(LOSSES), metavar="NAME")
     options = parser.parse_args()
+    is_whole = options.families == list(FAMILIES) and options.losses == list(LOSSES)
+    if is_whole:
+        refuse_changes()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -144,7 +147,7 @@ def main() -> None:
                 print(*cell.values(), sep="  ", flush=True)
     counts = Counter(cell["outcome"] for cell in cells)
     print(dict(counts))
-    if options.families == list(FAMILIES) and options.losses == list(LOSSES):
+    if is_whole:
         path = ROOT / "benchmarks" / "results" / "encoders.json"
         record = {"rows": ROWS, "updates": UPDATES, "counts": counts, "cells": cells, **provenance()}
         write_json(path, record)

@@ -19,7 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, refuse_changes
 from sacremoses import MosesTokenizer
 from scipy.stats import spearmanr
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
@@ -69,6 +69,7 @@ HARD_TOLERANCE = {"pairs": 5, "score": 0.15}
 
 
 def main() -> None:
+    refuse_changes()
     model = recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu")
     moses = MosesTokenizer("en")
     hard = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from provenance import provenance
+from provenance import provenance, refuse_changes
 
 from sbert_plugins import evaluation, recipes
 from sbert_plugins.recipes.output import write_json
@@ -30,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
+    refuse_changes()
     with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
         measure(bf16=options.bf16)
 

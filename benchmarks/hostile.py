@@ -40,7 +40,7 @@ import numpy as np
 import torch
 import transformers
 from datasets import Dataset
-from provenance import ROOT, provenance
+from provenance import ROOT, provenance, refuse_changes
 
 sys.path[:0] = [str(ROOT / "tests")]
 
@@ -1265,13 +1265,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only the cases that take a moment; nothing is written")
     parser.add_argument("--only", default="", help="only cases whose area or name holds this; nothing is written")
     options = parser.parse_args()
+    is_whole = not (options.quick or options.only)
+    if is_whole:
+        refuse_changes()
     host_is_quiet()
     CASES[:] = [attack for attack in CASES if options.only in f"{attack.area}: {attack.name}"]
     began = time.perf_counter()
     found = run_all(quick=options.quick)
     for area, counts in by_area(found).items():
         print(f"{area}: " + ", ".join(f"{number} {end}" for end, number in counts.items() if number))
-    if not (options.quick or options.only):
+    if is_whole:
         record = {"seconds": round(time.perf_counter() - began), "areas": by_area(found), "cases": found, **provenance()}
         write_json(RESULT, record)
     sys.exit(any(entry["end"] in ENDS[2:] for entry in found))

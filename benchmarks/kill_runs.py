@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from provenance import ROOT, provenance
+from provenance import ROOT, provenance, refuse_changes
 
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "training")]
 
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    refuse_changes()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

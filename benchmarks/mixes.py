@@ -78,11 +78,6 @@ def consert_arccse_words(model: SentenceTransformer, *, temperature: float = 0.1
     return losses.WeightedSumLoss(model, members, balance=balance)
 
 
-def consert_words(model: SentenceTransformer, *, balance: float = 1.0) -> Any:
-    members = {"contrast": (losses.ConSERTLoss(model), 1.0), "words": (_words_by_the_head(model), 1.0)}
-    return losses.WeightedSumLoss(model, members, balance=balance)
-
-
 def recommended_own_pass(model: SentenceTransformer, *, words: float = 0.3) -> Any:
     """What is recommended, its words read in a pass of their own."""
     loss = recipes.recommended_loss(model, words=words)
@@ -136,7 +131,6 @@ _ALONE = {"columns": ("anchor",), "second_column": None}
 MIXES = [
     _mix("tsdae", tsdae, columns=("noisy", "text"), second_column=None, prepare=noisy),
     _mix("ct", ct, **_ALONE),
-    _mix("consert + words", consert_words, **_ALONE),
     _mix("consert + arccse", consert_arccse, **_ALONE),
     _mix("consert + arccse + words", consert_arccse_words, **_ALONE),
     _mix("recommended with a pass for its words", recommended_own_pass, **_ALONE),

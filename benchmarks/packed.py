@@ -4,8 +4,8 @@
 
 A batch of short sentences is half padding, and without a kernel for batches of many lengths (flash attention, on a GPU) the
 host computes all of it. Here linear maps, norms and dropout see the tokens in a row; only attention itself is padded. The
-numbers at the tokens are those of the host up to rounding (``python benchmarks/packed.py`` measures that and the time); at
-padding they are 0, and dropout draws other noise from the same seed.
+numbers at the tokens are those of the host up to rounding (``tests/benchmarks/test_packed.py``); at padding they are 0, and
+dropout draws other noise from the same seed.
 """
 
 from __future__ import annotations

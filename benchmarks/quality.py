@@ -40,28 +40,6 @@ from sbert_plugins.recipes.output import write_json
 from sbert_plugins.recipes.scoring import Scorer
 
 RESULTS = Path(__file__).parent / "results" / "quality"
-SWEEPS = {
-    "arccse-margin": [f"arccse:margin_degrees={degrees}" for degrees in (0, 5, 10, 15, 20)],
-    "arccse-temperature": [f"arccse:temperature={value}" for value in (0.03, 0.04, 0.05, 0.06, 0.07)],
-    "arccse-triplet": ["arccse", "arccse:triplet_weight=0", "arccse:triplet_margin=0.1", "arccse:triplet_margin=0.2"],
-    "arccse-sam": ["arccse", "arccse:sam_rho=0.05"],
-    "temperature": [
-        f"{name}:temperature={value}"
-        for name in ("simcse", "consert", "arccse", "pt-bert")
-        for value in (0.03, 0.05, 0.1, 0.2)
-    ],
-    "denosent-noise": [f"denosent:noise_dropout={value}" for value in (0.7, 0.75, 0.8, 0.825, 0.85, 0.9)],
-    "denosent-terms": ["denosent", "denosent:denoising_weight=0", "denosent:contrastive_weight=0"],
-    "denosent-decoder-rate": [f"denosent:loss_learning_rate={rate}" for rate in (3e-4, 1e-3, 3e-3)],
-    "paser-decoder": [f"paser:decoder_layers={layers}" for layers in (0, 1, 2, 4, 6, 8)],
-    "paser-signed": ["paser:signed=false", "paser:signed=true"],
-    "pt-bert-attend": ["pt-bert", "pt-bert:attend_to=pooled", "pt-bert:num_pseudo_tokens=0"],
-    "pt-bert-momentum": [f"pt-bert:momentum={momentum}" for momentum in (0.885, 0.99, 0.995, 0.999)],
-    "pt-bert-tokens": [f"pt-bert:num_pseudo_tokens={count}" for count in (64, 128, 256)],
-    "slt-fai-rare": [f"slt-fai:low_frequency_by={by}" for by in ("mass", "types")],
-    "slt-fai-terms": ["slt-fai", "slt-fai:adversarial_weight=0", "slt-fai:filtering_weight=0"],
-    "slt-fai-share": [f"slt-fai:low_frequency_share={share}" for share in (0.3, 0.4, 0.5, 0.6, 0.7)],
-}
 UNTRAINED = {
     "raw-cls": lambda model, texts: rivals.by_cls(model),
     "whitening": rivals.whitening,
@@ -71,7 +49,7 @@ UNTRAINED = {
     "tfidf": lambda model, texts: rivals.tfidf_svd(texts),
     "tfidf-of-characters": lambda model, texts: rivals.tfidf_of_characters(texts),
 }
-_NOT_SHARED = ("methods", "untrained", "sweep", "seeds", "only_seeds", "dirty")
+_NOT_SHARED = ("methods", "untrained", "seeds", "only_seeds", "dirty")
 _ALSO_HASHED = ("encoder", "text", "sentences", "bf16", "packed", "trained")
 
 
@@ -80,7 +58,6 @@ def main() -> None:
     mixes.register()
     parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help=", ".join(recipes.RECIPES))
     parser.add_argument("--untrained", nargs="+", default=[], choices=list(UNTRAINED), help="encoders without training")
-    parser.add_argument("--sweep", choices=list(SWEEPS), help="add a paper's ablation to the methods")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only-seeds", type=int, nargs="+", metavar="SEED", help="these, where several commands share a grid")
     parser.add_argument(
@@ -118,7 +95,7 @@ def main() -> None:
     refuse_without_wordnet(options.methods)
     in_collection = options.text in testbeds.COLLECTIONS
     sentences, model = testbeds.text(options.text, options.sentences), partial(encoder, options)
-    methods, scored_by = list(dict.fromkeys(options.methods + SWEEPS.get(options.sweep, []))), evaluators(options)
+    methods, scored_by = list(dict.fromkeys(options.methods)), evaluators(options)
     if options.untrained and not methods:
         score_untrained(options.untrained, place, model, sentences, Scorer(scored_by))
         return

@@ -242,7 +242,8 @@ def supervised() -> str:
     """What pairs of paraphrases or scores gain, beside SimCSE: supervision, not noise."""
     grids = all_grids(dev_only=False, supervised=True).values()
     (records,) = [records for records in grids if any(is_supervised(record["method"]) for record in records)]
-    return _quality_table([record for record in records if record["method"] == "simcse" or is_supervised(record["method"])])
+    shown = [record for record in records if record["method"] == "simcse" or is_supervised(record["method"])]
+    return "What is supervised was trained on its own pairs, SimCSE as here:\n\n" + _quality_table(shown)
 
 
 def settings_of_tables() -> recipes.Settings:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from provenance import provenance
+from provenance import provenance, refuse_changes
 
 from sbert_plugins import cli, recipes
 from sbert_plugins.recipes.output import write_json
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="OUTPUT/model of a training")
     parser.add_argument("--output", help="keep the page here")
     options = parser.parse_args()
+    refuse_changes()
     with tempfile.TemporaryDirectory() as scratch:
         published = Path(scratch) / "all-MiniLM-L6-v2"
         recipes.offline_encoder(num_layers=6, max_seq_length=256, device="cpu").save_pretrained(str(published))

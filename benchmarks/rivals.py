@@ -71,7 +71,7 @@ def sif(
     """
     frequencies = frequencies or data.TokenFrequencies.bookcorpus()
     frequencies.check_tokenizer(model.tokenizer)
-    weights = a / (a + frequencies.counts / frequencies.counts.sum())
+    weights = a / (a + frequencies.probabilities())
     weights[list(frequencies.special_ids)] = 0
     names = [str(place) for place in range(len(weights))]
     words = WordWeights(names, dict(zip(names, weights.tolist(), strict=True)))

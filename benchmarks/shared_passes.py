@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from provenance import ROOT, provenance
+from provenance import ROOT, provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from speed import LENGTH, batch, paser_columns, stepper
@@ -47,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
+    refuse_changes()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     steps: dict[tuple[str, bool], Callable[[], None]] = {}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import testbeds
 import torch
-from provenance import provenance
+from provenance import provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    refuse_changes()
     torch.set_num_threads(1)
     before = testbeds.encoder("minilm-mlm", without_padding=True)  # as the tables' trainings
     sentences = testbeds.text("short", 20_000)

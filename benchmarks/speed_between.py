@@ -8,7 +8,7 @@ layers of MiniLM with 64 sentences of length 32, and a random one so narrow that
 Numbers are medians over rounds, ratios medians of the rounds' ratios; float32, one CPU thread. What no other load on the
 machine can change is counted besides, in one step of the first encoder with one seed: floating-point operations, operators
 that torch dispatches, and the largest sum of bytes that tensors hold at once. Beside these the seconds of processor time to
-import ``sbert_plugins.losses``. Writes ``benchmarks/results/speed_between.json``.
+import ``sbert_plugins.losses``. Prints its numbers as json.
 """
 
 from __future__ import annotations
@@ -234,9 +234,7 @@ def main() -> None:
             found = compare(earlier, options.rounds)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(earlier)], cwd=ROOT, check=True)
-    path = ROOT / "benchmarks" / "results" / "speed_between.json"
-    record = {"earlier": options.commit, "rounds": options.rounds, **found, **provenance()}
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps({"earlier": options.commit, "rounds": options.rounds, **found, **provenance()}, indent=1))
 
 
 def compare(earlier: Path, rounds: int) -> dict[str, Any]:

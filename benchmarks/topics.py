@@ -20,7 +20,7 @@ import numpy as np
 import rivals
 import testbeds
 import torch
-from provenance import provenance
+from provenance import provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--pooling", default="mean", choices=["cls", "mean"], help="of a plain transformer")
     parser.add_argument("--max-seq-length", type=int, default=32)
     options = parser.parse_args()
+    refuse_changes()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     for method in [*options.models, *options.rivals]:
         for collection in options.collections:
