@@ -9,7 +9,7 @@ them out. With ``--text quora``, ``cranfield``, ``agnews`` or ``biomedical``, do
 of a collection for a fixed number of updates, and is scored on each kind of task: similarity, search and topics (packed, in
 bfloat16); ``cranfield-crops`` has two sentences of each abstract as a pair. Encoders and texts are those of ``testbeds.py``,
 methods those of the package and of ``mixes.py``. ``--untrained`` adds encoders that are fitted on the text and not trained,
-those of ``rivals.py``.
+those of ``rivals.py``; ``--trained lora`` trains adapters (``pip install peft``) in the place of the weights.
 """
 
 from __future__ import annotations

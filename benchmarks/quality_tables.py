@@ -57,8 +57,8 @@ BEST = {
 }
 # What has no seed: its distance is to the mean of SimCSE's.
 UNTRAINED = ("raw", "raw-cls", "whitening", "whitening-cls", "sif", "sif-of-words", "tfidf", "tfidf-of-characters")
-# What is trained by its adapters, or parts of the weights, too.
-BY_PARTS = ("simcse", "simcse:temperature=0.1", "recommended")
+# What was trained at several learning rates, and by adapters.
+BY_RATES = ("simcse", "simcse:temperature=0.1", "recommended", "recommended" + BEFORE_THAT)
 # What a method is measured against, and the averages of seven tasks that its paper prints for bert-base with it and without.
 AIMS = [
     ("arccse", "simcse", 78.11, 76.25),
@@ -91,6 +91,10 @@ AIMS = [
     ("recommended", "denosent", None, None),
     ("recommended", "recommended:words=0", None, None),
     ("recommended", "recommended with a pass for its words", None, None),
+    ("recommended:learning_rate=2e-4", "recommended", None, None),
+    ("recommended:learning_rate=2e-4", "simcse", None, None),
+    ("recommended:learning_rate=2e-4", "simcse:learning_rate=2e-4", None, None),
+    ("recommended:learning_rate=2e-4", "simcse:temperature=0.1,learning_rate=2e-4", None, None),
     ("recommended:words=0", "simcse", None, None),
     ("recommended:words=0", "simcse:temperature=0.1", None, None),
     ("recommended:words=0", "consert", None, None),
@@ -557,29 +561,30 @@ def elsewhere() -> str:
     return "\n".join(lines)
 
 
-def trained_parts() -> str:
-    """What adapters and parts of the weights end with, by rate, beside all weights: the best by STS-B dev first."""
+def rates() -> str:
+    """What all weights and adapters end with, by the learning rate: the best by STS-B dev first."""
     main = main_grid("short", 60)
     shared = main[0]["settings"]
-    parts = [
-        records
-        for records in all_grids(dev_only=False).values()
-        if trained_of(records) != "all"
-        and all(records[0]["settings"][key] == shared[key] for key in ("encoder", "text", "steps"))
-    ]
+    (adapters,) = (records for records in all_grids(dev_only=False).values() if trained_of(records) == "lora")
     rows = []
-    for records in [main, *parts]:
+    for records in (main, adapters):
         for name, cells in by_method(records).items():
             method, rate = _without_rate(name, shared["learning_rate"])
-            if method in BY_PARTS:
+            if method in BY_RATES:
                 gains = paired_differences(cells, _simcse(main), "avg7") if (name, records) != ("simcse", main) else []
                 dev = [cell["dev"] for cell in cells]
-                row = [trained_of(records), method, f"{rate:g}", str(len(cells)), mean_text(dev)]
+                row = [trained_of(records), method, f"{rate:.0e}".replace("e-0", "e-"), str(len(cells)), mean_text(dev)]
                 row += [mean_text([_end(cell) for cell in cells]), mean_text([cell["scores"]["avg7"] for cell in cells])]
                 rows.append((np.mean(dev), [*row, _judged(gains) + _machines_mark(pairs_of(cells, _simcse(main)))]))
     rows = [row for _, row in sorted(rows, key=lambda item: -item[0])]
     heading = ["trained", "", "rate", "seeds", "STS-B dev", "end below it", "average of seven", "minus SimCSE, all at 5e-5"]
-    return _setting_line([cell for records in parts for cell in records]) + "\n" + table(heading, rows)
+    commits = ", ".join(sorted({commit_text(cell) for cell in adapters}))
+    lora, peft = (adapters[0]["settings"][key] for key in ("lora", "peft"))
+    return (
+        f"{shared['encoder']}, {TEXTS[shared['text']]}, {shared['steps']} updates, bf16. *lora*: of rank {lora['r']}, alpha "
+        f"{lora['lora_alpha']}, on {' and '.join(lora['target_modules'])}, peft {peft}; commit {commits}. *all*: "
+        "as above.\n\n"
+    ) + table(heading, rows)
 
 
 def _without_rate(name: str, default: float) -> tuple[str, float]:

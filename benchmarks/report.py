@@ -145,23 +145,6 @@ def adapters() -> str:
     )
 
 
-def adapter_rates() -> str:
-    """What the recommended loss makes of the test encoder by its adapters alone, by learning rate."""
-    record = load_record("adapter_rates.json")
-    one = next(iter(record.values()))
-    titles = [title for title, value in one.items() if isinstance(value, float)]
-    lora = one["lora"]
-    return (
-        f"minilm-mlm, {one['updates']} updates of `recommended` by LoRA alone (rank {lora['r']}, alpha {lora['lora_alpha']}, "
-        f"{' and '.join(lora['target_modules'])}), short sentences, one seed; {one['hardware']}, commit {commit_text(one)} "
-        "(`adapters.py --rates`).\n\n"
-        + table(
-            ["learning rate", *(title.removesuffix(": Spearman") for title in titles)],
-            [[rate, *(f"{row[title]:.2f}" for title in titles)] for rate, row in record.items()],
-        )
-    )
-
-
 def topics() -> str:
     """How well encoders before any training, and vectors that need none, tell topics apart."""
     names = {"agnews": "news", "biomedical": "biomedical titles"}
@@ -430,7 +413,7 @@ TABLES = {
     "hard length": quality_tables.hard_length,
     "encoders": encoders,
     "adapters": adapters,
-    "adapter rates": adapter_rates,
+    "rates": quality_tables.rates,
     "topics": topics,
     "texts": texts,
     "fidelity": fidelity,

@@ -25,8 +25,8 @@ COLLECTIONS = {
     "biomedical": evaluation.biomedical_clustering,
 }
 
-# Which weights of an encoder move: all of them, those of its queries and values, or adapters of these in their place.
-TRAINED = ("all", "queries and values", "lora")
+# Which weights of an encoder move: all of them, or adapters of its queries and values in their place.
+TRAINED = ("all", "lora")
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["query", "value"]}
 
 
@@ -54,10 +54,7 @@ def encoder(
     if without_padding:
         packed.install()
         packed.use(model.transformers_model, scores_in_bf16=scores_in_bf16)
-    if trained == "queries and values":
-        for parameter_name, parameter in model.named_parameters():
-            parameter.requires_grad_(any(f".{part}." in parameter_name for part in LORA["target_modules"]))
-    elif trained == "lora":
+    if trained == "lora":
         from peft import LoraConfig, TaskType
 
         torch.manual_seed(0)

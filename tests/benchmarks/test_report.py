@@ -66,6 +66,23 @@ def test_todays_harness_comes_before_a_larger_grid(monkeypatch):
     assert grids.main_grid("short", 60) is before
 
 
+def test_a_name_without_its_rate():
+    assert quality_tables._without_rate("simcse:temperature=0.1,learning_rate=2e-4", 5e-5) == ("simcse:temperature=0.1", 2e-4)
+    assert quality_tables._without_rate("simcse:loss_learning_rate=1e-3", 5e-5) == ("simcse:loss_learning_rate=1e-3", 5e-5)
+    assert quality_tables._without_rate("simcse:learning_rate=1e-4,max_steps=20", 5e-5) == ("simcse:max_steps=20", 1e-4)
+    assert quality_tables._without_rate("simcse", 5e-5) == ("simcse", 5e-5)
+
+
+def test_adapters_are_in_no_table_of_all_weights(monkeypatch):
+    shared = {"encoder": "minilm-mlm", "text": "short", "steps": 60, "pooling": "mean", "packed": True, "bf16": True}
+    weights, adapters = (
+        [cell("a", seed, 80.0) | {"settings": settings} for seed in range(number)]
+        for number, settings in ((1, shared), (3, shared | {"trained": "lora"}))
+    )
+    monkeypatch.setattr(grids, "all_grids", lambda **_: {"weights": weights, "adapters": adapters})
+    assert grids.grids_as_long("short", 60) == [weights]
+
+
 def test_how_far_two_harnesses_are_apart(monkeypatch):
     def grid(gain, **settings):
         cells = [cell("simcse", seed, 80.0, avg7=70.0) for seed in range(3)]
