@@ -9,6 +9,7 @@ import pytest
 import sbert_plugins
 
 ROOT = Path(sbert_plugins.__file__).parent
+TESTS = sorted(Path(__file__).parent.rglob("test_*.py"))
 
 # room -> the rooms it may import
 ARROWS = {
@@ -176,3 +177,15 @@ def test_long_functions_are_found():
     assert long_functions(f"def f():\n{body}") == ["f"]
     assert long_functions(f"def f():\n{docstring}\n{body}") == ["f"]
     assert long_functions(f"def f():\n{docstring}\n{body.removesuffix(chr(10) + '    x = 1')}") == []
+
+
+def hidden_tests(source: str) -> list[str]:
+    """Return tests that stand in a function, where nothing runs them."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    inner = [node for function in functions for node in ast.walk(function) if node is not function]
+    return [node.name for node in inner if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+
+
+def test_no_test_stands_in_a_function():
+    assert {path.name: found for path in TESTS if (found := hidden_tests(path.read_text(encoding="utf-8")))} == {}
+    assert hidden_tests("class TestA:\n    def test_a(self):\n        def test_b():\n            pass\n") == ["test_b"]

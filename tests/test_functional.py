@@ -22,6 +22,10 @@ def on_circle(*degrees, dtype=torch.float64):
     return torch.stack([angles.cos(), angles.sin()], dim=1).to(dtype)
 
 
+def _info_nce(a, p):
+    return functional.info_nce(a, p, temperature=0.05)
+
+
 class TestAgainstReference:
     """Float64, against the loops of reference.py."""
 
@@ -102,7 +106,9 @@ class TestAgainstReference:
         value = functional.bag_of_words_loss(logits, row, word, weights[word] if weighed else None)
         assert value.item() == pytest.approx(reference.bag_of_words_loss(texts, logits.tolist(), weights.tolist()), rel=1e-12)
 
-    @pytest.mark.parametrize(("main", "other"), [(2.0, 1.0), (2.0, 5.0), (0.0, 3.0), (3.0, 0.0), (0.0, 0.0)])
+    @pytest.mark.parametrize(
+        ("main", "other"), [(2.0, 1.0), (2.0, 5.0), (0.0, 3.0), (3.0, 0.0), (0.0, 0.0), (2e-8, 1e-6), (2e-8, 1e-8), (2e8, 1e9)]
+    )
     def test_balance_factor(self, main, other):
         norms = torch.tensor(main, dtype=torch.float64), torch.tensor(other, dtype=torch.float64)
         expected = reference.balance_factor(main, other, rho=0.7)
@@ -604,10 +610,6 @@ class TestErrors:
         with pytest.raises(ValueError, match="must have at least 1 row, of which a mean is made, got none"):
             mean_of(rows(0), rows(0))
 
-
-def _info_nce(a, p):
-    return functional.info_nce(a, p, temperature=0.05)
-
     def test_shapes_of_slt_fai(self):
         with pytest.raises(
             ValueError, match=r"must be \(B, L, C\), \(B, L\) and \(B, L\), got \(2, 3, 2\), \(2, 3\) and \(2, 4\)"
@@ -627,3 +629,36 @@ def _info_nce(a, p):
     def test_reversal_strength(self, strength):
         with pytest.raises(ValueError, match="^strength must be at least 0, got"):
             functional.gradient_reversal(rows(2), strength=strength)
+
+
+@pytest.mark.parametrize("scale", [7, 1e6, 1e-6])
+def test_length_of_the_vectors_does_not_count(scale):
+    a, p = rows(4), rows(4, seed=1)
+    assert functional.info_nce(3 * a, p / scale, temperature=0.1).item() == pytest.approx(
+        functional.info_nce(a, p, temperature=0.1).item(), rel=1e-12
+    )
+
+
+def test_autocast_changes_nothing():
+    a, p = rows(16, 384, dtype=torch.float32), rows(16, 384, 1, dtype=torch.float32)
+
+    def values():
+        return [
+            functional.arccon_loss(a, p),
+            functional.order_triplet_loss(a, p, -p),
+            functional.uniformity(a),
+            functional.nt_xent(a, p, temperature=0.05),
+            functional.queue_info_nce(a, p, p, ~torch.eye(16).bool(), temperature=0.05),
+        ]
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = values()
+    assert all(torch.equal(x, y) and x.dtype == torch.float32 for x, y in zip(inside, values(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_words_are_scored_in_float32(dtype):
+    logits, row, word = (4 * rows(5, 30)).to(dtype), torch.tensor([0, 0, 4]), torch.tensor([1, 29, 0])
+    value = functional.bag_of_words_loss(logits, row, word)
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(functional.bag_of_words_loss(logits.double(), row, word).item(), rel=1e-6)

@@ -242,3 +242,12 @@ class TestBadInput:
     def test_no_phrase_at_all(self, sentences):
         with pytest.raises(ValueError, match=f"must hold phrases, got {len(sentences)} without any"):
             columns(sentences)
+
+
+def test_draws_follow_from_the_place_in_the_text(monkeypatch, tmp_path):
+    """Not from that in a batch of ``datasets``, which has 1,000 rows, or fewer in several processes."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    sentence = "The old man met two young dogs near the sea where nobody had ever seen a dog before."
+    rows = data.paser_columns([sentence] * 1100, mask_token="[MASK]", synonyms=None, top_k=1, deletion=0.4)["anchor"][:]
+    assert rows[:100] != rows[1000:]
+    assert len(set(rows)) > 500

@@ -171,3 +171,21 @@ def test_counts_that_say_nothing_split_any_vocabulary(tokenizer):
     frequencies = TokenFrequencies.of_no_corpus(tokenizer)
     assert frequencies.fits(tokenizer)
     assert 0 < len(frequencies.low_frequency_ids()) < len(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("share", "by", "low"),
+    [
+        (0.39, "mass", [2, 3, 4, 5]),  # .30 is nearer than .50
+        (0.41, "mass", [1, 2, 3, 4, 5]),
+        (0.29, "types", [4, 5]),  # .2 is nearer than .4
+        (0.31, "types", [3, 4, 5]),
+    ],
+)
+def test_the_nearest_cut(share, by, low):
+    assert table(10, 4, 3, 2, 1, 0).low_frequency_ids(share, by).tolist() == low
+
+
+def test_a_share_of_the_text_counts_every_token_of_a_count():
+    """Of 20 tokens 2 occur once and 8 twice: shares .1 and .5, to which .25 is nearer than to .5."""
+    assert table(10, 2, 2, 2, 2, 1, 1).low_frequency_ids(0.25, "mass").tolist() == [5, 6]

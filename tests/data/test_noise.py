@@ -1,5 +1,6 @@
 import random
 
+import numpy as np
 import pytest
 
 from sbert_plugins import data
@@ -109,3 +110,14 @@ class TestPositivePairs:
 def test_pairs_of_what_is_no_text(sentence):
     with pytest.raises(ValueError, match=f"sentences must be text, got {sentence} in row 1"):
         data.positive_pairs(["A dog runs.", sentence], "deletion")
+
+
+@pytest.mark.parametrize(("ratio", "least", "most"), [(0.1, 17, 20), (0.5, 60, 66)])
+def test_share_that_is_swapped(ratio, least, most):
+    """Of 100 words, ten and fifty swaps of two: 100 (1 - .98 ** 10) = 18 and 64 are in one at least; some come back."""
+    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(100)]
+    moved = [
+        sum(a != b for a, b in zip(words, data.swap_words(" ".join(words), ratio, random.Random(seed)).split(), strict=True))
+        for seed in range(50)
+    ]
+    assert least < np.mean(moved) < most

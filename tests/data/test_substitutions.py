@@ -6,6 +6,7 @@ from encoders import project_text
 
 from sbert_plugins import data
 from sbert_plugins.data.substitutions import WordKinds, half_of_words
+from sbert_plugins.data.synonyms import find_words
 
 
 @functools.cache
@@ -79,3 +80,37 @@ class TestBadInput:
     def test_what_is_no_text(self, given, message):
         with pytest.raises(ValueError, match=message):
             data.label_free_texts(**{"sentences": ["One of them."] * 120} | given)
+
+
+def test_the_other_word_is_as_frequent_as_the_synonym_and_is_none(texts):
+    kinds = WordKinds(project_text())
+    for copies in texts.substitutions:
+        words = zip(*([match[0] for match in find_words(copy)] for copy in copies), strict=True)
+        (changed,) = {each for each in words if len(set(each)) > 1}
+        word, synonym, other = changed[0].lower(), *changed[1:]
+        assert synonym in kinds.synonyms(word)
+        assert other not in kinds.replacer.synonyms(word)
+        assert kinds.band(other) == kinds.band(synonym)
+        assert kinds.part_of_speech(other) == kinds.part_of_speech(word)
+
+
+def test_a_synonym_of_another_sense_is_none(wordnet):
+    kinds = WordKinds(["The table stands on a board.", "The globe is an orb, and the world a ball."])
+    assert kinds.synonyms("table") == []
+    assert kinds.synonyms("globe") == ["world"]
+
+
+def test_short_sentences_have_no_half(wordnet):
+    text = project_text()
+    halves = data.label_free_texts(["It rained a lot here.", *text[:200]], text=text[200:], limit=50).halves
+    assert all(len(sentence.split()) >= 6 for sentence, _ in halves)
+
+
+def test_a_synonym_that_the_sentence_has_is_none(wordnet):
+    kinds = WordKinds(["A car and an automobile stand here.", "The city has a town hall.", "A table, a garden, a metropolis."])
+    assert kinds.substitution("The car stands.", random.Random(0)) is not None
+    assert kinds.substitution("The car of the automobile.", random.Random(0)) is None
+
+
+def test_another_synonym_is_no_other_word(wordnet):
+    assert WordKinds(["A car, an automobile, an auto."]).substitution("The car.", random.Random(0)) is None

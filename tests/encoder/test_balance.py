@@ -120,3 +120,12 @@ def test_one_that_reads_beside_its_tap_is_refused(blind, named):
     main, other = ((x * 1.0 if name == blind else tap[name](x * 1.0)).sum() for name in ("main", "other"))
     with pytest.raises(ValueError, match=f"where losses read the encoder, got none for {named}, which embeds"):
         bound_gradients((main, tap["main"]), {"other": (other, tap["other"])}, balance=1.0)
+
+
+def test_one_output_behind_any_number_of_taps():
+    x = torch.zeros(2, requires_grad=True)
+    tap, output = {name: GradientTap() for name in ("main", "other", "outer", "outermost")}, x * 1.0
+    main = (tap["main"](output) * torch.tensor([3.0, 4.0])).sum()
+    other = (tap["other"](tap["outer"](tap["outermost"](output))) * torch.tensor([0.0, 20.0])).sum()
+    found = bound_gradients((main, tap["main"]), {"other": (other, tap["other"])}, balance=0.5)
+    assert found["balance_cosine"].item() == pytest.approx(0.8)

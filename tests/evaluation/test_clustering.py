@@ -212,3 +212,17 @@ class TestRealCollections:
         assert metrics["purity@10"] > 60
         assert metrics["accuracy"] > 60
         assert metrics["v_measure"] > 40
+
+
+def test_v_measure_is_of_both_sides():
+    """Clusters {a a b}, {a a a}: homogeneity 1 - H(1/3) / 2 / H(1/6) = .2936, completeness 1 - 5/6 H(2/5) / H(1/2) = .1909."""
+    vectors = at(0, 1, 2, 90, 91, 92)
+    scores = clustering_scores(vectors, ["a", "a", "b", "a", "a", "a"], names(vectors), neighbours=1)
+    assert scores["v_measure"] == pytest.approx(100 * 2 * 0.29362 * 0.19087 / (0.29362 + 0.19087), abs=1e-2)
+
+
+def test_the_best_of_several_starts():
+    rng = np.random.default_rng(0)
+    vectors, labels = rng.standard_normal((300, 8)), rng.integers(5, size=300).tolist()
+    scores = [clustering_scores(vectors, labels, names(vectors), n_init=count)["v_measure"] for count in (1, 10)]
+    assert scores[0] != scores[1]

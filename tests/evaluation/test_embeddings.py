@@ -1,8 +1,10 @@
+import math
+
 import pytest
 import torch
 
 from sbert_plugins.evaluation import EmbeddingEvaluator, Embeddings, PairsEvaluator, ScoredPairs
-from sbert_plugins.evaluation.embeddings import append_csv
+from sbert_plugins.evaluation.embeddings import append_csv, check_finite
 
 
 def test_looked_up_in_the_order_asked_for(tiny_encoder):
@@ -86,3 +88,18 @@ class TestCsv:
         path.write_text("epoch,STS-B,avg1\n", encoding=encoding)
         append_csv(path, ONE)
         assert (tmp_path / "results_2.csv").exists() == (encoding == "utf-16")
+
+
+def test_half_precision_is_compared_in_float32():
+    class Half:
+        def encode(self, sentences, **_):
+            return torch.tensor([[1.0, 0.01 * i] for i, _ in enumerate(sentences)], dtype=torch.float16)
+
+    embeddings = Embeddings(Half(), ["a", "b", "c"])
+    assert embeddings(["c"]).dtype == embeddings.cosines(["a"], ["b"]).dtype == torch.float32
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_finite(value):
+    with pytest.raises(ValueError, match="got NaN or infinity for 1 of 2 sentences"):
+        check_finite(torch.tensor([[1.0, value], [0.0, 1.0]]))

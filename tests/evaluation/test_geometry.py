@@ -99,3 +99,11 @@ class TestCosineDensity:
         for evaluator in (CosineDensityEvaluator(data), AlignmentUniformityEvaluator(data)):
             with pytest.raises(ValueError, match="embeddings must be finite, got NaN or infinity for 9 of 9 sentences"):
                 evaluator(model)
+
+
+@pytest.mark.parametrize(("split", "test_sets"), [("dev", ()), ("test", ("STS-B",))])
+def test_the_test_split_says_so(tmp_path, split, test_sets):
+    (tmp_path / "sts").mkdir()
+    rows = "".join(f"genre\t{score}\ta {score}\tb\n" for score in range(5))
+    (tmp_path / "sts" / f"stsb_{split}.tsv").write_text(rows, encoding="utf-8")
+    assert CosineDensityEvaluator(tmp_path, split=split).test_sets == test_sets

@@ -1,6 +1,8 @@
 import itertools
 
+import numpy as np
 import pytest
+from encoders import project_text
 from scipy.stats import spearmanr
 
 from sbert_plugins.evaluation import HardLengthEvaluator
@@ -102,3 +104,27 @@ class TestBadInput:
 def test_sizes_of_five_readings(data_dir, positive, negative, pairs, positives):
     evaluator = HardLengthEvaluator(data_dir, positive=positive, negative=negative)
     assert (evaluator.num_pairs, evaluator.num_positives) == (pairs, positives)
+
+
+def test_the_years_are_averaged_and_their_union_is_scored(tiny_encoder, tmp_path):
+    texts, model = project_text()[:40], tiny_encoder()
+    (tmp_path / "sts").mkdir()
+    rows = {}
+    for year in range(12, 17):
+        own = [f"{text.split()[0]} {year} {i}" for i, text in enumerate(texts[8 * (year - 12) :][:8])]
+        rows[year] = [(5 - 0.1 * i, f"{LONG} {text}", text) for i, text in enumerate(own)]
+        rows[year] += [(0.1 * i, text, other) for i, (text, other) in enumerate(zip(own, own[1:] + own[:1], strict=True))]
+        lines = "".join(f"subset\t{score}\t{first}\t{second}\n" for score, first, second in rows[year])
+        (tmp_path / "sts" / f"sts{year}.tsv").write_text(lines, encoding="utf-8")
+    metrics = HardLengthEvaluator(tmp_path, positive=">4", negative="<1", name="hard")(model)
+
+    def spearman(rows):
+        first, second = (model.encode([row[i] for row in rows], normalize_embeddings=True) for i in (1, 2))
+        return 100 * spearmanr((first * second).sum(axis=1), [row[0] for row in rows]).statistic
+
+    years = [spearman(of_year) for of_year in rows.values()]
+    assert [metrics[f"hard_STS{year}"] for year in rows] == pytest.approx(years, abs=1e-3)
+    assert metrics["hard_avg5"] == pytest.approx(np.mean(years), abs=1e-3)
+    union = spearman([row for of_year in rows.values() for row in of_year])
+    assert metrics["hard_union"] == pytest.approx(union, abs=1e-3)
+    assert abs(union - np.mean(years)) > 0.1

@@ -173,3 +173,14 @@ def test_a_query_of_nothing(write):
     path = write("s/qrels.tsv", ("a", "a", 1))
     with pytest.raises(ValueError, match="queries.tsv, id 'a': query must be a text, got ' '"):
         evaluation.own_retrieval(path.parent)
+
+
+def test_a_gain_of_nothing_is_no_answer(tmp_path):
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "queries.tsv").write_text("q\ta cat\nr\ta dog\n")
+    (folder / "corpus.tsv").write_text("1\tone cat\n2\ttwo dogs\n")
+    (folder / "qrels.tsv").write_text("q\t1\t2\nq\t2\t0\nr\t1\t0\n")
+    evaluator = evaluation.own_retrieval(folder)
+    assert evaluator.relevant_docs == {"q": {"1"}}
+    assert evaluator.queries_ids == ["q"]

@@ -6,7 +6,8 @@ from evaluation_inputs import TRANSFER_FILES, transfer_rows, write_transfer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from sbert_plugins.evaluation import TRANSFER_TASKS, TransferEvaluator
+from sbert_plugins.evaluation import TRANSFER_TASKS, Embeddings, TransferEvaluator
+from sbert_plugins.evaluation.probes import Labelled, _features
 
 
 @pytest.fixture
@@ -107,3 +108,12 @@ class TestBadInput:
             model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
         with pytest.raises(ValueError, match="embeddings must be finite"):
             TransferEvaluator(data, tasks=["CR"])(model)
+
+
+def test_a_pair_is_its_difference_and_its_product(tmp_path):
+    class Given(Embeddings):
+        def __init__(self, **vectors):
+            self.row, self.matrix = {name: i for i, name in enumerate(vectors)}, torch.tensor(list(vectors.values()))
+
+    pair = Labelled([1], (["a"], ["b"]))
+    assert _features(Given(a=[1.0, -2.0], b=[3.0, 1.0]), pair).tolist() == [[2, 3, 3, -2]]

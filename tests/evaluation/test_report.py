@@ -276,3 +276,48 @@ class TestMaps:
         model = tiny_encoder()
         model[0].model.get_input_embeddings = lambda: None
         assert list(report.frequency_maps(model, ["a", "b"], np.eye(2, 8))) == ["sentences"]
+
+
+def test_the_log_and_the_origin_are_kept(tiny_encoder, tmp_path):
+    (tmp_path / "sts").mkdir()
+    text, log = project_text(), [{"loss": 3.0, "step": 1}]
+    rows = [f"x\t{i % 6}\t{text[i]}\t{text[30 + i]}\n" for i in range(18)]
+    (tmp_path / "sts" / "stsb_test.tsv").write_text("".join(rows), encoding="utf-8")
+    evaluators = {
+        "suite": STSSuiteEvaluator(tmp_path, tasks=["STS-B"]),
+        "geometry": AlignmentUniformityEvaluator(tmp_path, split="test"),
+        "density": CosineDensityEvaluator(tmp_path, split="test"),
+    }
+    measured = report.report_on(tiny_encoder(), "tiny", **evaluators, log=log, origin={"updates": "60"})
+    assert (measured.log, measured.origin) == (log, {"updates": "60"})
+
+
+def test_each_number_stands_on_its_own_axis():
+    models = [model_report("raw"), model_report("trained", 70.0)]
+    figure = {stem: figure for stem, _, _, figure in report._figures(models)}["alignment_uniformity"]
+    axes = figure.axes[0]
+    points = [(model.uniformity, model.alignment) for model in models]
+    np.testing.assert_allclose(axes.collections[0].get_offsets(), points)
+    assert axes.get_xlabel().startswith("uniformity")
+    assert [text.get_text() for text in axes.texts] == [f"{model.name} ({model.sts['STS-B']:.1f})" for model in models]
+
+
+def test_mean_and_variance_of_levels(tmp_path):
+    model = model_report("raw")
+    report.write_report([model], tmp_path)
+    levels = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["models"]["raw"]["levels"]
+    for level, row in model.cosines.items():
+        assert levels[level] == {"pairs": 40, "mean": pytest.approx(row.mean()), "variance": pytest.approx(row.var())}
+
+
+@pytest.mark.parametrize(("uniformity", "has_collapsed"), [(-0.05, True), (-0.39, True), (-0.41, False)])
+def test_collapsed(uniformity, has_collapsed):
+    """Two random sentences at a squared distance of .2, a cosine of .9."""
+    assert model_report("a", uniformity=uniformity).has_collapsed is has_collapsed
+
+
+def test_maps_are_of_directions(tiny_encoder):
+    model, vectors = tiny_encoder(), np.random.default_rng(0).normal(size=(3, 8))
+    scaled = vectors * [[1], [30], [0.1]]
+    first, second = (report.frequency_maps(model, ["a a b", "a b", "c"], of)["sentences"] for of in (vectors, scaled))
+    np.testing.assert_allclose(first.points, second.points)

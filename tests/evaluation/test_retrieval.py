@@ -141,3 +141,34 @@ class TestRealData:
             assert len(evaluator.candidates[query]) == 20
         again = quora_reranking(data_dir)
         assert again.candidates == evaluator.candidates
+
+
+def test_an_answer_that_is_no_candidate_is_not_looked_for(tiny_encoder):
+    queries, corpus, relevant = toy()
+    model, candidates = tiny_encoder(), {query: {min(names), "d050", "d051"} for query, names in relevant.items()}
+    first = {query: {min(names)} for query, names in relevant.items()}
+    both, alone = (RetrievalEvaluator(queries, corpus, of, candidates=candidates)(model) for of in (relevant, first))
+    assert both == alone
+
+
+def test_all_documents_are_ranked_at_once():
+    """The host scores chunks of 50,000, in which places would be others."""
+    corpus = {str(i): f"text {i}" for i in range(50_001)}
+    assert RetrievalEvaluator({"q": "a cat"}, corpus, {"q": {"1"}}).corpus_chunk_size == len(corpus)
+
+
+def test_a_text_is_found_under_the_first_of_its_ids():
+    evaluator = RetrievalEvaluator({"q": "a dog"}, {"b": "one cat", "a": "one cat", "c": "two"}, {"q": {"b"}})
+    assert evaluator.corpus_ids == ["a", "c"]
+    assert evaluator.relevant_docs == {"q": {"a"}}
+
+
+def test_candidates_are_those_that_share_most_words(tmp_path):
+    folder = tmp_path / "rerank" / "quora_dup"
+    folder.mkdir(parents=True)
+    corpus = ["how do cats sleep", "where do cats sleep", "why is rain wet", "do fish drink", "who wrote this"]
+    lines = "".join(f"{i}\t{text}\n" for i, text in enumerate(corpus))
+    (folder / "dev_corpus.tsv.gz").write_bytes(gzip.compress(lines.encode()))
+    (folder / "dev_queries.tsv").write_text("q\twhen do cats sleep\n", encoding="utf-8")
+    (folder / "dev_qrels.tsv").write_text("q\t2\t1\n", encoding="utf-8")
+    assert quora_reranking(tmp_path, size=3).candidates == {"q": {"2", "0", "1"}}

@@ -9,6 +9,7 @@ from evaluation_inputs import CountingEncoder
 from scipy.stats import spearmanr
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
+from sbert_plugins import evaluation
 from sbert_plugins.evaluation import TASKS, PairsEvaluator, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
 from sbert_plugins.evaluation.sts import ALL_OF_SICK
 from sbert_plugins.recipes.scoring import Scorer
@@ -210,3 +211,21 @@ def test_cosines_that_are_near_have_an_order():
     pairs = ScoredPairs(["a", "b", "c"], ["d", "e", "f"], torch.tensor([1.0, 2.0, 3.0]))
     near = SimpleNamespace(cosines=lambda *_: torch.tensor([0.999994, 0.999996, 0.999999]))
     assert PairsEvaluator(pairs).compute(near) == {"spearman": pytest.approx(100)}
+
+
+@pytest.mark.parametrize(
+    ("task", "dataset", "split"),
+    [
+        *((f"STS{year}", f"mteb/sts{year}-sts", "test") for year in range(12, 17)),
+        ("STS-B", "mteb/stsbenchmark-sts", "test"),
+        ("STS-B train", "mteb/stsbenchmark-sts", "train"),
+        ("STS-B dev", "mteb/stsbenchmark-sts", "validation"),
+        ("SICK-R all", "mteb/sickr-sts", "test"),
+    ],
+)
+def test_what_is_read_from_the_hub(monkeypatch, task, dataset, split):
+    """Dev chooses checkpoints: it must be no test set."""
+    asked, rows = [], {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1, 4.5]}
+    monkeypatch.setattr("datasets.load_dataset", lambda name, *, split: asked.append((name, split)) or rows)
+    assert evaluation.load_sts(task, hub=True) == evaluation.ScoredPairs(["a", "b"], ["c", "d"], [1.0, 4.5])
+    assert asked == [(dataset, split)]

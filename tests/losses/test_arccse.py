@@ -262,3 +262,11 @@ def test_config_shows_every_setting(encoder):
     assert losses.ArcCSELoss(encoder).get_config_dict() == signature
     changed = {"margin_degrees": 5.0, "temperature": 0.1, "projection_head": False, "min_words": 10}
     assert losses.ArcCSELoss(encoder, **changed).get_config_dict() == signature | changed
+
+
+def test_the_gap_is_what_the_margin_is_set_against(encoder):
+    """All triplets being active, their loss is the margin less the gap."""
+    loss = losses.ArcCSELoss(encoder.train(), triplet_weight=1.0, triplet_margin=2.0)
+    terms = loss([encoder.preprocess(SENTENCES)])
+    assert terms["triplet"].item() == pytest.approx(2 - loss.diagnostics["triplet_gap"].item(), rel=1e-5)
+    assert loss.diagnostics["triplet_gap"] != 0

@@ -11,6 +11,8 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from updates import losses_of_updates
 
 from sbert_plugins import losses
+from sbert_plugins.encoder import View
+from sbert_plugins.losses import consert
 
 POSITIVES = [f"{sentence} {sentence} {sentence}" for sentence in SENTENCES]
 EVERY_PART = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
@@ -196,3 +198,15 @@ def test_a_first_batch_of_one_teaches_nothing(encoder):
         loss([encoder.preprocess(SENTENCES[:1])])
     loss([encoder.preprocess(SENTENCES)])
     assert loss([encoder.preprocess(SENTENCES[:1])])["nt_xent"].item() == 0
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.5])
+def test_each_rate_is_its_own(encoder, monkeypatch, rate):
+    made = []
+    monkeypatch.setattr(consert, "View", lambda *of, **rates: made.append(View(*of, **rates)) or made[-1])
+    views = {"first_view": ("token_cutoff",), "second_view": ("feature_cutoff",)}
+    loss = losses.ConSERTLoss(encoder.eval(), token_cutoff_rate=rate, feature_cutoff_rate=rate / 2, **views)
+    loss([features := encoder.preprocess(SENTENCES)])
+    assert torch.equal(made[0].cut_tokens.sum(dim=1), (rate * loss.tokens.content(features).sum(dim=1)).round().long())
+    cut = made[1].inputs(torch.ones(len(SENTENCES), made[1].length, 32)) == 0
+    assert (cut[:, 0].sum(dim=1) == 32 * rate / 2).all()

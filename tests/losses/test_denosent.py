@@ -482,3 +482,19 @@ def test_a_decoder_with_layers_is_probed_without_a_trace(encoder, monkeypatch):
         values.append([loss(batch(encoder))["denoising"].item() for _ in range(3)])
         assert ("information" in loss.diagnostics) == (every == 1)
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("reconstruct", ["anchor", "paraphrase"])
+def test_the_bound_is_set_by_the_gradient_at_both_vectors(tiny_encoder, reconstruct):
+    model = tiny_encoder(pooling="mean")
+    loss = losses.DenoSentLoss(model, frequencies=project_counts(model.tokenizer), balance=0.01, reconstruct=reconstruct)
+    columns = [model.preprocess(side) for side in (SENTENCES, SENTENCES[1:] + SENTENCES[:1])]
+    vectors = [torch.randn(len(SENTENCES), 32).requires_grad_() for _ in columns]
+    loss.compute_loss_from_passes(given(*vectors), columns)
+    factor, loss.balance = loss.diagnostics["balance_factor"].item(), None
+    terms = loss.compute_loss_from_passes(given(*vectors), columns)
+    norms = {}
+    for name, term in terms.items():
+        found = torch.autograd.grad(term, vectors, retain_graph=True, allow_unused=True)
+        norms[name] = torch.cat([gradient for gradient in found if gradient is not None]).norm().item()
+    assert factor == pytest.approx(0.01 * norms["contrastive"] / norms["denoising"], rel=1e-4)

@@ -16,6 +16,8 @@ from sbert_plugins.losses import paser
 
 # The paper's objective, small.
 SMALL = recipes.PASER.paper_keywords | {"decoder_layers": 2, "decoder_heads": 4, "mlm_head": "fresh"}
+# The default, of any vocabulary.
+WORDS = {"mlm_head": "embeddings", "token_weights": None}
 
 
 @pytest.fixture
@@ -476,3 +478,30 @@ class TestWords:
         assert set(terms) == {"simcse", "paser/generative"}
         assert 0 < loss.diagnostics["balance_factor"] < 1
         assert loss.diagnostics["balance_share"].item() == pytest.approx(0.01 / 1.01, rel=1e-3)
+
+
+def test_each_scale_is_its_own(encoder):
+    loss = losses.PaSeRLoss(encoder, difference_scale=2.0, product_scale=5.0, **WORDS)
+    sentences, copies = torch.randn(2, 4, 32)
+    expected = torch.stack([sentences, copies, 2 * (sentences - copies), 5 * sentences * copies], dim=1)
+    torch.testing.assert_close(loss.memory(sentences, copies), expected)
+
+
+def test_a_copy_that_is_longer_changes_no_other_term(encoder):
+    """Of the pass that is merged the sentences' own places are read."""
+    rows = data.paser_columns(SENTENCES, mask_token="<mask>", synonyms=None, top_k=1)[:]
+    loss = losses.PaSeRLoss(encoder.eval(), mlm_weight=1.0, **WORDS)
+    values = []
+    for more in ("", " and so on and on" * 8):
+        torch.manual_seed(5)
+        columns = [rows["anchor"], [text + more for text in rows["masked"]], rows["phrase"]]
+        values.append(loss([encoder.preprocess(column) for column in columns])["mlm"].item())
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("most", [2, 16])
+def test_no_more_words_than_asked_for(encoder, monkeypatch, most):
+    loss, asked = losses.PaSeRLoss(encoder, **WORDS), []
+    monkeypatch.setattr(loss.decoder, "likeliest", lambda *of: asked.extend(of[3]) or [[5]] * len(of[3]))
+    loss.reconstruct(["It rains.", "A dog runs."], ["<mask> <mask> <mask>", "<mask> runs."], max_tokens=most)
+    assert asked == [min(3, most), 1]

@@ -413,3 +413,13 @@ def test_config_shows_every_setting(encoder):
     assert losses.PTBERTLoss(encoder).get_config_dict() == signature
     changed = {"num_pseudo_tokens": 8, "momentum": 0.99, "attend_to": "pooled", "momentum_dropout": False}
     assert losses.PTBERTLoss(encoder, **changed).get_config_dict() == signature | changed
+
+
+def test_the_cosine_of_positives(encoder):
+    loss = losses.PTBERTLoss(encoder.eval(), num_pseudo_tokens=0, projection_head=False)
+    columns = [encoder.preprocess(side) for side in (SENTENCES, SENTENCES[::-1])]
+    loss(columns)
+    vectors = [encoder(dict(column))["sentence_embedding"] for column in columns]
+    expected = torch.cosine_similarity(*vectors).mean().item()
+    assert loss.diagnostics["positive_cosine"].item() == pytest.approx(expected, rel=1e-5)
+    assert expected < 0.99

@@ -746,3 +746,26 @@ class TestBalance:
         sum(loss([encoder.preprocess(SENTENCES)]).values()).backward()
         assert loss.diagnostics["adversarial_balance_factor"] > 0
         assert loss.diagnostics["filtering_balance_factor"] > 0
+
+
+def test_the_weighted_terms_are_bounded_where_they_read(tiny_encoder):
+    """At the tokens of the first pass, and at the vectors of both: the norm is then this share of the base loss's there."""
+    encoder, found = tiny_encoder("bert", "mean").train(), []
+    torch.manual_seed(0)
+    keywords = {"warmup_steps": 0, "low_frequency_by": "mass", "balance": 0.001}
+    loss = losses.SLTFAILoss(
+        encoder,
+        losses.ConSERTLoss(encoder),
+        frequencies=project_counts(encoder.tokenizer),
+        adversarial_weight=2.0,
+        filtering_weight=4.0,
+        **keywords,
+    )
+    loss.state_is_kept = True
+    encoder.register_forward_hook(lambda module, arguments, output: found.append(output))
+    terms = loss([encoder.preprocess(SENTENCES)])
+    outputs = {"adversarial": [found[0]["token_embeddings"]], "filtering": [one["sentence_embedding"] for one in found]}
+    for name, read in outputs.items():
+        (main,) = torch.autograd.grad(terms["base/nt_xent"], read[:1], retain_graph=True)
+        own = torch.autograd.grad(terms[name], read, retain_graph=True)
+        assert torch.cat(own).norm().item() == pytest.approx(0.001 * main.norm().item(), rel=1e-3), name

@@ -569,3 +569,9 @@ class TestWhereverALossKeepsTheModel:
         both.model = consert.model = Wrapped(encoder)
         both.model.train()
         assert set(both(columns)) == {"tsdae", "consert/nt_xent"}
+
+
+def test_two_columns_need_no_dropout(tiny_encoder):
+    model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+    loss = losses.WeightedSumLoss(model, {"pairs": (MultipleNegativesRankingLoss(model), 1.0, [0, 1])})
+    assert torch.isfinite(loss([model.preprocess(side) for side in (SENTENCES, SENTENCES[::-1])])["pairs"])

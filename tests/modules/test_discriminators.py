@@ -52,3 +52,23 @@ def test_completeness_is_not_reversed():
     module(x)[:, 0].sum().backward()
     step = x.detach() - 0.1 * x.grad
     assert module(step)[:, 0].sum() < module(x)[:, 0].sum()
+
+
+def test_diagnostics_of_tokens_by_hand():
+    """Three tokens count, of which one is rare and the second is called wrongly; the last one says nothing."""
+    module = TokenFrequencyDiscriminator(2)
+    module._logits = lambda embeddings: embeddings
+    calls = torch.eye(2)[torch.tensor([[1, 1, 0, 1]])]
+    _, found = module.loss(calls, torch.tensor([[1, 0, 0, 1]]), torch.tensor([[True, True, True, False]]))
+    expected = {"frequency_accuracy": 2 / 3, "low_share": 1 / 3}
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
+
+
+def test_diagnostics_of_sentences_by_hand():
+    """Of two pairs that differ one original is taken for a copy; the third pair says nothing."""
+    module = CompletenessDiscriminator(2)
+    module._logits = lambda embeddings: embeddings
+    originals, copies = (torch.eye(2)[torch.tensor(calls)] for calls in ([0, 1, 0], [1, 1, 1]))
+    _, found = module.loss(originals, copies, torch.tensor([True, True, False]))
+    expected = {"completeness_accuracy": 3 / 4, "masked_share": 2 / 3}
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)

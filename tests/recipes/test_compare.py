@@ -548,3 +548,15 @@ def test_positives_are_refused_by_what_cannot_take_them(run, tmp_path):
     with pytest.raises(ValueError, match="bag-of-words reads .*anchor, got anchor, positive"):
         run(text=pairs, methods=["consert", "bag-of-words"])
     assert not (tmp_path / "out").exists()
+
+
+def test_curve_and_settings_are_each_methods_own(tiny_encoder, tmp_path):
+    compare(tmp_path, tiny_encoder, seeds=1, dev=pairs(15))
+    start = json.loads((tmp_path / "out" / "start.json").read_text(encoding="utf-8"))
+    first, second = records(tmp_path / "out").values()
+    for cell in (first, second):
+        key = "eval_stsb-dev_spearman_cosine"
+        logged = {entry["step"]: entry[key] for entry in cell["log"] if key in entry}
+        assert cell["curve"] == [{"step": step, "STS-B dev": 100 * score} for step, score in logged.items()]
+    table = _settings(start, {"a": [first], "b": [second | {"loss_keywords": {"temperature": 0.2}}]})
+    assert "<td>temperature=0.2</td>" in table

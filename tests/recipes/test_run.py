@@ -807,3 +807,22 @@ class TestRecordsOfEarlierVersions:
         (begun / "run.json").write_text(json.dumps(record))
         with pytest.raises(ValueError, match="got something else under settings"):
             recipes.read_results(begun / "run.json")
+
+
+def test_the_trainer_has_the_settings(tiny_encoder, tmp_path, monkeypatch):
+    seen = []
+
+    def train(trainer, **_):
+        seen.append(trainer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training.SentenceTransformerTrainer, "train", train)
+    settings = quick(gradient_accumulation_steps=3, sam_rho=0.02, group_by_length=True, batch_size=5)
+    for grouped in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            own = recipes.with_changes(settings, group_by_length=grouped)
+            recipes.train("simcse", anchors(20), tiny_encoder(), output=tmp_path / str(grouped), settings=own, seed=7)
+        args = seen[-1].args
+        assert (args.gradient_accumulation_steps, args.per_device_train_batch_size, args.seed) == (3, 5, 7)
+        assert (args.batch_sampler is training.LengthGroupedBatchSampler) is grouped
+        assert seen[-1]._sharpness.rho == 0.02

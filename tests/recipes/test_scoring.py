@@ -1,8 +1,10 @@
 """By its mark a comparison knows what it was scored on."""
 
+import math
+
 import pytest
 from encoders import project_text
-from sentence_transformers.base.evaluation import SequentialEvaluator
+from sentence_transformers.base.evaluation import BaseEvaluator, SequentialEvaluator
 from sentence_transformers.sentence_transformer.evaluation import (
     EmbeddingSimilarityEvaluator,
     InformationRetrievalEvaluator,
@@ -10,7 +12,8 @@ from sentence_transformers.sentence_transformer.evaluation import (
     TripletEvaluator,
 )
 
-from sbert_plugins import evaluation
+from sbert_plugins import data, evaluation
+from sbert_plugins.evaluation import RetrievalEvaluator
 from sbert_plugins.recipes.scoring import Scorer
 
 OTHERS = (0.1, 0.4, 0.2, 0.3, 0.9)
@@ -100,3 +103,44 @@ def test_where_lower_is_better(tmp_path, tiny_encoder):
     scorer = Scorer([graded(), geometry])
     scores = scorer(tiny_encoder())
     assert scorer.lower(scores) == ["stsb_dev_alignment", "stsb_dev_uniformity"]
+
+
+def test_each_number_has_its_own_title(tiny_encoder):
+    """In hundreds, and the main score of each evaluator before all others."""
+    search = RetrievalEvaluator(
+        {"q": A[0]}, dict(zip("abcdefgh", A[1:] + B[1:], strict=True)), {"q": set("aceg")}, name="find", write_csv=False
+    )
+    copies = [data.Substitution(*row) for row in zip(A, B, C, strict=True)]
+    texts = data.LabelFreeTexts(A, copies, [*zip(A, C, strict=True)])
+    free = evaluation.LabelFreeEvaluator(texts, name="own", write_csv=False)
+    model, scorer = tiny_encoder(), Scorer([search, free])
+    shares, own, scores = search(model), free(model), scorer(model)
+    expected = {
+        "find: MAP": 100 * shares["find_cosine_map@100"],
+        "own: without labels": own["own_label_free"],
+        "find: MRR@10": 100 * shares["find_cosine_mrr@10"],
+        "find: nDCG@10": 100 * shares["find_cosine_ndcg@10"],
+        "own: substitution margin": 100 * own["own_substitution_margin"],
+        "own: MRR of half": 100 * own["own_half_mrr"],
+    }
+    assert len({round(value, 2) for value in expected.values()}) == len(expected)
+    assert scores == pytest.approx(expected, abs=1e-3)
+    assert list(scores) == list(expected)
+    assert scorer.main(scores) == list(expected)[:2]
+
+
+class Gives(BaseEvaluator):
+    primary_metric = "score"
+
+    def __init__(self, score):
+        super().__init__()
+        self.score = score
+
+    def __call__(self, model, *_, **__):
+        return {"score": self.score}
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_are_finite(score, tiny_encoder):
+    with pytest.raises(ValueError, match="scores must be finite, got NaN or infinity for score"):
+        Scorer([Gives(score)])(tiny_encoder())

@@ -50,6 +50,8 @@ def test_what_no_training_can_have(changes, message):
         ({"epochs": 1e-9}, 1000, 1),
         ({"max_steps": 7}, 1000, 7),
         ({"gradient_accumulation_steps": 1}, 1000, 32),
+        ({"epochs": 0.6}, 1000, 10),  # 9.6 of 16, as the host rounds
+        ({"gradient_accumulation_steps": 3}, 1000, 11),  # the last one of two batches
         ({"batch_size": 64, "gradient_accumulation_steps": 1}, 1281, 20),  # the last would be a batch of one
         ({"batch_size": 64, "gradient_accumulation_steps": 1}, 1282, 21),
     ],

@@ -6,6 +6,7 @@ from encoders import SENTENCES, project_text
 from sentence_transformers import SentenceTransformerTrainingArguments
 
 from sbert_plugins import losses, training
+from sbert_plugins.training import LengthGroupedBatchSampler
 
 
 def shuffle(row, rng):
@@ -165,3 +166,8 @@ class TestLengthGroupedBatchSampler:
     def test_no_rows(self):
         with pytest.raises(ValueError, match="dataset must have at least one row, got none"):
             training.LengthGroupedBatchSampler(Dataset.from_dict({"anchor": []}), 2, False)
+
+
+def test_a_row_is_as_long_as_its_longest_text():
+    rows = Dataset.from_dict({"anchor": ["a", "aaa", None], "positive": ["bbbb", "b", "bb"]})
+    assert LengthGroupedBatchSampler(rows, 2, False).lengths == [4, 3, 2]

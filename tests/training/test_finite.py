@@ -258,3 +258,27 @@ def test_json_has_no_nan():
     assert read["log"] == [{"loss": None}, {"text": "NaN"}]
     assert read["not_finite"] == {"after.dev": "nan", "log.0.loss": "-inf"}
     assert "not_finite" not in json.loads(json_text({"steps": 3}))
+
+
+def test_a_finite_loss_does_not_excuse_a_norm_that_never_is():
+    check = TestReading().check("cpu", scaler=object())[1]
+    with pytest.raises(DivergedError, match="the gradient norm is inf"):
+        for _ in range(finite.SKIPPED_UPDATES):
+            check.see_loss({"term": torch.tensor(1.0)}, {})
+            check.see_norm(torch.tensor(math.inf))
+
+
+def test_updates_that_an_earlier_training_left_out_are_forgotten():
+    check = TestReading().check("cpu", scaler=object())[1]
+    for _ in range(2):
+        check.begin(None)
+        for _ in range(finite.SKIPPED_UPDATES - 1):
+            check.see_norm(torch.tensor(math.inf))
+
+
+def test_a_checkpoint_that_is_gone_is_no_way_out(tmp_path):
+    check = TestReading().check("cpu")[1]
+    for folder in (tmp_path, tmp_path / "gone"):
+        check.checkpoint = str(folder)
+        with pytest.raises(DivergedError, match="its last good checkpoint is" if folder.exists() else "it has no complete"):
+            check.see_norm(math.nan)

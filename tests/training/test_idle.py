@@ -144,3 +144,22 @@ def test_the_trainer_says_it(tiny_encoder, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="sbert_plugins"):
         trainer.train()
     assert "The term triplet was 0 in all of the training" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "is_told"),
+    [
+        ([0.3, 0.3, 0.3, 0.3, 0.01, 0.01], True),  # by the last third
+        ([0.3, 0.3, 0.3, 0.3, 0.2, 0.01], False),  # whose mean counts
+        ([0.0, 0.0, 0.0, 0.0, 0.04, 0.05], True),
+        ([0.0, 0.0, 0.0, 0.0, 0.04, 0.07], False),
+    ],
+)
+@pytest.mark.parametrize("key", ["information", "eval_x/information"])  # few batches are probed: perhaps none in training
+def test_a_decoder_is_judged_by_the_end_of_the_training(key, values, is_told):
+    assert len(idle_parts([{key: value} for value in values], [])) == is_told
+
+
+def test_a_decoder_inside_the_loss_of_a_dataset():
+    (note,) = idle_parts([{"x/words/information": 0.0}], [], with_layers={"x"})
+    assert "decoder_layers=0" in note

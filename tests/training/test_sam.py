@@ -178,3 +178,15 @@ class TestRefusals:
         loss.register_buffer("queue", torch.zeros(3))
         with pytest.raises(ValueError, match=r"Queue.queue changes in every forward and would change twice"):
             trainer_of(model, loss, tmp_path, sam_rho=0.05).train()
+
+
+def test_a_batch_that_failed_is_not_replayed(tiny_encoder, tmp_path):
+    model = tiny_encoder()
+    sharpness = trainer_of(model, losses.ConSERTLoss(model), tmp_path, sam_rho=0.05)._sharpness
+
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError):
+        sharpness.training_step(fail, model, {}, None)
+    assert not sharpness._batches
