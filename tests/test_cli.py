@@ -16,7 +16,7 @@ from recipe_inputs import interrupted as interrupted_after
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli, recipes
-from sbert_plugins.cli.evaluate import _template, short_names
+from sbert_plugins.cli.evaluate import _template, _trainings, short_names
 from sbert_plugins.cli.printing import LoadReports
 from sbert_plugins.recipes.keywords import read_value
 
@@ -875,3 +875,22 @@ def test_help_and_version_load_no_torch(capsys):
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert f"sbert-plugins {__version__}" in result.stdout
+
+
+def test_a_checkpoint_beside_the_model_is_another_state(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "read_results", lambda path: {})
+    (tmp_path / "results.json").write_text("{}")
+    models = [str(tmp_path / name) for name in ("model", "checkpoint")]
+    for model in models:
+        Path(model).mkdir()
+    assert _trainings(models) == {models[0]: {}}
+
+
+def test_more_sentences_are_read_than_reconstructions_shown(monkeypatch):
+    """Some hold no phrase."""
+    asked = []
+    monkeypatch.setattr("sbert_plugins.data.read_sentences", lambda text, limit: asked.append(limit) or [])
+    monkeypatch.setattr(recipes, "reconstructions", lambda *_, limit: asked.append(limit) or [])
+    monkeypatch.setattr(recipes, "build_encoder", lambda name: None)
+    assert cli.main(["evaluate", "run/model", "--reconstruct", "t.txt", "--limit", "3"]) == 0
+    assert asked == [30, 3]

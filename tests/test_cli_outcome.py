@@ -35,3 +35,40 @@ def test_what_the_training_took(after, lower, capsys):
     print_seeds(shared(spread) | {"seeds": [1], "updates": ["4"]}, OPTIONS, None)
     for printed in (of_one, capsys.readouterr().out):
         assert [line for line in printed.splitlines() if line.startswith("Lower")] == ([lower] if lower else [])
+
+
+@pytest.mark.parametrize(("was", "now", "is_told"), [(16.4, 15.9, True), (16.4, 15.91, False)])
+def test_half_a_point_as_it_is_printed(was, now, is_told, capsys):
+    """16.4 - 15.9 is a little less than .5 in binary."""
+    results = {"pooling": "mean", "before": {"x": was}, "after": {"x": now}, "seconds": None, "steps": 4}
+    print_results(results, OPTIONS, None)
+    assert ("Lower than before: x" in capsys.readouterr().out) is is_told
+
+
+def test_of_several_seeds_the_mean_is_compared(capsys):
+    after = {"x": {"mean": 70.0, "deviation": 1.0, "values": [69.0, 71.0]}}
+    results = {"pooling": "mean", "before": {"x": 70.0}, "after": after, "seeds": [0, 1], "updates": ["4", "4"]}
+    print_seeds(results, OPTIONS, None)
+    assert "Lower" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("hub", "text", "lines"), [(None, "sts-sentences", "T"), (True, "wikipedia", "H"), (None, "wikipedia", "")]
+)
+def test_what_the_papers_number_has(hub, text, lines, capsys):
+    class Plan(dict):
+        printed = "76.57"
+
+    options = Namespace(**vars(OPTIONS) | {"hub": hub, "data_dir": None if hub else "data", "sick": None})
+    known = {"seconds": None, "steps": 4}
+    print_results({"pooling": "mean", "before": {}, "after": {}} | known, options, Plan(text=text))
+    out = capsys.readouterr().out
+    assert "The paper printed 76.57 as the average" in out
+    assert ("Transductive: " in out, "4,927 test pairs" in out) == (lines == "T", lines == "H")
+
+
+def test_what_comes_next_is_said_where_no_own_text_was_read(capsys):
+    results = {"pooling": "mean", "before": {}, "after": {}, "seconds": None, "steps": 4}
+    for text in (None, "own.txt"):
+        print_results(results, Namespace(**vars(OPTIONS) | {"offline": True, "text": text, "method": "simcse"}), None)
+        assert ("Next, your own text" in capsys.readouterr().out) is (text is None)

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -190,3 +192,15 @@ class TestRandomSubset:
         torch.manual_seed(0)
         chosen = sum(random_subset(torch.ones(1, 5, dtype=torch.bool), 0.4).long() for _ in range(1000))
         assert ((chosen / 1000 - 0.4).abs() < 0.06).all()
+
+
+def test_an_id_that_the_vocabulary_leaves_out_is_special(tokenizers, monkeypatch):
+    """No masked language model may draw it, and no text has it."""
+    tokenizer = copy.deepcopy(tokenizers["wordpiece"])
+    convert = tokenizer.convert_ids_to_tokens
+    monkeypatch.setattr(
+        tokenizer, "convert_ids_to_tokens", lambda ids: [None if i == 50 else token for i, token in enumerate(convert(ids))]
+    )
+    roles = TokenRoles(tokenizer)
+    assert roles.special[50]
+    assert not roles.special[51]

@@ -322,3 +322,12 @@ class TestSLTFAI:
         assert not torch.equal(first, second)
         value.backward()
         assert torch.isfinite(model.transformers_model.get_input_embeddings().weight.grad).all()
+
+
+def test_bfloat16_does_not_round_the_scale_of_what_is_kept(tiny_encoder):
+    layer = TestDenoSent().build(tiny_encoder(), decoder_dropout=0.1).decoder.layers[0].train().bfloat16()
+    layer.memory_out = nn.Identity()
+    memory, places = torch.randn(50, 32).bfloat16(), Places.of(torch.ones(50, 4, dtype=torch.bool))
+    value = places.each(layer.memory_value(memory)).float()
+    share = layer._remember(memory, places).float() / value
+    assert share[share > 0].mean().item() == pytest.approx(1 / 0.9, abs=5e-4)

@@ -575,3 +575,19 @@ def test_two_columns_need_no_dropout(tiny_encoder):
     model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
     loss = losses.WeightedSumLoss(model, {"pairs": (MultipleNegativesRankingLoss(model), 1.0, [0, 1])})
     assert torch.isfinite(loss([model.preprocess(side) for side in (SENTENCES, SENTENCES[::-1])])["pairs"])
+
+
+def test_a_sum_of_the_hosts_losses_on_a_frozen_encoder_is_refused(encoder):
+    loss = losses.WeightedSumLoss(encoder.train(), {"a": (MultipleNegativesRankingLoss(encoder), 1.0)})
+    encoder.requires_grad_(False)
+    with pytest.raises(ValueError, match="WeightedSumLoss trains the encoder, got one whose parameters are all frozen"):
+        loss([encoder.preprocess(SENTENCES) for _ in range(2)])
+
+
+def test_diagnostics_are_of_the_last_batch(encoder):
+    """A number that a member has in some batches only is not told of the others."""
+    member = MultipleNegativesRankingLoss(encoder)
+    loss = losses.WeightedSumLoss(encoder.eval(), {"a": (member, 1.0)})
+    for member.diagnostics, found in (({"x": 1.0}, {"a/x": 1.0}), ({}, {})):
+        loss([encoder.preprocess(SENTENCES) for _ in range(2)])
+        assert loss.diagnostics == found

@@ -178,3 +178,40 @@ def test_the_heading_names_what_was_chosen(tiny_encoder, tmp_path):
     assert model.model_card_data.model_name.endswith(" trained with SimCSE (temperature=0.2)")
     readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert "- `method`: SimCSE (temperature=0.2); Gao et al., EMNLP 2021\n" in readme
+
+
+def test_a_licence_that_somebody_gave_is_kept(tiny_encoder, monkeypatch):
+    model = tiny_encoder()
+    model.transformers_model.config.name_or_path = "someone/bert"
+    model.model_card_data.license = "apache-2.0"
+    monkeypatch.setattr(card, "_metadata", lambda name: {"license": "mit"})
+    card.name_origin(model, None)
+    assert model.model_card_data.license == "apache-2.0"
+
+
+def test_no_network_stays_no_network(tiny_encoder, monkeypatch):
+    model = tiny_encoder()
+    model.transformers_model.config.name_or_path = "someone/bert"
+    model.model_card_data.local_files_only = True
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(card, "_metadata", lambda name: {})
+    card.name_origin(model, None)
+    assert model.model_card_data.local_files_only
+
+
+def test_both_lists_of_arguments_have_the_settings_and_no_names_of_weights(tiny_encoder):
+    model = tiny_encoder()
+    data = model.model_card_data
+    for shown in (data.non_default_hyperparameters, data.all_hyperparameters):
+        shown["learning_rate_mapping"] = {"head.linear.weight": 0.1}
+    card.describe_training(model, {"pooling": "cls"}, {})
+    for shown in (data.non_default_hyperparameters, data.all_hyperparameters):
+        assert shown["pooling"] == "cls"
+        assert "learning_rate_mapping" not in shown
+
+
+def test_a_score_that_was_no_number_before_is_not_in_the_card(tiny_encoder):
+    model = tiny_encoder()
+    pairs = evaluation.ScoredPairs(["a", "b", "c"], ["d", "e", "f"], [1.0, 2.0, 3.0])
+    card.describe_training(model, {}, {"a": (pairs, float("nan"), 58.0)})
+    assert model.model_card_data.eval_results_dict == {}

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from sbert_plugins import recipes
-from sbert_plugins.recipes.cells import read_methods, slug
+from sbert_plugins.recipes.cells import Cell, read_methods, slug
 
 LOSSES = "sentence_transformers.sentence_transformer.losses"
 
@@ -92,3 +92,18 @@ def test_epochs_of_its_own_take_the_place_of_shared_updates():
 def test_file_names():
     assert slug("consert:temperature=0.1") == "consert_temperature=0.1"
     assert slug("a/b c") == "a_b_c"
+
+
+def test_methods_whose_files_would_be_one_are_refused():
+    with pytest.raises(ValueError, match="methods must differ, got bag-of-words:mlm_head=a/b and bag-of-words:mlm_head=a_b"):
+        read_methods(["bag-of-words:mlm_head=a/b", "bag-of-words:mlm_head=a_b"])
+
+
+def test_only_what_a_training_of_ours_made_is_removed(tmp_path):
+    cell = Cell(read_methods(["simcse"])[0], 0, tmp_path, {})
+    cell.folder.mkdir()
+    (cell.folder / "mine.txt").write_text("mine")
+    cell.record_path.write_text("{}")
+    cell.clear()
+    assert (cell.folder / "mine.txt").exists()
+    assert not cell.record_path.exists()

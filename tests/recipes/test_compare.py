@@ -13,8 +13,8 @@ from recipe_inputs import anchors, quick
 
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.encoder import apply_mask_template
-from sbert_plugins.recipes.compare_page import _settings, _what
-from sbert_plugins.recipes.summary import shown
+from sbert_plugins.recipes.compare_page import _nearest, _plots, _setting, _settings, _table, _what
+from sbert_plugins.recipes.summary import shown, summarise
 
 MODULE = sys.modules["sbert_plugins.recipes.compare"]
 
@@ -560,3 +560,37 @@ def test_curve_and_settings_are_each_methods_own(tiny_encoder, tmp_path):
         assert cell["curve"] == [{"step": step, "STS-B dev": 100 * score} for step, score in logged.items()]
     table = _settings(start, {"a": [first], "b": [second | {"loss_keywords": {"temperature": 0.2}}]})
     assert "<td>temperature=0.2</td>" in table
+
+
+def test_what_has_no_better_end_has_no_best():
+    start = {"scores": {"x": 1.0, "y": 1.0}, "undirected": ["y"]}
+    (row,) = summarise({"a": [{"seed": 0, "scores": {"x": 2.0, "y": 2.0}, "seconds": 1.0}]}, ["x", "y"])
+    table = _table(start, [row])
+    assert table.count('class="best"') == 1
+    assert "y (neither is better)" in table
+
+
+def test_neighbours_that_are_new_are_marked():
+    near = [{"text": "old", "cosine": 90.0}, {"text": "new", "cosine": 80.0}]
+    assert _nearest(near, {"old"}) == '<li>old (90)</li><li class="best">new (80)</li>'
+
+
+def test_the_length_of_a_training_is_said_once():
+    by_steps, by_epochs = {"epochs": 1.0, "max_steps": 9}, {"epochs": 1.0, "max_steps": -1}
+    assert [_setting(key, by_steps) for key in by_steps] == ["as many as max_steps takes", "9"]
+    assert [_setting(key, by_epochs) for key in by_epochs] == ["1.0", "by epochs"]
+
+
+def test_a_start_of_another_version_is_told(result, folder):
+    start = json.loads((folder / "out" / "start.json").read_text(encoding="utf-8"))
+    cells = {"consert": [next(iter(records(folder / "out").values()))]}
+    older = start | {"versions": start["versions"] | {"transformers": "0.0"}}
+    assert "several versions" not in _what(start, cells, "sentences")
+    assert "Made with several versions" in _what(older, cells, "sentences")
+
+
+def test_learning_curves_are_those_of_the_first_seed_that_has_scores():
+    log = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
+    cells = [{"seed": 0, "failed": "no"}, {"seed": 1, "scores": {"x": 61.0}, "seconds": 1.0, "log": log}]
+    shown = _plots({"scores": {"x": 60.0}}, {"a": cells}, summarise({"a": cells}, ["x"]))
+    assert "What the training with seed 1 logged" in shown

@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.recipes import checked
+from sbert_plugins.recipes import output as output_module
 from sbert_plugins.recipes import run as module
 from sbert_plugins.recipes import trainer as trainer_module
 from sbert_plugins.recipes.output import changes, encoder_settings, method_text, time_text, updates_text, write_json
@@ -826,3 +827,48 @@ def test_the_trainer_has_the_settings(tiny_encoder, tmp_path, monkeypatch):
         assert (args.gradient_accumulation_steps, args.per_device_train_batch_size, args.seed) == (3, 5, 7)
         assert (args.batch_sampler is training.LengthGroupedBatchSampler) is grouped
         assert seen[-1]._sharpness.rho == 0.02
+
+
+def test_an_average_is_of_all_seven_tasks(tiny_encoder, dev):
+    names = module.SEVEN[:7]
+    scores = module.scores_of(tiny_encoder(), dict.fromkeys(names[:6], dev))
+    assert module.AVERAGE not in scores
+    scores = module.scores_of(tiny_encoder(), dict.fromkeys(names, dev))
+    assert scores[module.AVERAGE] == pytest.approx(scores["STS12"])
+
+
+@pytest.mark.parametrize("has_dev", [False, True])
+def test_the_card_says_how_often_and_cites(has_dev, tiny_encoder, tmp_path, dev):
+    """How often it was evaluated is said where something chose by it."""
+    given = {"settings": quick(max_steps=2), "dev": dev if has_dev else None}
+    recipes.train("simcse", anchors(24), tiny_encoder(), output=tmp_path / "run", **given)
+    readme = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert ("- `eval_steps`: 2\n" in readme) is has_dev
+    assert all(entry.strip().splitlines()[0] in readme for entry in recipes.RECIPES["simcse"].citations.values())
+
+
+def test_a_training_that_fails_later_keeps_its_record(tiny_encoder, tmp_path, monkeypatch):
+    step = training.SentenceTransformerTrainer.training_step
+
+    def failing(trainer, *arguments):
+        if trainer.state.global_step == 1:
+            raise RuntimeError("no memory")
+        return step(trainer, *arguments)
+
+    monkeypatch.setattr(training.SentenceTransformerTrainer, "training_step", failing)
+    with pytest.raises(RuntimeError, match="no memory"):
+        recipes.train("simcse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick())
+    assert (tmp_path / "run" / "run.json").is_file()
+
+
+def test_one_in_a_hundred_is_told():
+    recipe = recipes.RECIPES["arccse"]
+    assert module.repetitions({"repeated": 1}, 100, recipe).startswith("1 of the sentences repeat another one")
+    assert module.repetitions({"repeated": 1}, 101, recipe) == ""
+
+
+def test_a_loss_is_loaded_with_the_defaults_of_its_time(tmp_path, monkeypatch):
+    then = {"loss_defaults": {"margin_degrees": 20.0, "temperature": 0.05}}
+    monkeypatch.setattr(output_module, "read_results", lambda path: then)
+    (tmp_path / "run.json").write_text("{}")
+    assert output_module._defaults_then(tmp_path, "arccse") == {"margin_degrees": 20.0}

@@ -7,6 +7,7 @@ import torch
 from recipe_inputs import anchors, interrupted, quick
 
 from sbert_plugins import evaluation, recipes, training
+from sbert_plugins.recipes import seeds
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +190,18 @@ class TestBadInput:
         monkeypatch.setenv("WORLD_SIZE", "2")
         with pytest.raises(ValueError, match="seeds are trained one after the other in one process"):
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path / "run", seeds=[1])
+
+
+def test_a_seed_without_a_score_is_left_out_of_the_mean():
+    results = [{"after": {"x": value}} for value in (60.0, None, 62.0)]
+    assert seeds._summary("x", results) == {"mean": 61.0, "deviation": pytest.approx(2**0.5), "values": [60.0, None, 62.0]}
+    assert seeds._summary("x", results[1:2]) == {"mean": None, "deviation": None, "values": [None]}
+
+
+def test_finished_seeds_of_the_seven_tasks_are_gone_on_with(tmp_path, probe, monkeypatch):
+    """Their average is no probe that is missing."""
+    tables = {name: probe for name in ("STS12", "STS-B")}
+    (tmp_path / "seed_3").mkdir()
+    (tmp_path / "seed_3" / "results.json").write_text("{}")
+    monkeypatch.setattr(seeds, "read_results", lambda path: {"after": dict.fromkeys([*tables, seeds.AVERAGE], 1.0)})
+    seeds._check_scores(tmp_path, [3], tables)

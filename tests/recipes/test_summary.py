@@ -76,3 +76,12 @@ def test_shares_and_distances_have_four_digits():
     assert printed(summarise(records, ["loss"]), start | {"scores": {"loss": 2.2}})[1][2] == "2.2000"
     far = {"a": [cell(0, x=0.25)], "b": [cell(0, x=61.5)]}
     assert printed(summarise(far, ["x"]), {"scores": {"x": 0.5}, "main": ["x"]})[2][2] == "0.25"
+
+
+def test_a_share_of_1_and_none_at_all():
+    """1 is a share with four digits; what only the start shows to be a percentage has two, and so has what is 0 all along."""
+    records = {"a": [cell(0, x=0.5)]}
+    assert printed(summarise(records, ["x"]), {"scores": {"x": 1.0}, "main": ["x"]})[1][2] == "1.0000"
+    assert printed(summarise(records, ["x"]), {"scores": {"x": 61.5}, "main": ["x"]})[2][2] == "0.50"
+    records = {"a": [cell(0, x=0.0)]}
+    assert printed(summarise(records, ["x"]), {"scores": {"x": 0.0}, "main": ["x"]})[1][2] == "0.00"

@@ -8,6 +8,7 @@ from encoders import project_text
 from recipe_inputs import quick
 
 from sbert_plugins import evaluation, recipes
+from sbert_plugins.recipes.output import pairs_mark, text_mark
 
 NAME = "sts-sentences (transductive: the unlabelled sentences of the seven STS tasks)"
 FILES = [f"sts{year}" for year in range(12, 17)]
@@ -114,3 +115,21 @@ def test_no_default_is_a_week(method):
     recipe = recipes.RECIPES[method]
     settings = recipes.shortened(recipe, recipes.settings_of(method), 1_000_000)
     assert settings.updates(1_000_000 * recipe.rows_a_sentence) <= 46_875
+
+
+def test_the_row_of_a_none_is_counted_from_the_first():
+    rows = Dataset.from_dict({"anchor": [*["A dog."] * 1500, None]})
+    with pytest.raises(ValueError, match="got one in row 1500: leave such rows out"):
+        text_mark(rows, None)
+
+
+def test_a_sentence_repeats_whatever_its_positive_is():
+    rows = Dataset.from_dict({"anchor": ["A dog.", "A dog.", "A cat."], "positive": ["x", "y", "z"]})
+    assert text_mark(rows, None)["repeated"] == 1
+
+
+def test_graded_pairs_are_known_by_the_order_of_their_scores():
+    pairs = evaluation.ScoredPairs(["a", "b", "c"], ["d", "e", "f"], [0.0, 2.5, 5.0])
+    mark = pairs_mark("x", pairs)
+    assert pairs_mark("x", pairs._replace(scores=[0.0, 0.5, 1.0])) == mark  # of another scale
+    assert pairs_mark("x", pairs._replace(scores=[0.0, 1.0, 0.5])) != mark

@@ -113,3 +113,11 @@ class TestFirstFormat:
         content[8] ^= 1
         (old / "model.safetensors").write_bytes(content)
         assert "model.safetensors has a damaged header" in why_incomplete(old)
+
+
+def test_the_trainers_state_may_be_written_again(tmp_path):
+    """It comes after the list: a folder that is written twice has an old one while it is listed."""
+    checkpoint = write(tmp_path, 5)
+    mark_complete(checkpoint, 5)
+    (checkpoint / STATE_FILE).write_text(json.dumps({"global_step": 5, "log_history": []}))
+    assert why_incomplete(checkpoint) is None

@@ -770,3 +770,94 @@ def test_simcse_is_that_of_a_loop_written_by_hand(tiny_encoder, tmp_path):
     trained, expected, untrained = (encoder.encode(SENTENCES) for encoder in (model, by_hand, tiny_encoder()))
     assert abs(trained - expected).max() < 1e-5
     assert abs(trained - untrained).max() > 1e-2
+
+
+def test_an_interrupted_training_leaves_the_next_one_no_numbers(model, tmp_path, monkeypatch):
+    """Two of its four updates were made in this process, and no log has taken them."""
+    loss = Says(model, lambda number: {"a": number * 0 + 1}, {"b": 0.5})
+    trainer = trainer_of(model, loss, tmp_path, logging_steps=4)
+    step = trainer.training_step
+
+    def interrupted(*arguments):
+        if trainer.state.global_step == 2:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(trainer, "training_step", interrupted)
+        trainer.train()
+    loss.value, loss.diagnostics = lambda number: {"a": number * 0 + 3}, {"b": 2.0}
+    trainer.train()
+    assert (trainer.state.log_history[0]["a"], trainer.state.log_history[0]["b"]) == (3.0, 2.0)
+
+
+def test_a_term_that_learned_in_one_training_may_be_dead_in_the_next(model, tmp_path, caplog):
+    loss = Says(model, lambda number: {"a": number, "b": number})
+    trainer = trainer_of(model, loss, tmp_path)
+    trainer.train()
+    assert "The term" not in caplog.text
+    loss.value = lambda number: {"a": number, "b": number.detach()}
+    trainer.train()
+    assert "The term b had no gradient" in caplog.text
+
+
+def test_a_term_that_was_small_at_first_was_not_0(model, tmp_path, caplog):
+    """The log has four digits; the last batch alone says nothing."""
+    sizes = iter([1e-6, 0.0, 0.0, 0.0])
+    trainer_of(model, Says(model, lambda number: {"a": number, "b": number * 0 + next(sizes)}), tmp_path).train()
+    assert "The term b was 0" not in caplog.text
+
+
+def test_the_card_of_a_second_training_has_no_scores_of_the_first(model, tmp_path):
+    evaluator, loss = Distances(), losses.ArcCSELoss(model)
+    trainer_of(model, loss, tmp_path, evaluator=evaluator, eval_strategy="steps", eval_steps=4).train()
+    trainer = trainer_of(model, loss, tmp_path, evaluator=Distances(), eval_strategy="steps", eval_steps=4)
+    trainer.train()
+    assert [*model.model_card_data.eval_results_dict] == [trainer.evaluator]
+    trainer.args.eval_strategy = "no"
+    trainer.train()
+    assert model.model_card_data.eval_results_dict == {}
+
+
+@pytest.mark.parametrize("greater_is_better", [False, True])
+def test_the_card_has_the_last_scores_where_the_best_is_not_loaded(model, tmp_path, greater_is_better):
+    evaluator = Distances()
+    steps = {"max_steps": 6, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    chosen = {"metric_for_best_model": "eval_x_first", "greater_is_better": greater_is_better}
+    trainer_of(model, losses.ArcCSELoss(model), tmp_path, evaluator=evaluator, **steps, **chosen).train()
+    assert model.model_card_data.eval_results_dict[evaluator] == pytest.approx(Distances()(model), abs=1e-5)
+
+
+def test_the_newest_of_an_earlier_training_is_named(tiny_encoder, tmp_path, caplog):
+    for _ in range(2):
+        model = tiny_encoder()
+        trainer_of(model, Probe(model), tmp_path, save_strategy="steps", save_steps=2).train()
+    assert "checkpoint-4 is of an earlier training" in caplog.text
+    assert "checkpoint-2 is of an earlier training" not in caplog.text
+
+
+def test_a_complex_diagnostic_is_named(model, tmp_path):
+    with pytest.raises(ValueError, match=r"of Says must be numbers, got a tensor of shape \(\), torch.complex64 under 'b'"):
+        trainer_of(model, Says(model, lambda number: {"a": number}, {"b": torch.tensor(1j)}), tmp_path).train()
+
+
+def test_what_is_kept_here_is_what_a_checkpoint_has_beside_the_hosts(model, tmp_path):
+    trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    names = {path.name for path in (tmp_path / "checkpoint-1").iterdir()}
+    assert trainer.files_kept_here() == {name for name in names if name.startswith(("loss_state", "checkpoint_"))}
+    assert len(trainer.files_kept_here()) == 3
+
+
+def test_a_score_of_several_evaluators_is_not_that_of_the_first(model, tmp_path):
+    """The first is better the lower; a mean of it with another goes where its maker says."""
+    both = OnePassEvaluator([Distances(), TestChoiceByTestSet.Scored("dev", ())], np.mean)
+    arguments = {"evaluator": both, "metric_for_best_model": "eval_sequential_score", "greater_is_better": True}
+    trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1, **arguments).train()
+
+
+def test_one_loss_of_two_datasets_waits_for_nobody(model, tmp_path, monkeypatch):
+    loss, rows = losses.DenoSentLoss(model, token_weights=None, balance=0.3), Dataset.from_dict({"anchor": SENTENCES})
+    trainer = trainer_of(model, {"a": loss, "b": loss}, tmp_path, {"a": rows, "b": rows})
+    monkeypatch.setattr(training.trainer, "get_world_size", lambda: 2)
+    trainer._refuse_what_is_untested()
