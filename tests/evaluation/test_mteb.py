@@ -34,8 +34,10 @@ def write_stsb(root, size=PAIRS):
 
 
 @pytest.fixture
-def data(tmp_path):
+def data(tmp_path, monkeypatch):
+    """A directory of data with one small table, which is that of the environment, too."""
     write_stsb(tmp_path)
+    monkeypatch.setenv("SBERT_PLUGINS_DATA", str(tmp_path))
     return tmp_path
 
 
