@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import transformers
 from datasets import Dataset
-from encoders import LOSSES, SENTENCES
+from families import LOSSES, SENTENCES
 from peft import LoraConfig, TaskType
 from provenance import ROOT, provenance, refuse_changes
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments

@@ -104,9 +104,9 @@ def simcse_check() -> str:
     )
 
 
-def encoders() -> str:
+def families() -> str:
     """Every loss on every family of encoders: trained and loaded again the same, or refused, and why."""
-    record = load_record("encoders.json")
+    record = load_record("families.json")
     notes: dict[str, int] = {}
     signs: dict[tuple[str, str], list[str]] = defaultdict(list)
     for cell in record["cells"]:
@@ -411,7 +411,7 @@ TABLES = {
     "machines": quality_tables.machines,
     "screens": quality_tables.screens,
     "hard length": quality_tables.hard_length,
-    "encoders": encoders,
+    "families": families,
     "adapters": adapters,
     "rates": quality_tables.rates,
     "topics": topics,

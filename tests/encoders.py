@@ -139,23 +139,21 @@ def _unigram() -> Tokenizer:
     return tokenizer
 
 
-def build_tokenizers() -> dict[str, PreTrainedTokenizerFast]:
-    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's sentences, always the same."""
+def build_tokenizers(*, has_mask: bool = True) -> dict[str, PreTrainedTokenizerFast]:
+    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's sentences, always the same.
+
+    Without ``has_mask`` as those of encoders that were pretrained without masks: no mark but of a sentence's end.
+    """
     built = {}
     for name, build in {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}.items():
         tokenizer = build()
         tokenizer.post_processor = processors.TemplateProcessing(
-            single="<s> $A </s>", special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
+            single="<s> $A </s>" if has_mask else "$A </s>",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")],
         )
-        names = {
-            "bos": "<s>",
-            "cls": "<s>",
-            "pad": "<pad>",
-            "eos": "</s>",
-            "sep": "</s>",
-            "unk": "<unk>",
-            "mask": "<mask>",
-        }
+        names = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+        if has_mask:
+            names |= {"cls": "<s>", "sep": "</s>", "mask": "<mask>"}
         built[name] = PreTrainedTokenizerFast(
             tokenizer_object=tokenizer,
             model_max_length=128,

@@ -1,6 +1,5 @@
-"""Encoder families beyond those that every suite runs: rows of the matrix of ``benchmarks/encoders.py``, what they need."""
+"""Encoder families beyond those that every suite runs: rows of the matrix of ``benchmarks/families.py``, what they need."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -12,25 +11,18 @@ from sbert_plugins import losses
 from sbert_plugins.encoder import TokenRoles, View, viewed
 from sbert_plugins.modules import MLMHead, WordEmbeddings
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
-
-@pytest.fixture(scope="session")
-def matrix():
-    spec = importlib.util.spec_from_file_location("encoder_matrix", BENCHMARKS / "encoders.py")  # the tests' own has this name
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import families
 
 
 @pytest.fixture
-def build(matrix, tmp_path):
+def build(tmp_path):
     """An encoder of a family, in evaluation mode."""
 
     def build(family, *, with_head=False):
-        matrix.build_encoder(family, tmp_path, with_head=with_head)
-        return matrix.load(tmp_path, "mean").eval()
+        families.build_encoder(family, tmp_path, with_head=with_head)
+        return families.load(tmp_path, "mean").eval()
 
     return build
 
@@ -54,8 +46,8 @@ _NEEDS_HEAD = {"DenoSent by layers", "PaSeR by layers"}
         ("gpt2", _NEEDS_HEAD | _NEEDS_MASKS),
     ],
 )
-def test_a_loss_trains_a_family_or_refuses_it(matrix, family, refused):
-    for cell in matrix.row(family, "cls", matrix.LOSSES):
+def test_a_loss_trains_a_family_or_refuses_it(family, refused):
+    for cell in families.row(family, "cls", families.LOSSES):
         if cell["loss"] in refused:
             assert cell["outcome"] == "refused", cell
             assert "use an encoder" in cell["message"].lower(), cell

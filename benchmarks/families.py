@@ -1,12 +1,12 @@
 """Every loss on every family of encoders: builds it, trains two updates, saves the model, and loads it as anyone would.
 
-    python benchmarks/encoders.py
+    python benchmarks/families.py
 
-Tiny random encoders that transformers builds from their configurations, with a tokenizer of the family's kind trained on the
-project's own sentences; as an encoder alone with mean pooling, and with masked-language-model weights (where the family has
-them) and [CLS] pooling. Each cell of the matrix is "trained", with the largest difference between the embeddings of the
-trained model and of the one that plain sentence-transformers loads; "refused", by an error of this package when the loss is
-built; or "obscure": any other end. Writes ``benchmarks/results/encoders.json``; ``--families`` and ``--losses`` only print.
+Tiny random encoders that transformers builds from their configurations, with the tests' tokenizer of the family's kind; as an
+encoder alone with mean pooling, and with masked-language-model weights (where the family has them) and [CLS] pooling. Each
+cell of the matrix is "trained", with the largest difference between the embeddings of the trained model and of the one that
+plain sentence-transformers loads; "refused", by an error of this package when the loss is built; or "obscure": any other end.
+Writes ``benchmarks/results/families.json``; ``--families`` and ``--losses`` only print.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import sys
 import tempfile
 import traceback
 from collections import Counter
@@ -24,11 +25,14 @@ import numpy as np
 import torch
 import transformers
 from provenance import ROOT, provenance, refuse_changes
+
+sys.path[:0] = [str(ROOT / "tests")]
+
+from encoders import build_tokenizers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 import sbert_plugins
@@ -39,21 +43,11 @@ SENTENCES = recipes.offline_sentences_path().read_text(encoding="utf-8").splitli
 ROWS = 4
 UPDATES = 2
 
-# Vocabularies: how words are cut, and which special tokens there are.
-_MASKED = {"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
-_UNMASKED = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
-TOKENIZERS = {
-    "wordpiece": ("wordpiece", _MASKED),
-    "bpe": ("bpe", _MASKED),
-    "unigram": ("unigram", _MASKED),
-    "bpe without mask": ("bpe", _UNMASKED),
-    "unigram without mask": ("unigram", _UNMASKED),
-}
-
 _SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 _DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 _XLM = {"emb_dim": 32, "n_layers": 2, "n_heads": 4}
-# transformers' name of a family -> (its kind of tokenizer, configuration); with dropout where the family has any
+# transformers' name of a family -> (its tokenizer, "no mask" where it was pretrained without; configuration, with dropout
+# where the family has any)
 FAMILIES = {
     "bert": ("wordpiece", _SIZE),
     "roberta": ("bpe", _SIZE),
@@ -87,9 +81,9 @@ FAMILIES = {
     "xmod": ("unigram", {**_SIZE, "default_language": "en_XX"}),
     "xlm": ("bpe", _XLM),
     "flaubert": ("bpe", _XLM),
-    "t5": ("unigram without mask", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64}),
-    "gpt2": ("bpe without mask", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
-    "qwen3": ("bpe without mask", {**_SIZE, "num_key_value_heads": 2, "head_dim": 8, "attention_dropout": 0.1}),
+    "t5": ("unigram, no mask", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64}),
+    "gpt2": ("bpe, no mask", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+    "qwen3": ("bpe, no mask", {**_SIZE, "num_key_value_heads": 2, "head_dim": 8, "attention_dropout": 0.1}),
 }
 
 
@@ -148,7 +142,7 @@ def main() -> None:
     counts = Counter(cell["outcome"] for cell in cells)
     print(dict(counts))
     if is_whole:
-        path = ROOT / "benchmarks" / "results" / "encoders.json"
+        path = ROOT / "benchmarks" / "results" / "families.json"
         record = {"rows": ROWS, "updates": UPDATES, "counts": counts, "cells": cells, **provenance()}
         write_json(path, record)
         print(path)
@@ -168,7 +162,8 @@ def row(family: str, pooling: str, names: Iterable[str]) -> Iterator[dict]:
 def build_encoder(family: str, folder: Path, *, with_head: bool) -> None:
     """Save a tiny random encoder of a family and a tokenizer of its kind."""
     kind, size = FAMILIES[family]
-    tokenizer = build_tokenizer(kind)
+    cut, _, without = kind.partition(", ")
+    tokenizer = build_tokenizers(has_mask=not without)[cut]
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "bos", "eos")}
     known = AutoConfig.for_model(family).to_dict()
     places = {name: 160 for name in ("max_position_embeddings", "n_positions") if name in known}
@@ -177,30 +172,6 @@ def build_encoder(family: str, folder: Path, *, with_head: bool) -> None:
     model = (AutoModelForMaskedLM if with_head else AutoModel).from_config(config)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def build_tokenizer(kind: str) -> PreTrainedTokenizerFast:
-    """Train a tokenizer on the project's own sentences."""
-    cut, special = TOKENIZERS[kind]
-    model, before, train = {
-        "wordpiece": (models.WordPiece(unk_token="<unk>"), pre_tokenizers.BertPreTokenizer(), trainers.WordPieceTrainer),
-        "bpe": (models.BPE(unk_token="<unk>"), pre_tokenizers.ByteLevel(add_prefix_space=False), trainers.BpeTrainer),
-        "unigram": (models.Unigram(), pre_tokenizers.Metaspace(), trainers.UnigramTrainer),
-    }[cut]
-    backend = Tokenizer(model)
-    backend.pre_tokenizer = before
-    unknown = {"unk_token": "<unk>"} if cut == "unigram" else {}
-    names = sorted(set(special.values()))
-    backend.train_from_iterator(SENTENCES, train(vocab_size=600, special_tokens=names, show_progress=False, **unknown))
-    around = "<s> $A </s>" if "cls" in special else "$A </s>"
-    ends = [(token, backend.token_to_id(token)) for token in ("<s>", "</s>")]
-    backend.post_processor = processors.TemplateProcessing(single=around, special_tokens=ends)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=64,
-        model_input_names=["input_ids", "attention_mask"],
-        **{f"{name}_token": token for name, token in special.items()},
-    )
 
 
 def outcome(encoder: Path, pooling: str, build: Callable[[SentenceTransformer], torch.nn.Module]) -> dict:
