@@ -147,7 +147,7 @@ class TestRoutes:
             transformers.set_seed(5)
             loss = build(each)
             transformers.set_seed(5)
-            values.append(float(sum(step(loss, each, dataset(8), task=task).values())))
+            values.append(sum(step(loss, each, dataset(8), task=task).values()).item())
         assert values[0] == pytest.approx(values[1], rel=1e-5)
 
     def test_without_terms_that_look_into_the_encoder(self, tiny_encoder):

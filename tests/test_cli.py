@@ -93,15 +93,18 @@ class TestOneNumber:
     """What is scored once is the same wherever it is read."""
 
     @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory):
+    @classmethod
+    def folder(cls, tmp_path_factory):
         return tmp_path_factory.mktemp("one_number")
 
     @pytest.fixture(scope="class")
-    def plain(self, tiny_encoder, folder):
+    @classmethod
+    def plain(cls, tiny_encoder, folder):
         return write_plain(tiny_encoder, folder)
 
     @pytest.fixture(scope="class")
-    def data_dir_with_dev(self, folder):
+    @classmethod
+    def data_dir_with_dev(cls, folder):
         data_dir = write_data_dir(folder)
         rows = [f"x\t{i % 6}\t{line}\t{project_text()[150 + i]}\n" for i, line in enumerate(project_text()[30:110])]
         for name in ("stsb_dev", "stsb_test"):  # the same pairs under both names: two ways to one number
@@ -109,7 +112,8 @@ class TestOneNumber:
         return data_dir
 
     @pytest.fixture(scope="class")
-    def run(self, folder, plain, data_dir_with_dev):
+    @classmethod
+    def run(cls, folder, plain, data_dir_with_dev):
         output, printed = folder / "run", io.StringIO()
         changes = ["--max-seq-length", "9", "--learning-rate", "1e-2", "--eval-steps", "1", "--max-steps", "3"]
         text = str(write_text(folder))
@@ -765,14 +769,15 @@ class TestResume:
         return ["train", "arccse", *files, "--eval-steps", "1", "--batch-size", "8", "--max-steps", "4"]
 
     @pytest.fixture(scope="class")
-    def interrupted(self, tiny_encoder, tmp_path_factory):
+    @classmethod
+    def interrupted(cls, tiny_encoder, tmp_path_factory):
         """Text, encoder, and what a training left that was interrupted after its first checkpoint."""
 
         folder = tmp_path_factory.mktemp("interrupted")
         write_text(folder)
         tiny_encoder().save_pretrained(str(folder / "encoder"))
         with interrupted_after(2):
-            assert cli.main(self.command(folder)) == 130
+            assert cli.main(cls.command(folder)) == 130
         return folder
 
     @pytest.fixture

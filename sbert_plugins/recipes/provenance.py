@@ -27,10 +27,11 @@ def provenance(device: torch.device | None = None) -> dict[str, object]:
     """
     import torch
 
+    packages = {name: version(name) for name in _PACKAGES} | {"torch": str(torch.__version__)}  # and its build: +cpu, +cu130
     return {
         **_commit(),
         "python": platform.python_version(),
-        "versions": {"sbert-plugins": __version__, **{name: version(name) for name in _PACKAGES}},
+        "versions": {"sbert-plugins": __version__, **packages},
         "hardware": _hardware(device),
         "threads": torch.get_num_threads(),
     }

@@ -111,7 +111,8 @@ class TestReportOn:
 
 class TestPage:
     @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory):
+    @classmethod
+    def folder(cls, tmp_path_factory):
         folder = tmp_path_factory.mktemp("report") / "page"
         log = [{"loss": 3.0 / step, "step": step} for step in (1, 2, 3)]
         report.write_report([model_report("raw"), model_report("trained & <kept>", 70.0, log=log)], folder)

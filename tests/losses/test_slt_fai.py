@@ -595,9 +595,10 @@ class TestBehaviour:
         return model.eval(), loss, text[-200:]
 
     @pytest.fixture(scope="class")
-    def without(self):
+    @classmethod
+    def without(cls):
         """Trained with a discriminator that learns alone: nothing of its gradient reaches the encoder."""
-        return self.train(filtering_weight=0, reversal_strength=0)
+        return cls.train(filtering_weight=0, reversal_strength=0)
 
     @torch.no_grad()
     def probed_errors(self, model, loss, text):

@@ -529,7 +529,8 @@ class TestResume:
         assert f"{COMPLETE_FILE} is missing" in why_incomplete(checkpoint)
 
     @pytest.fixture(scope="class")
-    def whole(self, encoder_path, tmp_path_factory):
+    @classmethod
+    def whole(cls, encoder_path, tmp_path_factory):
         folder = tmp_path_factory.mktemp("whole")
         runs.run(str(folder), encoder=encoder_path)
         return folder
