@@ -13,7 +13,7 @@ OUTPUT = "runs/arccse-example"
 SENTENCES = 640  # of the 1,281 that ship with the package; online: "sentence-transformers/wiki1m-for-simcse"
 BATCH_SIZE = 32  # the paper searches {8, 16, 32}
 LEARNING_RATE = 1e-4  # the paper's 3e-5 is for a million sentences
-MAX_SEQ_LENGTH = 64  # below about 40 tokens no sentence has 25 words, and the triplet term would be silent
+MAX_SEQ_LENGTH = 64  # at 32 few sentences have the 25 words that the triplet term needs
 SEED = 42
 
 # Four layers of MiniLM, which needs no network. Online: SentenceTransformer("bert-base-uncased").

@@ -13,8 +13,8 @@ from sbert_plugins.training import SentenceTransformerTrainer
 
 OUTPUT = "runs/paser-example"
 SENTENCES = 640  # of the 1,281 that ship with the package; online: "sentence-transformers/wiki1m-for-simcse"
-TOP_K = 2  # phrases a sentence; the default is 3, the paper's printed run has 5
-SYNONYMS = None  # the paper's 0.5 needs WordNet: nltk.download("wordnet")
+TOP_K = 2  # phrases a sentence; the default is 3; 5 by the numbers of the paper's tables
+SYNONYMS = None  # the authors' 0.5 needs WordNet: nltk.download("wordnet")
 BATCH_SIZE = 32  # the paper searches {32, 64, 96}
 LEARNING_RATE = 5e-5  # the paper's 3e-5 is for five epochs of up to 147,550 phrases
 MAX_SEQ_LENGTH = 32  # the paper's

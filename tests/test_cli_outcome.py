@@ -59,11 +59,14 @@ def test_what_the_papers_number_has(hub, text, lines, capsys):
     class Plan(dict):
         printed = "76.57"
 
+        def source(self, setting):
+            return f"paper Table 1: {setting}"
+
     options = Namespace(**vars(OPTIONS) | {"hub": hub, "data_dir": None if hub else "data", "sick": None})
     known = {"seconds": None, "steps": 4}
     print_results({"pooling": "mean", "before": {}, "after": {}} | known, options, Plan(text=text))
     out = capsys.readouterr().out
-    assert "The paper printed 76.57 as the average" in out
+    assert "Printed is 76.57 (paper Table 1: printed)." in out
     assert ("Transductive: " in out, "4,927 test pairs" in out) == (lines == "T", lines == "H")
 
 

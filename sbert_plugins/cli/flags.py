@@ -25,12 +25,21 @@ class Flags(Protocol):
 
 def add_start(parser: argparse.ArgumentParser) -> None:
     """Add the flags about the text and the encoder of a training."""
-    parser.add_argument("--column", help="column of a table or Hub dataset (default: text, or its only column of strings)")
+    parser.add_argument(
+        "--column",
+        help="column of a table or Hub dataset (default: text, of pairs anchor, of documents document, or the only one of "
+        "strings)",
+    )
     parser.add_argument("--limit", type=int, help="use the first LIMIT sentences, or documents")
     parser.add_argument(
         "--model", help=f"path or Hub name (default: {recipes.DEFAULT_MODEL}, with --offline four layers of MiniLM)"
     )
-    parser.add_argument("--offline", action="store_true", help="use no network: encoder and text from installed packages")
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="use no network: encoder and text from installed packages, but for a protocol's; without --model the settings "
+        "are the demo's, one epoch of TEXT at a higher rate",
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser, default: str, values: recipes.Settings | None = None) -> Flags:

@@ -61,10 +61,10 @@ def _print_lower(before: Mapping[str, float | None], after: Mapping[str, float |
 
 
 def _print_printed(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
-    """Say what the paper printed, and what its number has that this one has not."""
+    """Say what was printed, where, and what that number has that this one has not."""
     if plan is None:
         return
-    print(f"\nThe paper printed {plan.printed} as the {recipes.AVERAGE}.")
+    print(f"\nPrinted is {plan.printed} ({plan.source('printed')}).")
     if from_hub(options):
         print("Its SICK-R is the 4,927 test pairs, this one all 9,927: the Hub does not say which they are.")
     if plan["text"] == recipes.STS_SENTENCES:

@@ -42,7 +42,9 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     )
     _add_text(train)
     add_start(train)
-    train.add_argument("--backbone", help="what slt-fai goes round: simcse (default), consert or another method on sentences")
+    train.add_argument(
+        "--backbone", help="what slt-fai goes round: simcse (default), consert, arccse, denosent, pt-bert or bag-of-words"
+    )
     train.add_argument(
         "--protocol",
         metavar="NAME",

@@ -45,11 +45,13 @@ def paser_columns(
             carried along: with (``anchor``, ``positive``, ``negative``) the phrase's columns are the fourth and fifth. Of a
             sentence that holds the mask token itself no phrase is hidden.
         mask_token: The tokenizer's (``model.tokenizer.mask_token``).
-        top_k: Phrases a sentence, at most. In the paper's Table 5 a fourth and fifth gain SICK-R a point, the others nothing.
+        top_k: Phrases a sentence, at most, each hidden in a row of its own: the paper's "number of the most important phrases
+            we choose to mask in the sentence" could be read as all in one copy, but eq. 3 writes one. In its Table 5 a fourth
+            and fifth gain SICK-R a point, the others nothing.
         extractor: As in :func:`rank_phrases`.
         synonyms: Share of words replaced by :class:`SynonymReplacer`, which is what matters (Table 4: STS-B 79.3 with, 74.5
-            without); a callable ``(sentence, rng, keep=mask_token)`` in its place; None for none. By default 0.5, the ratio of
-            the authors' released data, where WordNet is installed; where it is not a warning says what that costs.
+            without); a callable ``(sentence, rng, keep=mask_token)`` in its place; None for none. By default 0.5, the ratio in
+            the authors' README, where WordNet is installed; where it is not a warning says what that costs.
         deletion: Probability that a word is left out.
         swap: Share of words that change places.
         keep_without_phrase: Whether a sentence without a phrase gives one row with ``masked`` equal to ``anchor`` and an
@@ -125,13 +127,13 @@ def _replacer(synonyms: Callable[..., str] | float | str | None) -> Callable[...
         return synonyms
     if isinstance(synonyms, bool) or not 0 < synonyms <= 1:
         raise ValueError(
-            f"synonyms must be a share of words in (0, 1], got {synonyms}. None leaves them out; the authors' data have 0.5."
+            f"synonyms must be a share of words in (0, 1], got {synonyms}. None leaves them out; the authors' README has 0.5."
         )
     return SynonymReplacer(synonyms)
 
 
 def synonyms_if_installed(*, warn: bool = True) -> float | None:
-    """Return the share of synonyms that the authors' released data were made with, or None, by default after a warning."""
+    """Return the share of synonyms in the authors' README, or None where there is no WordNet, by default after a warning."""
     share = 0.5
     try:
         SynonymReplacer(share)

@@ -21,7 +21,7 @@ class TokenFrequencies:
 
     Args:
         counts: (V,), occurrences of each id.
-        vocabulary: What :func:`vocabulary_hash` returns.
+        vocabulary: Its hash, the attribute ``vocabulary`` of other counts of it.
         special_ids: Ids that are no text ([CLS], padding, ...). They are neither counted nor ever called rare.
         source: Where the counts are from, in words.
 

@@ -17,10 +17,12 @@ class SynonymReplacer:
     """Replace a share of a sentence's words by synonyms, drawn from all senses of the word in WordNet.
 
     WordNet is read through NLTK, whose parts of speech and morphology find the entry of an inflected word; the synonym is
-    put in its dictionary form, a compound with spaces. Stop words stay, capitals are kept ("Dog", "DOG").
+    put in its dictionary form, a compound with spaces. Stop words stay, capitals are kept ("Dog", "DOG"). Places are drawn,
+    where EDA draws words and replaces each of their occurrences by the same synonym.
 
     Args:
-        ratio: Share of the sentence's words to replace, at least one. 0.5 is what the authors' released data were made with.
+        ratio: Share of the sentence's words to replace, at least one. 0.5 is that of the README of PaSeR's authors, whose data
+            are not published.
         stop_words: Words that are never replaced.
 
     Raises:

@@ -11,7 +11,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice, zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -148,20 +148,14 @@ def _is_json(line: str) -> bool:
 
 def _paragraphs_of(path: Path) -> Iterator[str]:
     """Yield what stands between blank lines."""
+    documents = 0
     lines: list[str] = []
-    blank = False
-    for line in map(str.strip, _text_lines(path)):
-        if line:
-            lines.append(line)
-            continue
-        blank = True
-        if lines:
+    for is_text, group in groupby(map(str.strip, _text_lines(path)), key=bool):
+        if is_text:
+            documents, lines = documents + 1, list(group)
             yield "\n".join(lines)
-            lines = []
-    if lines:
-        yield "\n".join(lines)
-    if len(lines) > 1 and not blank:
-        logger.warning("%s holds no blank line: its %s lines are one document.", path, f"{len(lines):,}")
+    if documents == 1 and len(lines) > 1:
+        logger.warning("%s holds no blank line between its %s lines: they are one document.", path, f"{len(lines):,}")
 
 
 def _check_limit(limit: int | None) -> None:

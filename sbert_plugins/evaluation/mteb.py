@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Tasks of MTEB(eng, v1), with the splits and languages that are scored there. mteb's SICK-R is all 9,927 pairs; the
-# classification tasks, the four rerankers and Quora are those of DenoSent's section "Other tasks".
+# classification tasks, the four rerankers and Quora are those that DenoSent's paper reports.
 TASK_SETS = {
     "paper-sts": ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICK-R"),
     "denosent-classification": (
@@ -93,9 +93,8 @@ def evaluate_mteb(
             of a task. Official tasks are downloaded from the Hub. Names with ``Local`` are this library's tasks over the
             files of ``data_dir``, kept in a cache of their own: for looking, never for the leaderboard.
         name: ``organization/model``, the directory of the results.
-        revision: The commit of a public model. By default a hash of weights, tokenizer and settings
-            (:func:`fingerprint`), under which results cannot be submitted. Another model under a revision that has results
-            is refused.
+        revision: The commit of a public model. By default a hash of weights, tokenizer and settings, under which results
+            cannot be submitted. Another model under a revision that has results is refused.
         cache: mteb's results directory, by default ``MTEB_CACHE`` or ``~/.cache/mteb``.
         data_dir: Where local tasks are read, by default the directory in ``SBERT_PLUGINS_DATA``.
         batch_size: Sentences an encoder call.

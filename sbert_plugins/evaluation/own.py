@@ -54,8 +54,8 @@ def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: With file and line, for a row of another form; for fewer than two topics, or too few texts for ten
-            neighbours each.
+        ValueError: With file and line, for a row of another form; for fewer than two topics. Fewer texts than ten neighbours
+            need are counted with fewer, with a warning: the metric is then ``purity@3``, for instance.
     """
     width_of(path)  # says what is missing without a word about data directories
     rows = []

@@ -29,10 +29,10 @@ class ModelReport(NamedTuple):
     """What the report shows of one model.
 
     ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
-    lowest first; ``maps`` embeddings in the plane (:func:`frequency_maps`); ``protocol`` how alignment and uniformity were
-    measured; ``log`` a training's history, if there is one; ``origin`` what a reader asks of a model (pooling, text, updates);
-    ``split`` the pairs that ``cosines`` are of, whose sentences ``maps`` shows; ``caution`` what a reader has to know of the
-    scores in ``sts`` before they are compared with others.
+    lowest first; ``maps`` embeddings in the plane, sentences and words by frequency; ``protocol`` how alignment and
+    uniformity were measured; ``log`` a training's history, if there is one; ``origin`` what a reader asks of a model
+    (pooling, text, updates); ``split`` the pairs that ``cosines`` are of, whose sentences ``maps`` shows; ``caution`` what a
+    reader has to know of the scores in ``sts`` before they are compared with others.
     """
 
     name: str
@@ -168,8 +168,8 @@ def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
 
     Raises:
         ModuleNotFoundError: Without matplotlib, which is an extra of this package.
-        ValueError: Where :func:`check_destination` has one, on a score that is not finite, on other tasks, or on two
-            protocols or splits.
+        ValueError: For a directory that holds something else, two reports of one name, a score that is not finite, other
+            tasks, or two protocols or splits.
     """
     check_destination([report.name for report in reports], directory)
     _check(reports)

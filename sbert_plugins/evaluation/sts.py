@@ -210,10 +210,12 @@ def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False
 
 
 def sts_sentences(data_dir: str | Path | None = None, *, hub: bool = False) -> list[str]:
-    """Return the distinct sentences of the seven tasks, without scores: what ConSERT, PaSeR and SLT-FAI were trained on.
+    """Return the distinct sentences of the seven tasks, without scores: nearly what ConSERT, PaSeR and SLT-FAI trained on.
 
     The test pairs of STS12 to STS16 and all pairs of STS-B and SICK: 62,198 places, 29,510 sentences, in the order of the
-    tasks. Who trains on them has seen the test sets' sentences, and is to be compared with others who have.
+    tasks. SLT-FAI's 89,192 are these places and those of 13,497 pairs that STS15 and STS16 were released with and nobody
+    scored, which are not among the tasks' data. Who trains on them has seen the test sets' sentences, and is to be compared
+    with others who have.
 
     Raises:
         FileNotFoundError: As :func:`load_sts`, and so are the others.

@@ -88,8 +88,8 @@ class DenoSentLoss(LossModule):
         gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
 
     Raises:
-        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies`` or without head, more
-            columns than two, one column and a model without dropout, and a first training batch of one sentence.
+        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies``, layers where no head is
+            known, more columns than two, one column without dropout, and a first training batch of one sentence.
 
     Relations:
         - ``**recipes.DENOSENT.paper_keywords`` are the paper's: 16 layers, temperature 0.03, nothing weighed or bounded.
@@ -99,7 +99,7 @@ class DenoSentLoss(LossModule):
     Deviations:
         From the paper: with layers the decoder sees what it restores, as in the code, and not the paraphrase (eq. 3 needs one
         length); by default: decoder, temperature, weights, bound. After 60 updates a small encoder is above SimCSE at 0.1
-        by .40 on the seven tasks (five seeds). The paper's noise leaves 67 of 384 numbers, enough to name the word: in 120
+        by .41 on the seven tasks (five seeds). The paper's noise leaves 67 of 384 numbers, enough to name the word: in 120
         updates two layers restored 94 % of a frozen encoder's tokens, and another sentence's vector cost them .18 nats. From
         :class:`losses.official.DenoSentLoss`: the anchor is restored, template and special tokens are neither read nor scored.
         Eq. 5 is printed without the positive in the denominator; here it is there.

@@ -59,14 +59,14 @@ class PaSeRLoss(LossModule):
         decoder_dropout: Dropout of the decoder with layers.
         mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out; the paper's is 1.
         mlm_probability: Share of the sentence's tokens to predict.
-        mlm_head: As in :class:`DenoSentLoss`, by default ``"pretrained"``: the words' embeddings gained nothing here.
+        mlm_head: As in :class:`DenoSentLoss`, by default ``"pretrained"``, where there is one: embeddings gained nothing.
         signed: Difference and product as they are; False: their absolute values, eq. 2. Of frozen [CLS] vectors six layers
             read 1.24 nats a token with the sign after 120 updates and .12 without, normalised 1.82 and 1.08.
         normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
 
     Raises:
-        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies`` or without mask token or
-            head, other than three columns, a first batch whose ``masked`` holds no mask token, a prompt before ``phrase``.
+        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies`` or without mask token,
+            layers on a family without head, a first batch without a mask, a prompt before ``phrase``, not three columns.
 
     Relations:
         - ``**recipes.PASER.paper_keywords`` are the paper's keywords: eq. 2 as printed, six layers, the masked language model.

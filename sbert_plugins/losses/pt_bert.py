@@ -61,8 +61,8 @@ class PTBERTLoss(LossModule):
         queue_size: Vectors in the queue. The batch enters it before it is scored, the paper's count: with 256 each sentence
             has 1 positive and 255 negatives.
         momentum: :math:`m`, in [0, 1). The paper's number is not legible in the copies at hand; this is the official code's.
-        attend_to: What the pseudo tokens attend to: the sentence's ``"tokens"``, or the ``"pooled"`` vector, the official
-            code's reading, in which they are idle (see Deviations).
+        attend_to: What the pseudo tokens attend to: the ``"tokens"`` that the encoder attends to (a prompt's, too), or the
+            ``"pooled"`` vector, the official code's reading, in which they are idle (see Deviations).
         temperature: :math:`\tau`, above 0.
         projection_head: Whether a Linear and tanh, in training only, sits on the mapped vector.
         momentum_dropout: Whether the copy uses dropout.
@@ -84,7 +84,7 @@ class PTBERTLoss(LossModule):
         become one row, get no gradient, and the two attentions amount to two linear maps. The paper wants them "to attend to
         the core part and ignore the redundant part", which needs the tokens: the default. The code's momentum encoder starts
         from random weights, ours from the encoder's; its second attention on that side is the trained one, ours the copy; its
-        batch enters the queue after it is scored; its attention has biases and dropout, the paper's equations have none
+        batch enters the queue after it is scored; its attention has 12 heads, biases and dropout, the paper's none of them
         (:class:`losses.official.PTBERTLoss` has all but the random start). A batch larger than the queue leaves rows whose own
         vector did not stay; they have one negative more.
 

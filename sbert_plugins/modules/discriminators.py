@@ -13,7 +13,7 @@ class _Discriminator(nn.Module):
 
     Args:
         dimension: Size D of the vectors.
-        hidden_dimension: Width between the two layers; by default 2 D, the first width of the official code.
+        hidden_dimension: Width between the two layers; by default 2 D, as for tokens in the official code.
     """
 
     def __init__(self, dimension: int, hidden_dimension: int | None = None) -> None:

@@ -73,7 +73,7 @@ class EmbeddingQueue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Let (N, D) vectors in; on several ranks the same ones in the same order (:func:`rows_of_all_ranks`)."""
+        """Let (N, D) vectors in; on several ranks the same ones in the same order."""
         self.rows.copy_(self.after(keys)[0])
         self.seen += len(keys)
 

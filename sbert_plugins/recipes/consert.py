@@ -1,6 +1,7 @@
 """ConSERT's training settings: those of the tables; ``recommended`` is it with a projection head.
 
-The official script has 5e-7 for ten epochs, which its authors later called far too low; SLT-FAI's protocols keep it.
+The official script has 5e-7 for ten epochs, and its authors later called rates of this size far too low; SLT-FAI's protocols
+keep it.
 """
 
 from sbert_plugins.recipes.recommended import RECOMMENDED

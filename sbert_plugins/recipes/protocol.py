@@ -60,7 +60,7 @@ class Protocol:
 
     @property
     def printed(self) -> float:
-        """The average of the seven STS tasks that the paper printed."""
+        """The average of the seven STS tasks that is printed, where its source says."""
         return self["printed"]
 
 

@@ -78,8 +78,9 @@ def train(
 
     Args:
         method: A key of :data:`RECIPES`, or ``package.module:Class`` for a loss class of one's own.
-        sentences: A dataset with the column ``anchor``, for a recipe of ``pairs`` with a positive of each as the second, or
-            with the method's own columns; at least two rows. The order of the columns counts, not their names.
+        sentences: A dataset with the column ``anchor``, where the method takes a positive of each as the second, or with the
+            method's own columns: PaSeR's by their names, triplets as ``anchor``, ``positive`` and ``negative``, other columns
+            by their order. At least two rows.
         model: The encoder to train. With the settings' pooling ``mask`` it is given the mask template, unless it has it.
             It is truncated to the settings' ``max_seq_length`` while it trains, and reads its own default prompt before each
             sentence, as ``encode`` does; its own limit is what it is scored, saved

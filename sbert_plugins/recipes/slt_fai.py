@@ -68,7 +68,7 @@ def slt_fai_loss(
 
     Args:
         model: The encoder.
-        backbone: ``"simcse"``, ``"consert"`` or another of :data:`BACKBONES`.
+        backbone: ``"simcse"``, ``"consert"``, ``"arccse"``, ``"denosent"``, ``"pt-bert"`` or ``"bag-of-words"``.
         frequencies: :class:`data.TokenFrequencies`, or the path of saved ones; by default those of BookCorpus. ``"saved"``
             where a state is loaded afterwards, which holds the labels.
         temperature: Of the backbone; by default its own.

@@ -97,7 +97,8 @@ def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
     """Copy the state in ``folder`` into the loss.
 
     Raises:
-        ValueError: As :func:`check_loss_state`; nothing has been changed then.
+        ValueError: With the file and the mismatch, unless ``folder`` holds the state of exactly this loss; nothing has been
+            changed then.
     """
     saved = _read_loss_state(loss, model, folder)
     for name, member in named_losses(loss).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import torch
+from torch import nn
 from torch.utils.benchmark import Timer
 from transformers import TrainingArguments
 
@@ -17,6 +18,17 @@ def tell_of_slow_bf16(arguments: TrainingArguments) -> None:
         logger.warning(
             "This CPU multiplies bfloat16 %.0f times as slowly as float32: train without bf16 (bf16=False, --no-bf16).",
             multiple,
+        )
+
+
+def tell_of_half_weights(model: nn.Module) -> None:
+    """Warn where the trained weights are of half precision: most updates are too small to change one, and nobody says so."""
+    half = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad and weight.element_size() < 4}
+    if half:
+        logger.warning(
+            "The model has trained weights in %s, in which most updates are too small to change them: call model.float(), or "
+            "load it with model_kwargs={'dtype': 'float32'}. bf16=True computes in bfloat16 and keeps the weights.",
+            ", ".join(sorted(half)),
         )
 
 

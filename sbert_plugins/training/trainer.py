@@ -51,7 +51,7 @@ from .loss_state import (
     require_same_model,
     save_loss_state,
 )
-from .precision import tell_of_slow_bf16
+from .precision import tell_of_half_weights, tell_of_slow_bf16
 from .random_state import kept_random_state
 from .sam import SharpnessAwareStep
 
@@ -175,6 +175,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             follow_encoder(self.loss, self.model)
             check_loss_state(self.loss, self.model, checkpoint)
         tell_of_slow_bf16(self.args)
+        tell_of_half_weights(self.model)
         mark_state_kept(self.loss)
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)

@@ -595,7 +595,21 @@ class TestDocuments:
         path = tmp_path / "text.txt"
         path.write_text("\n".join(LINES), encoding="utf-8")
         assert read_documents(path)["document"][:] == ["\n".join(LINES)]
-        assert "holds no blank line: its 3 lines are one document" in caplog.text
+        assert "holds no blank line between its 3 lines: they are one document" in caplog.text
+
+    @pytest.mark.parametrize("text", ["a b.\nc d.\n\n", "\n\na b.\nc d."])
+    def test_and_so_it_is_with_blank_lines_before_or_behind(self, text, tmp_path, caplog):
+        path = tmp_path / "text.txt"
+        path.write_text(text, encoding="utf-8")
+        assert read_documents(path)["document"][:] == ["a b.\nc d."]
+        assert "between its 2 lines" in caplog.text
+
+    def test_a_document_of_a_line_and_two_of_several_are_no_news(self, tmp_path, caplog):
+        path = tmp_path / "text.txt"
+        for text in ("a b.\n", "a b.\nc d.\n\ne f.\ng h.\n"):
+            path.write_text(text, encoding="utf-8")
+            read_documents(path)
+        assert "blank line" not in caplog.text
 
     def test_bad_input(self, tmp_path):
         path = tmp_path / "text.txt"

@@ -88,6 +88,11 @@ class TestPaSeR:
         run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
         assert run["settings"]["epochs"] == epochs
 
+    def test_supervised_it_reads_no_more_triplets_than_its_protocol(self):
+        most = recipes.protocol_of("paser-supervised", "paper")
+        cut = recipes.shortened(recipes.PASER_SUPERVISED, recipes.PASER_SUPERVISED.settings, 5_000_000)
+        assert cut.epochs * 5_000_000 == pytest.approx(most["epochs"] * most["sentences"])
+
     def test_supervised_rows_keep_every_triplet(self, tiny_encoder):
         triplets = texts("paser-supervised", 30)
         rows, _ = recipes.paser_supervised_rows(triplets, tiny_encoder(), seed=1)

@@ -1,4 +1,5 @@
 import pytest
+import torch
 from datasets import Dataset
 from encoders import SENTENCES
 from sentence_transformers import SentenceTransformerTrainingArguments
@@ -16,6 +17,22 @@ def test_a_cpu_that_emulates_bf16_is_told(tiny_encoder, tmp_path, monkeypatch, c
     loss = losses.ConSERTLoss(model)
     training.SentenceTransformerTrainer(model=model, args=arguments, train_dataset=rows, loss=loss).train()
     assert ("This CPU multiplies bfloat16 48 times as slowly as float32: train without bf16" in caplog.text) is is_told
+
+
+@pytest.mark.parametrize(("dtype", "is_told"), [("bfloat16", True), ("float32", False)])
+def test_weights_of_half_precision_are_told(tiny_encoder, tmp_path, caplog, dtype, is_told):
+    model = tiny_encoder().to(getattr(torch, dtype))
+    arguments = SentenceTransformerTrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, report_to="none")
+    rows = Dataset.from_dict({"anchor": SENTENCES})
+    training.SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=rows, loss=losses.ConSERTLoss(model)
+    ).train()
+    assert ("trained weights in torch.bfloat16, in which most updates are too small" in caplog.text) is is_told
+
+
+def test_frozen_weights_of_half_precision_are_not(tiny_encoder, caplog):
+    precision.tell_of_half_weights(tiny_encoder().bfloat16().requires_grad_(False))
+    assert not caplog.text
 
 
 def test_bf16_is_timed():
