@@ -60,6 +60,14 @@ def five_updates(parameters, watched, terms_of, after=lambda: None, weights=None
     return found
 
 
+def of_total(terms, total, weights=None):
+    """Return the terms, if their weighted sum is what the authors' code returns: nothing of its loss is left out here."""
+    ours = sum((weights or {}).get(name, 1.0) * term for name, term in terms.items()).item()
+    if not abs(ours - total.item()) <= 1e-6 * abs(total.item()):
+        raise SystemExit(f"The terms {', '.join(terms)} sum to {ours}, and the authors' code returns {total.item()}.")
+    return terms
+
+
 def watched(bert):
     """The parameters whose gradients are compared, of a BERT."""
     last = dict(bert.encoder.layer[-1].named_parameters())
@@ -179,7 +187,7 @@ def paser(arrays, clone):
         names = ("ids", "mask", "masked_ids", "masked_mask", "labels", "corrupted", "mlm_labels")
         ids, mask, masked_ids, masked_mask, labels, corrupted, mlm_labels = tensors(arrays, update, *names)
         with CrossEntropies() as values:
-            model(
+            output = model(
                 input_ids=torch.stack([ids, masked_ids], 1),
                 attention_mask=torch.stack([mask, masked_mask], 1),
                 labels=labels,
@@ -187,7 +195,7 @@ def paser(arrays, clone):
                 mlm_input_ids=corrupted,
                 mlm_labels=mlm_labels,
             )
-        return {"generative": values[0], "mlm": values[1]}
+        return of_total({"generative": values[0], "mlm": values[1]}, output.loss)
 
     return start, five_updates(list(model.parameters()), watched(model.bert), terms_of), start_of(model)
 
@@ -228,8 +236,8 @@ def denosent(arrays, clone):
             arrays, update, "ids", "mask", "paraphrase_ids", "paraphrase_mask", "noise"
         )
         with CrossEntropies() as values:
-            model(input_ids=ids, attention_mask=mask, positive_input_ids=other, positive_attention_mask=other_mask)
-        return {"denoising": values[0], "contrastive": values[1]}
+            output = model(input_ids=ids, attention_mask=mask, positive_input_ids=other, positive_attention_mask=other_mask)
+        return of_total({"denoising": values[0], "contrastive": values[1]}, output.loss, DENOSENT)
 
     found = five_updates(list(model.parameters()), watched(model.encoder), terms_of, weights=DENOSENT)
     return start, found, start_of(model)
@@ -297,18 +305,19 @@ def slt_fai(arrays, clone):
         copies.clear()
         features = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
         with CrossEntropies() as values:
-            loss([features], None, 1)
+            total = loss([features], None, 1)
         places = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
         for row, order in enumerate(shuffled[len(ids) :]):
             places[row, : len(order)] = order
         drawn[f"{update}/cut"] = np.array(shuffled[: len(ids)])[:, : int(0.2 * width)]
         drawn[f"{update}/places"] = places
         drawn[f"{update}/copy"] = copies[-1].numpy()
-        return {
+        terms = {
             "base": 0.15 * (values[0] + values[1]),
             "adversarial": (values[2] + values[3]) / 2,
             "filtering": values[4] + values[5],
         }
+        return of_total(terms, total)
 
     parameters = [parameter for name, parameter in loss.named_parameters() if "pooler" not in name]
     found = five_updates(parameters, watched(encoder), terms_of)

@@ -93,7 +93,7 @@ class TestGenerated:
         assert "| 0.1 epochs, round consert 0.5; at most half of the training |" in fragments["settings_slt-fai.md"]
         assert "share_passes" not in fragments["settings_simcse.md"]  # no keyword of its command
         assert (
-            "| `columns.synonyms` | 0.5 | paper 4.5.2; the share is that of the code's README | 0.5, where WordNet is installed |"
+            "| `columns.synonyms` | 0.5 | paper 4.5.2; the share is in the code's README | 0.5, where WordNet is installed |"
             in (fragments["settings_paser.md"])
         )
         assert "| `columns.extractor` | rake | paper 4.5.3 | rake |" in fragments["settings_paser.md"]

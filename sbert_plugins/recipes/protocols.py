@@ -54,7 +54,7 @@ _PASER: _Values = {
         5,
         "paper Table 5, whose row of 5 is that of Tables 4, 8 and 9; read as a row each, not all hidden at once",
     ),
-    "columns.synonyms": (0.5, "paper 4.5.2; the share is that of the code's README"),
+    "columns.synonyms": (0.5, "paper 4.5.2; the share is in the code's README"),
     "learning_rate": (3e-5, "paper 4.2"),
     "batch_size": (64, "paper 4.2: of 32, 64 and 96; 64 is the code's"),
     "gradient_accumulation_steps": (1, "code"),
