@@ -37,8 +37,8 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offline",
         action="store_true",
-        help="use no network: encoder and text from installed packages, but for a protocol's; without --model the settings "
-        "are the demo's, one epoch of TEXT at a higher rate",
+        help="use no network: encoder and text from installed packages; without --model the settings are the demo's, one "
+        "epoch of TEXT at a higher rate",
     )
 
 

@@ -48,8 +48,8 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     train.add_argument(
         "--protocol",
         metavar="NAME",
-        help="train as the paper says (paper), or as its authors' code does where that differs (official): text, encoder, "
-        f"settings, keywords of the loss, selection; other flags win. {_protocols()}",
+        help="train as the paper says (paper), or as its authors' code does where that differs (official): text, encoder "
+        f"(with --offline, too), settings, keywords of the loss, selection; other flags win. {_protocols()}",
     )
     train.add_argument(
         "--dry-run", action="store_true", help="print what would be trained and where each value is from; start nothing"

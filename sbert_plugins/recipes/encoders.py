@@ -120,6 +120,7 @@ def check_encoder(model: SentenceTransformer) -> None:
         ValueError: For a tokenizer that is none of transformers, weights of half precision, or none that are trained.
     """
     from sbert_plugins.encoder import require_tokenizer
+    from sbert_plugins.training.precision import half_dtypes
 
     require_tokenizer(model.tokenizer)
     if not any(weight.requires_grad for weight in model.parameters()):
@@ -127,10 +128,9 @@ def check_encoder(model: SentenceTransformer) -> None:
             "model must have weights that are trained, got one whose weights are all frozen: requires_grad_(True) on those "
             "that shall learn; of adapters that were loaded model.set_adapter('default')."
         )
-    half = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad and weight.element_size() < 4}
-    if half:
+    if half := half_dtypes(model):
         raise ValueError(
-            f"model must have float32 weights where it is trained, got {', '.join(sorted(half))}, in which most updates are "
+            f"model must have float32 weights where it is trained, got {half}, in which most updates are "
             "too small to change them: call model.float(). bf16=True computes in bfloat16 and keeps the weights."
         )
 

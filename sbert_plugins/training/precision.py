@@ -23,13 +23,18 @@ def tell_of_slow_bf16(arguments: TrainingArguments) -> None:
 
 def tell_of_half_weights(model: nn.Module) -> None:
     """Warn where the trained weights are of half precision: most updates are too small to change one, and nobody says so."""
-    half = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad and weight.element_size() < 4}
-    if half:
+    if half := half_dtypes(model):
         logger.warning(
             "The model has trained weights in %s, in which most updates are too small to change them: call model.float(), or "
             "load it with model_kwargs={'dtype': 'float32'}. bf16=True computes in bfloat16 and keeps the weights.",
-            ", ".join(sorted(half)),
+            half,
         )
+
+
+def half_dtypes(model: nn.Module) -> str:
+    """Name the dtypes of trained weights that have less than float32; empty where there are none."""
+    found = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad and weight.element_size() < 4}
+    return ", ".join(sorted(found))
 
 
 def bf16_multiple() -> float:
