@@ -4,7 +4,10 @@ from functools import cache
 
 from datasets import Dataset
 from encoders import SENTENCES, project_counts, project_text
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import (
+    ContrastiveTensionLossInBatchNegatives,
+    MultipleNegativesRankingLoss,
+)
 
 from sbert_plugins import data, losses, modules, recipes
 from sbert_plugins.losses import official
@@ -87,6 +90,9 @@ OFFICIAL = {
     "official slt-fai": (_official_slt_fai, _anchors),
 }
 EVERY = METHODS | OFFICIAL
+
+# A loss of the host's that owns weights, and whose settings say what one of them has learned.
+HOST = {"contrastive tension": (ContrastiveTensionLossInBatchNegatives, _pairs)}
 
 # Their forwards change a buffer (a queue), which Sharpness-Aware Minimization refuses.
 WITHOUT_SAM = {"pt-bert"}

@@ -131,11 +131,7 @@ def _read_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> dict
         if saved[name]["class"] != type(member).__name__:
             raise ValueError(f"{index_file} holds the state of {saved[name]['class']}, got {type(member).__name__}.")
         _check_tensors(saved[name]["tensors"], _describe(states[name]), index_file)
-    try:
-        with safe_open(weights_file, framework="pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  not a dict
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{weights_file} is damaged or cut off ({error}): resume from another checkpoint.") from None
+    tensors = _read_tensors(weights_file)
     # The file itself as well: copying would broadcast a tensor of another shape, and cast one of another dtype.
     expected = {_stored(name, key): tensor for name, state in states.items() for key, tensor in state.items()}
     _check_tensors(_describe(tensors), _describe(expected), weights_file)
@@ -151,6 +147,14 @@ def _read_index(file: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} is damaged ({error!r}): resume from another checkpoint.") from None
     return index
+
+
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118  not a dict
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file} is damaged or cut off ({error}): resume from another checkpoint.") from None
 
 
 def plain_settings_of(loss: nn.Module) -> dict[str, Any]:
@@ -185,6 +189,8 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = Fa
         if saved.get("class") == type(member).__name__:  # else check_loss_state refuses it
             settings = plain_settings_of(member)
             before = _with_later(saved.get("settings", {}), settings, _defaults(member))
+            if _changes(name, before, settings):
+                settings = _settings_with(member, name, Path(folder) / WEIGHTS_FILE)
             changed += _changes(name, before, settings)
     if not changed:
         return
@@ -195,6 +201,28 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = Fa
             "allow_changed_settings=True."
         )
     logger.warning("%s. It goes on with the new settings.", found)
+
+
+def _settings_with(loss: nn.Module, name: str, weights_file: Path) -> dict[str, Any]:
+    """Return the settings that a loss has while it holds a checkpoint's weights, for some losses say what they learned.
+
+    The scale of the host's contrastive tension is such a one: in a checkpoint it is no longer what the loss was given.
+    """
+    saved = _read_tensors(weights_file)
+    state = loss.state_dict(keep_vars=True)
+    given = {key: state[key] for key in state if _fits(saved.get(_stored(name, key)), state[key])}
+    values = {key: tensor.data for key, tensor in given.items()}
+    try:
+        for key, tensor in given.items():
+            tensor.data = saved[_stored(name, key)].to(tensor.device)
+        return plain_settings_of(loss)
+    finally:
+        for key, tensor in given.items():
+            tensor.data = values[key]
+
+
+def _fits(saved: Tensor | None, tensor: Any) -> bool:
+    return saved is not None and isinstance(tensor, Tensor) and _describe({"": saved}) == _describe({"": tensor})
 
 
 def mark_state_kept(loss: Losses) -> None:
@@ -387,6 +415,8 @@ def _changes(name: str, old: Any, new: Any) -> list[str]:
             for key in keys
             for change in _changes(f"{name}.{key}" if name else key, old.get(key, "absent"), new.get(key, "absent"))
         ]
+    if isinstance(old, float) and isinstance(new, float) and math.isclose(old, new, rel_tol=1e-6):
+        return []  # computed from a weight on another device
     is_named_alone = isinstance(new, str) and new.startswith(f"{old} [counts ")  # an earlier version kept no mark of counts
     return [] if old == new or is_named_alone else [f"{name} {old} (now {new})"]
 

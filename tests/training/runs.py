@@ -21,7 +21,7 @@ import quick_host
 import torch
 import transformers
 from encoders import project_counts
-from methods import EVERY
+from methods import EVERY, HOST
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import TrainerCallback
 
@@ -84,7 +84,7 @@ def run(
     torch.set_num_threads(1)
     if kill_while:
         kill_while_writing(kill_while)
-    build, dataset = EVERY[method]
+    build, dataset = (EVERY | HOST)[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights
     loss = build(model)

@@ -13,12 +13,14 @@ from methods import METHODS
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import (
+    ContrastiveTensionLossInBatchNegatives,
     DenoisingAutoEncoderLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     SiameseDistanceMetric,
     SoftmaxLoss,
 )
+from sentence_transformers.util import dot_score
 from torch import nn
 from transformers import TrainerCallback
 
@@ -239,6 +241,30 @@ class TestSettings:
         index = tmp_path / INDEX_FILE
         index.write_text(re.sub(r"my notes \[counts \w+\]", "my notes", index.read_text()))  # as earlier versions wrote it
         check_settings(build(frequencies=second), tmp_path)
+
+    def test_what_a_loss_says_of_a_learned_weight(self, model, tmp_path):
+        """The scale of the host's contrastive tension: fresh it is what was given, in a checkpoint what it learned."""
+        build = partial(ContrastiveTensionLossInBatchNegatives, model)
+        trained = build()
+        with torch.no_grad():
+            trained.logit_scale += 0.01
+        training.save_loss_state(trained, model, tmp_path)
+        fresh = build()
+        check_settings(fresh, tmp_path)
+        assert fresh.get_config_dict()["scale"] == pytest.approx(20, rel=1e-6)  # it is only read
+        training.load_loss_state(fresh, model, tmp_path)
+        assert fresh.get_config_dict() == trained.get_config_dict()
+        with pytest.raises(ValueError, match="similarity_fct .*cos_sim .now .*dot_score"):
+            check_settings(build(similarity_fct=dot_score), tmp_path)
+
+    def test_a_learned_setting_beside_damaged_weights(self, model, tmp_path):
+        trained = ContrastiveTensionLossInBatchNegatives(model)
+        with torch.no_grad():
+            trained.logit_scale += 0.01
+        training.save_loss_state(trained, model, tmp_path)
+        (tmp_path / WEIGHTS_FILE).write_bytes(b"cut")
+        with pytest.raises(ValueError, match="damaged or cut off"):
+            check_settings(ContrastiveTensionLossInBatchNegatives(model), tmp_path)
 
     def test_a_loss_that_calls_a_number_as_ours_call_a_part(self, model, tmp_path):
         loss = losses.ArcCSELoss(model)

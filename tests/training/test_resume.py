@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import runs
-from methods import EVERY, METHODS, WITHOUT_SAM
+from methods import EVERY, HOST, METHODS, WITHOUT_SAM
 
 from sbert_plugins import training
 from sbert_plugins.training.checkpoints import why_incomplete
@@ -19,7 +19,7 @@ from sbert_plugins.training.checkpoints import why_incomplete
 GRID = [
     {"method": "arccse", "accumulation": accumulation, "workers": workers} for accumulation in (1, 2) for workers in (0, 2)
 ]
-OTHERS = [{"method": method, "rows": 10, "steps": 4} for method in EVERY if method != "arccse"]
+OTHERS = [{"method": method, "rows": 10, "steps": 4} for method in (*EVERY, *HOST) if method != "arccse"]
 TORN = {
     "half a file": "checkpoint_complete.json is missing",
     "before the trainer's state": "trainer_state.json is missing or cut off",
