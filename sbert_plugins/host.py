@@ -68,16 +68,17 @@ def require_trainer() -> None:
 
 
 def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer ask a subclass at four places that it has for itself alone; to decorate the subclass.
+    """Let the host's trainer ask a subclass at five places that it has for itself alone; to decorate the subclass.
 
     The subclass defines
 
     - ``clipped(model)``: the module whose gradients are clipped, and whose norm is logged, in the place of the model;
     - ``see_norm(norm)``: told the norm of each update;
     - ``finish_checkpoint(folder)``: called when the host has written a checkpoint;
+    - ``is_over()``: whether a training that is resumed has nothing left to do;
     - ``files_kept_here()``: names of files that are not pushed to the Hub.
 
-    And where the last update's checkpoint is resumed, no further one is made: the host looks at ``max_steps`` after an update.
+    The host looks at ``max_steps``, and whether early stopping has stopped it, after an update alone: one more would be made.
     """
 
     def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
@@ -89,7 +90,7 @@ def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
         return norm
 
     def _run_epoch(self: Any, *args: Any, **kwargs: Any) -> None:
-        if self.state.global_step >= self.state.max_steps:
+        if self.is_over():
             self.control.should_training_stop = True
         else:
             super(trainer, self)._run_epoch(*args, **kwargs)

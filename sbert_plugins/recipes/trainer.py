@@ -120,7 +120,7 @@ def _arguments(training: Training, *, selects: bool, trackers: Sequence[str]) ->
         eval_steps=settings.eval_steps,
         save_strategy="steps",
         save_steps=settings.eval_steps,
-        save_total_limit=1,
+        save_total_limit=2 if selects else 1,  # the best and the last, which the host deletes at the end where there is one
         load_best_model_at_end=selects,
         metric_for_best_model=f"eval_{_DEV_SCORE}" if selects else None,
         restore_callback_states_from_checkpoint=settings.patience is not None,  # how much of it is used up

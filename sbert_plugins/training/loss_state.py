@@ -10,6 +10,7 @@ import inspect
 import json
 import logging
 import math
+import re
 from collections.abc import Iterator, Mapping, Set
 from enum import Enum
 from pathlib import Path
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS_FILE = "loss_state.safetensors"
 INDEX_FILE = "loss_state.json"
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_EXTRA_STATE = "_extra_state"  # torch's key of what get_extra_state returns
 
 Losses = nn.Module | Mapping[str, nn.Module]
 
@@ -103,7 +107,11 @@ def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
     saved = _read_loss_state(loss, model, folder)
     for name, member in named_losses(loss).items():
         for key, tensor in own_state(member, model).items():
-            tensor.copy_(saved[_stored(name, key)])
+            owner, _, last = key.rpartition(".")
+            if last == _EXTRA_STATE:  # what get_extra_state made for this call
+                member.get_submodule(owner).set_extra_state(saved[_stored(name, key)].to(tensor.device))
+            else:
+                tensor.copy_(saved[_stored(name, key)])
     for module in _asking(loss, "has_learned"):
         module.has_learned = True  # a first batch that teaches nothing is refused; this one is not the first
     for module in _asking(loss, "warm_up"):
@@ -188,7 +196,7 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = Fa
         saved = index["losses"].get(name, {})
         if saved.get("class") == type(member).__name__:  # else check_loss_state refuses it
             settings = plain_settings_of(member)
-            before = _with_later(saved.get("settings", {}), settings, _defaults(member))
+            before = _with_later(_plain(saved.get("settings", {})), settings, _defaults(member))
             if _changes(name, before, settings):
                 settings = _settings_with(member, name, Path(folder) / WEIGHTS_FILE)
             changed += _changes(name, before, settings)
@@ -377,7 +385,9 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())
     if isinstance(value, Enum | Path):
         return str(value)
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, str):
+        return _ADDRESS.sub("", value)  # a repr's
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, float):
         return str(value)

@@ -18,7 +18,7 @@ from datasets import Dataset
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from sbert_plugins import host
@@ -140,6 +140,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._largest: dict[str, Tensor] = {}  # absolute value of each: the log has four digits
         # kind -> name -> (sum, number of values) since the last log
         self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
+        self._resumed: str | None = None  # the checkpoint, in a training that goes on from one
         self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
         self.add_callback(_BeginCallback(self))
         freeze_mask_template(self.model)  # before there is an optimizer
@@ -190,7 +191,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
                 "one, in a later one it reads the epoch's first batches again. Give a dataset with a length to be sure."
             )
-        self._evaluated = {}
+        if checkpoint is not None and self._early_stopping() and not self.args.restore_callback_states_from_checkpoint:
+            logger.warning(
+                "EarlyStoppingCallback counts from zero in a training that is resumed, and may stop it later than without the "
+                "interruption: set restore_callback_states_from_checkpoint=True in the arguments."
+            )
+        self._evaluated, self._resumed = {}, checkpoint
         self.model.model_card_data.eval_results_dict = {}  # what was measured before is of other weights
         output = super().train(checkpoint, *args, **kwargs)
         self._finite.read()
@@ -331,6 +337,25 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             "All updates are done, and checkpoints kept: train(resume_from_checkpoint=True), on the command line --resume, "
             "loads it again."
         ) from error
+
+    def is_over(self) -> bool:
+        """Whether all updates are made, or early stopping had stopped before the checkpoint that is resumed."""
+        early = None if self._resumed is None else self._early_stopping()
+        used_up = early is not None and early.early_stopping_patience_counter >= early.early_stopping_patience
+        return used_up or self.state.global_step >= self.state.max_steps
+
+    def _early_stopping(self) -> EarlyStoppingCallback | None:
+        callbacks = self.callback_handler.callbacks
+        return next((callback for callback in callbacks if isinstance(callback, EarlyStoppingCallback)), None)
+
+    def find_best_again(self) -> None:
+        """Look for the best checkpoint beside the one that is resumed: the host keeps its path, and the folder was moved."""
+        if self._resumed is None or self.state.best_model_checkpoint is not None or not self.state.best_global_step:
+            return
+        moved = Path(self._resumed).parent / f"checkpoint-{self.state.best_global_step}"
+        if not why_incomplete(moved):
+            self.state.best_model_checkpoint = str(moved)
+            logger.info("The best checkpoint is %s, of a folder that was moved.", moved)
 
     def files_kept_here(self) -> set[str]:
         """Name what is of no use to those who load the model from the Hub."""
@@ -582,6 +607,7 @@ class _BeginCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.trainer.require_all_in_optimizer()
+        self.trainer.find_best_again()
         begin_training(self.trainer.loss, state.max_steps, resumed=state.global_step > 0)
 
 

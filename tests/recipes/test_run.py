@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -569,6 +570,16 @@ class TestPatience:
         with interrupted(3), pytest.raises(KeyboardInterrupt):
             self.train(tiny_encoder(), tmp_path / "run", dev)
         assert self.train(tiny_encoder(), tmp_path / "run", dev, resume=True)["steps"] == 4
+
+    def test_a_training_that_it_has_ended_makes_no_further_update(self, tiny_encoder, tmp_path, dev):
+        """Killed while its model was scored and written, and moved since: what is best is found there."""
+        whole = self.train(tiny_encoder(), tmp_path / "run", dev)
+        (tmp_path / "run" / "results.json").unlink()
+        shutil.rmtree(tmp_path / "run" / "model")
+        shutil.move(tmp_path / "run", tmp_path / "moved")
+        resumed = self.train(tiny_encoder(), tmp_path / "moved", dev, resume=True)
+        assert [resumed[key] for key in ("steps", "saved_update", "after")] == [4, 1, whole["after"]]
+        assert resumed["log"][:-1] == whole["log"][:-1]  # the last line is its time
 
     def test_needs_something_to_wait_for(self, tiny_encoder, tmp_path):
         with pytest.raises(ValueError, match="patience counts evaluations by STS-B dev, and there is none, got 3: give dev"):

@@ -34,6 +34,23 @@ class Counter(nn.Module):
         return {"count": 3}
 
 
+class Steps(nn.Module):
+    """Counts in a number, and says by what function, as a repr has it: with its address."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def get_extra_state(self):
+        return torch.tensor(self.steps)
+
+    def set_extra_state(self, state):
+        self.steps = state.item()
+
+    def get_config_dict(self):
+        return {"distance": str(lambda: self.steps)}
+
+
 @pytest.fixture
 def model(tiny_encoder):
     return tiny_encoder()
@@ -129,6 +146,14 @@ class TestFiles:
         training.load_loss_state(loss, model, tmp_path)  # a checkpoint of the host's trainer will do
         training.save_loss_state(loss, model, tmp_path)
         training.load_loss_state(loss, model, tmp_path)
+
+    def test_extra_state(self, model, tmp_path):
+        """Torch's way to keep what is no buffer: a tensor is stored, and given back by the method that torch has for it."""
+        trained, fresh = MatryoshkaLoss(model, Steps(), [32, 16]), MatryoshkaLoss(model, Steps(), [32, 16])
+        trained.loss.steps = 5
+        training.save_loss_state(trained, model, tmp_path)
+        training.load_loss_state(fresh, model, tmp_path)
+        assert fresh.loss.steps == 5
 
 
 class TestMismatch:
@@ -256,6 +281,15 @@ class TestSettings:
         assert fresh.get_config_dict() == trained.get_config_dict()
         with pytest.raises(ValueError, match="similarity_fct .*cos_sim .now .*dot_score"):
             check_settings(build(similarity_fct=dot_score), tmp_path)
+
+    def test_a_repr_with_an_address(self, model, tmp_path):
+        """No second process has the object there."""
+        training.save_loss_state(Steps(), model, tmp_path)
+        index = tmp_path / INDEX_FILE
+        assert " at 0x" not in index.read_text()
+        check_settings(Steps(), tmp_path)
+        index.write_text(index.read_text().replace("<lambda>", "<lambda> at 0x7f31"))  # as earlier versions wrote it
+        check_settings(Steps(), tmp_path)
 
     def test_a_learned_setting_beside_damaged_weights(self, model, tmp_path):
         trained = ContrastiveTensionLossInBatchNegatives(model)

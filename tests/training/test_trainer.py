@@ -17,6 +17,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss, MultipleNegativesRankingLoss
 from torch import nn
 from torch.utils.data import BatchSampler, SequentialSampler
+from transformers import EarlyStoppingCallback
 
 from sbert_plugins import losses, training
 from sbert_plugins.evaluation import EmbeddingEvaluator, OnePassEvaluator
@@ -365,6 +366,39 @@ def test_the_best_checkpoint_brings_its_loss_state(model, tmp_path):
     assert torch.equal(current, loss.head.linear.weight)
     training.load_loss_state(loss, model, tmp_path / "checkpoint-8")
     assert not torch.equal(current, loss.head.linear.weight)
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_patience_that_counts_from_zero_is_told(restores, encoder_path, tmp_path, caplog):
+    class Same(BaseEvaluator):
+        primary_metric = "score"
+
+        def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+            return {"score": 0.5}
+
+    def train(steps, resume=None):
+        model = sentence_transformers.SentenceTransformer(encoder_path, device="cpu")
+        trainer = trainer_of(
+            model,
+            losses.ArcCSELoss(model),
+            tmp_path,
+            evaluator=Same(),
+            callbacks=[EarlyStoppingCallback(2)],
+            max_steps=steps,
+            eval_strategy="steps",
+            eval_steps=1,
+            save_strategy="steps",
+            save_steps=1,
+            metric_for_best_model="eval_score",
+            restore_callback_states_from_checkpoint=restores,
+        )
+        trainer.train(resume)
+        return trainer.state.global_step
+
+    train(2)
+    assert "counts from zero" not in caplog.text
+    assert train(9, str(tmp_path / "checkpoint-2")) == (3 if restores else 4)  # the first evaluation is the best
+    assert ("EarlyStoppingCallback counts from zero" in caplog.text) is not restores
 
 
 def test_a_lost_best_loss_state_does_not_lose_the_training(model, tmp_path, caplog):
