@@ -19,6 +19,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from sbert_plugins.encoder import tokenizer_state
 from sbert_plugins.host import is_of_pooler
 
 from .tables import DATA_VARIABLE
@@ -221,7 +222,7 @@ def fingerprint(model: SentenceTransformer) -> str:
         "length": [model.max_seq_length, model.truncate_dim],
         "sides": [getattr(model.tokenizer, f"{name}_side", None) for name in ("truncation", "padding")],
         "similarity": model.similarity_fn_name,
-        "tokenizer": _tokenizer(model.tokenizer),
+        "tokenizer": tokenizer_state(model.tokenizer),
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     _add_weights(digest, model)
@@ -230,7 +231,7 @@ def fingerprint(model: SentenceTransformer) -> str:
 
 def _mark_of(model: SentenceTransformer) -> dict[str, Any]:
     """Return a hash of weights and tokenizer, and the settings round them: what no version of a library changes."""
-    digest = hashlib.sha256(json.dumps(_tokenizer(model.tokenizer), sort_keys=True, default=str).encode())
+    digest = hashlib.sha256(json.dumps(tokenizer_state(model.tokenizer), sort_keys=True, default=str).encode())
     _add_weights(digest, model)
     modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
     return {
@@ -424,12 +425,3 @@ def _settings(module: torch.nn.Module) -> Any:
     # Heads, activation, windows: the same weights compute another embedding with them. Not where the files were.
     unwanted = {"_name_or_path", "transformers_version"}
     return settings, {key: value for key, value in config.to_dict().items() if key not in unwanted}
-
-
-def _tokenizer(tokenizer: Any) -> Any:
-    """Return what a tokenizer is, without the padding and truncation of its last call."""
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if hasattr(backend, "to_str"):
-        return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
-    vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
-    return sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary

@@ -126,6 +126,24 @@ def examples_kept_private(model: SentenceTransformer, *, share: bool) -> Iterato
                 dataset.pop("examples_table", None)
 
 
+def add_earlier_logs(model: SentenceTransformer, history: Sequence[dict[str, Any]], score: str) -> None:
+    """Put the updates before an interruption into the card's table: the host has what the last process made.
+
+    Args:
+        model: The trained encoder.
+        history: The trainer's log, of all updates.
+        score: Name of the score that chooses the checkpoint, as an evaluator has it; ``eval_`` is before it in the log.
+    """
+    card = model.model_card_data
+    first = card.training_logs[0]["Step"] if card.training_logs else math.inf
+    earlier: dict[int, dict[str, Any]] = {}
+    for entry in history:
+        found = {column: entry[key] for key, column in (("loss", "Training Loss"), (f"eval_{score}", score)) if key in entry}
+        if found and entry["step"] < first:
+            earlier.setdefault(entry["step"], {"Epoch": entry["epoch"], "Step": entry["step"]}).update(found)
+    card.training_logs[:0] = earlier.values()
+
+
 def describe_training(
     model: SentenceTransformer,
     settings: dict[str, Any],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -14,6 +13,7 @@ from sbert_plugins.recipes.encoders import check_encoder, pooling_of
 from sbert_plugins.recipes.keywords import default_keywords
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, encoder_settings, pairs_mark, read_results, text_mark
+from sbert_plugins.recipes.own import digest_of
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.settings import Recipe, Settings, shortened
@@ -206,7 +206,7 @@ def _files(method: str, keywords: dict[str, Any]) -> dict[str, str]:
     named = {key: value for key, value in keywords.items() if isinstance(value, str) and Path(value).is_file()}
     if ":" in method and build is not None and (file := inspect.getsourcefile(build)):
         named[method] = file
-    return {key: hashlib.sha256(Path(value).read_bytes()).hexdigest()[:16] for key, value in named.items()}
+    return {key: digest_of(value) for key, value in named.items()}
 
 
 _LABELS = ("label", "labels", "score", "scores")  # of the host's collator

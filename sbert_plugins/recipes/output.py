@@ -259,7 +259,7 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
 def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
     """Return what decides an encoder's vectors beside its weights, by which a training that is resumed knows it, too."""
-    from sbert_plugins.encoder import added_around, dropout_rates
+    from sbert_plugins.encoder import added_around, dropout_rates, tokenizer_state
 
     tokenizer: Any = getattr(model, "tokenizer", None)
     around = added_around(tokenizer) if hasattr(tokenizer, "is_fast") else ()  # a mask template is among them
@@ -273,7 +273,21 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
         "prompts": {name: prompt for name, prompt in model.prompts.items() if prompt},  # a search asks with its own
         "dropout": [[rate, len(list(same))] for rate, same in groupby(dropout_rates(model))],  # most have one
         "tokens_around": [tokenizer.convert_ids_to_tokens(ids) for ids in around],
+        "tokenizer": _digest(tokenizer_state(tokenizer)),
+        "config": _digest(_config_of(model)),
     }
+
+
+def _config_of(model: SentenceTransformer) -> dict[str, Any]:
+    """Return what a transformer computes by, where it is not its family's default; its dropout is named by itself."""
+    config: Any = getattr(getattr(model[0], "model", None), "config", None)
+    values = config.to_diff_dict() if hasattr(config, "to_diff_dict") else {}
+    of_no_account = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+    return {key: value for key, value in values.items() if key not in of_no_account and "dropout" not in key}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _settings_of_module(module: nn.Module) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.settings import Recipe
 
 
-@cache  # the module is read once
 def own_recipe(method: str) -> Recipe:
     """Return the recipe of a class that is not this library's: its settings are those of ``recommended``.
 
@@ -19,8 +20,16 @@ def own_recipe(method: str) -> Recipe:
         method: ``package.module:Class``; the class is an ``nn.Module`` that is called as any loss of sentence-transformers is.
 
     Raises:
-        ValueError: If the module cannot be imported, has no such name, or the name is no class of modules that takes a model.
+        ValueError: If the module cannot be imported, has no such name, the name is no class of modules that takes a model, or
+            its file is not what it was when the class was first asked for here, so that another one would be trained.
     """
+    build = _class_of(method)
+    file = inspect.getsourcefile(build)
+    if file is not None and _digest_when_read(build, file) != digest_of(file):
+        raise ValueError(
+            f"{file} has changed since {method} was imported, and the old class would be trained: begin in a new process, or "
+            "call importlib.reload on its module."
+        )
     return Recipe(
         method=method,
         name=method.partition(":")[2],
@@ -33,8 +42,18 @@ def own_recipe(method: str) -> Recipe:
         equation="",
         settings=RECOMMENDED.settings,
         offline=RECOMMENDED.offline,
-        build=_class_of(method),
+        build=build,
     )
+
+
+def digest_of(file: str | Path) -> str:
+    """Return what a file is known by in a record."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+
+
+@cache
+def _digest_when_read(build: type, file: str) -> str:
+    return digest_of(file)
 
 
 def _class_of(method: str) -> Any:

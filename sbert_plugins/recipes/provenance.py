@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -56,6 +56,20 @@ def versions_of(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         for package, number in record.get("versions", {}).items():  # those of earlier versions of this library have none
             found.setdefault(package, {})[number] = None
     return {package: ", ".join(numbers) for package, numbers in found.items()}
+
+
+def provenance_of(made: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+    """Return what a record says of the programs that made it one after the other, each going on where the last one stopped."""
+    found: dict[str, object] = {}
+    for key in dict.fromkeys(key for each in made for key in each):
+        values = list(dict.fromkeys(each.get(key) for each in made if key != "versions"))
+        found[key] = values[0] if len(values) == 1 else "; ".join(map(str, values))
+    return found | {"versions": versions_of(made), "uncommitted_changes": _any(each["uncommitted_changes"] for each in made)}
+
+
+def _any(values: Iterable[bool | None]) -> bool | None:
+    known = [value for value in values if value is not None]
+    return any(known) if known else None
 
 
 def mixed_versions(records: Iterable[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.host import training_time_named
 from sbert_plugins.recipes.building import build_loss
-from sbert_plugins.recipes.card import describe_training, name_model, name_origin
+from sbert_plugins.recipes.card import add_earlier_logs, describe_training, name_model, name_origin
 from sbert_plugins.recipes.checked import Run, are_columns, check_patience, checked_run
 from sbert_plugins.recipes.encoders import pooling_of, truncated_to
 from sbert_plugins.recipes.output import (
@@ -23,16 +23,18 @@ from sbert_plugins.recipes.output import (
     check_same_run,
     method_text,
     pairs_mark,
+    read_results,
     updates_text,
     write_json,
 )
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import STS_SENTENCES
-from sbert_plugins.recipes.provenance import provenance
+from sbert_plugins.recipes.provenance import provenance, provenance_of
 from sbert_plugins.recipes.reporting import check_report_to
 from sbert_plugins.recipes.settings import Recipe, Settings, processes
 from sbert_plugins.recipes.texts import text_name
 from sbert_plugins.recipes.trainer import (
+    DEV_SCORE,
     Training,
     build_trainer,
     dev_evaluator,
@@ -196,7 +198,9 @@ def _trained(
         trainer = build_trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
-            write_json(output / RUN_FILE, run)
+            earlier = _made_by(output) if resume else []
+            made_by = [*earlier, *(made for made in [provenance(model.device)] if made not in earlier)]
+            write_json(output / RUN_FILE, run | {_MADE_BY: made_by})
             _announce(training, dev, report)
         start = time.perf_counter()
         try:
@@ -292,12 +296,21 @@ def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: 
         "evaluation_seconds": None if seconds is None else round(evaluation_seconds(trainer), 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": str(model.device),
-        **provenance(model.device),
+        **provenance_of(_made_by(run.output) or [provenance(model.device)]),
         "log": trainer.state.log_history,
     }
     if trainer.is_world_process_zero():
+        add_earlier_logs(model, trainer.state.log_history, DEV_SCORE)
         _save(training, results)
     return json.loads(json_text(results))
+
+
+_MADE_BY = "made_by"  # in run.json, what provenance says of each process that differs
+
+
+def _made_by(output: Path) -> list[dict[str, Any]]:
+    file = output / RUN_FILE
+    return read_results(file).get(_MADE_BY, []) if file.is_file() else []  # the first process may write elsewhere
 
 
 def _save(training: Training, results: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_DEV_SCORE = "stsb-dev_spearman_cosine"
+DEV_SCORE = "stsb-dev_spearman_cosine"
 _SINKS = 1.0  # points of STS-B dev, several standard errors of a seed
 
 
@@ -81,7 +81,7 @@ def build_trainer(
     if (patience := training.run.settings.patience) is not None:
         trainer.add_callback(EarlyStoppingCallback(patience))
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(ProgressLine(report, score=(f"eval_{_DEV_SCORE}", "STS-B dev")))
+    trainer.add_callback(ProgressLine(report, score=(f"eval_{DEV_SCORE}", "STS-B dev")))
     return trainer
 
 
@@ -122,7 +122,7 @@ def _arguments(training: Training, *, selects: bool, trackers: Sequence[str]) ->
         save_steps=settings.eval_steps,
         save_total_limit=2 if selects else 1,  # the best and the last, which the host deletes at the end where there is one
         load_best_model_at_end=selects,
-        metric_for_best_model=f"eval_{_DEV_SCORE}" if selects else None,
+        metric_for_best_model=f"eval_{DEV_SCORE}" if selects else None,
         restore_callback_states_from_checkpoint=settings.patience is not None,  # how much of it is used up
         report_to=[*trackers] or "none",
         run_name=training.run.output.name,
@@ -164,7 +164,7 @@ def saved_update(trainer: SentenceTransformerTrainer) -> int:
 
 def which_is_saved(trainer: SentenceTransformerTrainer) -> str:
     """Say which update is saved, and what the later ones did, where it is not the last."""
-    key, saved = f"eval_{_DEV_SCORE}", saved_update(trainer)
+    key, saved = f"eval_{DEV_SCORE}", saved_update(trainer)
     # One that is not finite is logged as None.
     scores = {entry["step"]: entry[key] for entry in trainer.state.log_history if entry.get(key) is not None}
     if saved == trainer.state.global_step or saved not in scores:

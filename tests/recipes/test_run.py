@@ -1,3 +1,4 @@
+import importlib
 import json
 import re
 import shutil
@@ -16,11 +17,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import normalizers
 from transformers import AutoConfig, AutoModelForMaskedLM, TrainerState
 
+import sbert_plugins
 from sbert_plugins import evaluation, recipes, training
 from sbert_plugins.encoder import apply_mask_template
-from sbert_plugins.recipes import checked
+from sbert_plugins.recipes import checked, provenance
 from sbert_plugins.recipes import output as output_module
 from sbert_plugins.recipes import run as module
 from sbert_plugins.recipes import trainer as trainer_module
@@ -220,6 +223,41 @@ class TestResume:
         cards = [(tmp_path / run / "model" / "README.md").read_text(encoding="utf-8") for run in ("whole", "run")]
         assert ["**Training**: " in card for card in cards] == [True, False]
         assert (resumed.encode("A dog runs.") == whole.encode("A dog runs.")).all()
+        tables = [re.findall(r"^\|.*Training Loss.*\n(?:\|.*\n)+", card, re.MULTILINE) for card in cards]
+        assert tables[0] == tables[1]  # what was logged before the interruption, too
+        assert len(tables[0]) == 1
+
+    def test_each_version_that_had_a_part_is_on_record(self, tiny_encoder, tmp_path, dev, monkeypatch):
+        def run(**changes):
+            return recipes.train(
+                "arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), dev=dev, **changes
+            )
+
+        monkeypatch.setattr("sbert_plugins.recipes.provenance.__version__", "0.0.1")
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
+            run()
+        monkeypatch.undo()
+        results = run(resume=True)
+        assert results["versions"]["sbert-plugins"] == f"0.0.1, {sbert_plugins.__version__}"
+        assert results["versions"]["torch"] == str(torch.__version__)
+        assert results["threads"] == torch.get_num_threads()
+        assert "Made with several versions" in provenance.mixed_versions([results])
+
+    @pytest.mark.parametrize("changed", ["tokenizer", "config"])
+    def test_another_tokenizer_or_config_with_the_same_weights(self, changed, tiny_encoder, tmp_path, dev):
+        def run(model, **changes):
+            return recipes.train("arccse", anchors(40), model, output=tmp_path / "run", settings=quick(), dev=dev, **changes)
+
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
+            run(tiny_encoder())
+        other = tiny_encoder()
+        if changed == "tokenizer":
+            other.tokenizer.backend_tokenizer.normalizer = normalizers.NFD()
+        else:
+            other[0].model.config.layer_norm_eps = 0.1
+        with pytest.raises(ValueError, match=rf"was begun with encoder's {changed} \w+ \(now \w+\): resume with the same"):
+            run(other, resume=True)
+        assert run(tiny_encoder(), resume=True)["steps"] == 4
 
     def test_what_another_version_builds_is_another_training(self, tiny_encoder, tmp_path, dev):
         def run(**changes):
@@ -313,6 +351,11 @@ def test_what_a_record_names_is_hashed(tmp_path, monkeypatch):
     }
     with (tmp_path / "mine_of_today.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
+    with pytest.raises(
+        ValueError, match=r"mine_of_today\.py has changed since mine_of_today:Mine was imported, and the old cl"
+    ):
+        checked._files("mine_of_today:Mine", {})
+    importlib.reload(importlib.import_module("mine_of_today"))
     assert checked._files("mine_of_today:Mine", {})["mine_of_today:Mine"] != before["mine_of_today:Mine"]
     assert checked._files("arccse", {}) == {}
 
