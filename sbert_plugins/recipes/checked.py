@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from sbert_plugins.recipes.encoders import check_encoder, pooling_of
 from sbert_plugins.recipes.keywords import default_keywords
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.output import RUN_FILE, encoder_mark, encoder_settings, pairs_mark, read_results, text_mark
-from sbert_plugins.recipes.own import digest_of
+from sbert_plugins.recipes.own import digest_of, source_of
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.settings import Recipe, Settings, shortened
@@ -204,7 +203,7 @@ def _files(method: str, keywords: dict[str, Any]) -> dict[str, str]:
     """Return hashes of what a record names and does not hold: the module of a class of one's own, files of keywords."""
     build = recipe_of(method).build
     named = {key: value for key, value in keywords.items() if isinstance(value, str) and Path(value).is_file()}
-    if ":" in method and build is not None and (file := inspect.getsourcefile(build)):
+    if ":" in method and build is not None and (file := source_of(build)):
         named[method] = file
     return {key: digest_of(value) for key, value in named.items()}
 

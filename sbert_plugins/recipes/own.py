@@ -21,10 +21,10 @@ def own_recipe(method: str) -> Recipe:
 
     Raises:
         ValueError: If the module cannot be imported, has no such name, the name is no class of modules that takes a model, or
-            its file is not what it was when the class was first asked for here, so that another one would be trained.
+            it is in no file, or in one that has changed since the class was first asked for, so that another would be trained.
     """
     build = _class_of(method)
-    file = inspect.getsourcefile(build)
+    file = source_of(build)
     if file is not None and _digest_when_read(build, file) != digest_of(file):
         raise ValueError(
             f"{file} has changed since {method} was imported, and the old class would be trained: begin in a new process, or "
@@ -44,6 +44,24 @@ def own_recipe(method: str) -> Recipe:
         offline=RECOMMENDED.offline,
         build=build,
     )
+
+
+def source_of(build: Any) -> str | None:
+    """Return the file of a class; None for one that was compiled.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    try:
+        file = inspect.getsourcefile(build)
+    except (TypeError, OSError):  # of a session without a file
+        file = f"<{build.__module__}>"
+    if file is not None and not Path(file).is_file():
+        raise ValueError(
+            f"a loss of your own must be in a file, by which a later run knows it; {build.__name__} is in {file}: write it to "
+            "a module, and import it from there."
+        )
+    return file
 
 
 def digest_of(file: str | Path) -> str:

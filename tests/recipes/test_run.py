@@ -2,6 +2,7 @@ import importlib
 import json
 import re
 import shutil
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -358,6 +359,18 @@ def test_what_a_record_names_is_hashed(tmp_path, monkeypatch):
     importlib.reload(importlib.import_module("mine_of_today"))
     assert checked._files("mine_of_today:Mine", {})["mine_of_today:Mine"] != before["mine_of_today:Mine"]
     assert checked._files("arccse", {}) == {}
+
+
+def test_a_class_in_no_file(monkeypatch):
+    """A notebook's, or one of an interpreter that reads what is typed."""
+    scope = {"__name__": "__main__"}
+    exec(compile("from torch import nn\nclass Typed(nn.Module):\n    pass\n", "<stdin>", "exec"), scope)
+    monkeypatch.setattr(sys.modules["__main__"], "Typed", scope["Typed"], raising=False)
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    with pytest.raises(
+        ValueError, match="a loss of your own must be in a file, by which a later run knows it; Typed is in <__m"
+    ):
+        recipes.recipe_of("__main__:Typed")
 
 
 class TestBadInput:
