@@ -6,6 +6,7 @@ is left out without a word. Libraries are imported when a function is called, so
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import warnings
@@ -171,6 +172,15 @@ def training_time_named(model: SentenceTransformer, seconds: float | None, evalu
         yield
     finally:
         del vars(card)["get_training_duration_data"]
+
+
+def tokenizer_state(tokenizer: Any) -> Any:
+    """Return what a tokenizer is, without the padding and truncation of its last call."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if hasattr(backend, "to_str"):
+        return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
+    vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
+    return sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary
 
 
 def commit_of(config: Any) -> str | None:

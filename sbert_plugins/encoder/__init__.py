@@ -17,7 +17,7 @@ from .mask_template import apply_mask_template, freeze_mask_template, has_mask_t
 from .passes import input_embeddings, sentence_width
 from .routes import require_one_encoder
 from .seen import FirstPass
-from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset, require_tokenizer, tokenizer_state
+from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset, require_tokenizer
 from .views import VIEW_PARTS, VIEWS, View, require_views, viewed
 
 __all__ = [
@@ -53,7 +53,6 @@ __all__ = [
     "rows_of_other_ranks",
     "sentence_width",
     "set_dropout",
-    "tokenizer_state",
     "transformer_of",
     "unwrap",
     "viewed",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -261,12 +259,3 @@ def require_tokenizer(tokenizer: object) -> None:
             f"the model's tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
             "use a model that begins with a Transformer module."
         )
-
-
-def tokenizer_state(tokenizer: Any) -> Any:
-    """Return what a tokenizer is, without the padding and truncation of its last call."""
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if hasattr(backend, "to_str"):
-        return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
-    vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
-    return sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary

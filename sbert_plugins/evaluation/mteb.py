@@ -19,8 +19,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from sbert_plugins.encoder import tokenizer_state
-from sbert_plugins.host import is_of_pooler
+from sbert_plugins.host import is_of_pooler, tokenizer_state
 
 from .tables import DATA_VARIABLE
 

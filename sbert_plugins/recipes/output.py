@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.host import is_of_pooler
+from sbert_plugins.host import is_of_pooler, tokenizer_state
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
 from sbert_plugins.recipes.encoders import pooling_of
@@ -259,7 +259,7 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
 
 def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
     """Return what decides an encoder's vectors beside its weights, by which a training that is resumed knows it, too."""
-    from sbert_plugins.encoder import added_around, dropout_rates, tokenizer_state
+    from sbert_plugins.encoder import added_around, dropout_rates
 
     tokenizer: Any = getattr(model, "tokenizer", None)
     around = added_around(tokenizer) if hasattr(tokenizer, "is_fast") else ()  # a mask template is among them
@@ -273,9 +273,13 @@ def encoder_settings(model: SentenceTransformer) -> dict[str, Any]:
         "prompts": {name: prompt for name, prompt in model.prompts.items() if prompt},  # a search asks with its own
         "dropout": [[rate, len(list(same))] for rate, same in groupby(dropout_rates(model))],  # most have one
         "tokens_around": [tokenizer.convert_ids_to_tokens(ids) for ids in around],
-        "tokenizer": _digest(tokenizer_state(tokenizer)),
+        "tokenizer": _digest(_without_tokens_around(tokenizer_state(tokenizer))),
         "config": _digest(_config_of(model)),
     }
+
+
+def _without_tokens_around(state: Any) -> Any:
+    return {key: value for key, value in state.items() if key != "post_processor"} if isinstance(state, dict) else state
 
 
 def _config_of(model: SentenceTransformer) -> dict[str, Any]:

@@ -186,16 +186,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._diagnostics = {"train": {}, "eval": {}}  # a training that was interrupted in this process leaves some
         self.accum_loss_components = {"train": {}, "eval": {}}
         self._term_names, self._with_gradient, self._largest = {}, set(), {}
-        if checkpoint is not None and not hasattr(self.train_dataset, "__len__"):
-            logger.warning(
-                "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
-                "one, in a later one it reads the epoch's first batches again. Give a dataset with a length to be sure."
-            )
-        if checkpoint is not None and self._early_stopping() and not self.args.restore_callback_states_from_checkpoint:
-            logger.warning(
-                "EarlyStoppingCallback counts from zero in a training that is resumed, and may stop it later than without the "
-                "interruption: set restore_callback_states_from_checkpoint=True in the arguments."
-            )
+        if checkpoint is not None:
+            self._tell_what_resuming_loses()
         self._evaluated, self._resumed = {}, checkpoint
         self.model.model_card_data.eval_results_dict = {}  # what was measured before is of other weights
         output = super().train(checkpoint, *args, **kwargs)
@@ -209,6 +201,18 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite.check_weights()
         self._tell_of_idle_parts(is_resumed=checkpoint is not None)
         return output
+
+    def _tell_what_resuming_loses(self) -> None:
+        if not hasattr(self.train_dataset, "__len__"):
+            logger.warning(
+                "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
+                "one, in a later one it reads the epoch's first batches again. Give a dataset with a length to be sure."
+            )
+        if self._early_stopping() and not self.args.restore_callback_states_from_checkpoint:
+            logger.warning(
+                "EarlyStoppingCallback counts from zero in a training that is resumed, and may stop it later than without the "
+                "interruption: set restore_callback_states_from_checkpoint=True in the arguments."
+            )
 
     def _tell_of_idle_parts(self, *, is_resumed: bool) -> None:
         # Of the updates before a resume the log knows the terms and not their gradients.
