@@ -60,16 +60,13 @@ def versions_of(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def provenance_of(made: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """Return what a record says of the programs that made it one after the other, each going on where the last one stopped."""
-    found: dict[str, object] = {}
-    for key in dict.fromkeys(key for each in made for key in each):
-        values = list(dict.fromkeys(each.get(key) for each in made if key != "versions"))
+    found = {**made[-1], "versions": versions_of(made)}
+    for key in found.keys() - {"versions", "uncommitted_changes"}:
+        values = list(dict.fromkeys(each.get(key) for each in made))
         found[key] = values[0] if len(values) == 1 else "; ".join(map(str, values))
-    return found | {"versions": versions_of(made), "uncommitted_changes": _any(each["uncommitted_changes"] for each in made)}
-
-
-def _any(values: Iterable[bool | None]) -> bool | None:
-    known = [value for value in values if value is not None]
-    return any(known) if known else None
+    if any(each.get("uncommitted_changes") for each in made):
+        found["uncommitted_changes"] = True
+    return found
 
 
 def mixed_versions(records: Iterable[Mapping[str, Any]]) -> str:

@@ -198,9 +198,8 @@ def _trained(
         trainer = build_trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
             output.mkdir(parents=True, exist_ok=True)
-            earlier = _made_by(output) if resume else []
-            made_by = [*earlier, *(made for made in [provenance(model.device)] if made not in earlier)]
-            write_json(output / RUN_FILE, run | {_MADE_BY: made_by})
+            earlier, made = _made_by(output) if resume else [], provenance(model.device)
+            write_json(output / RUN_FILE, run | {_MADE_BY: earlier if made in earlier else [*earlier, made]})
             _announce(training, dev, report)
         start = time.perf_counter()
         try:
