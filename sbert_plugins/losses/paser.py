@@ -182,8 +182,9 @@ class PaSeRLoss(LossModule):
         sentences, copies, *third = encode(batches, tokens=bool(self.mlm_weight))
         terms = Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
         if self.mlm_weight:
-            logits = self.language_model(third[0].require_tokens()[:, : chosen.shape[1]][chosen])
-            terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[chosen])
+            places = chosen.nonzero(as_tuple=True)
+            logits = self.language_model(third[0].require_tokens()[places])
+            terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[places])
         return terms
 
     def _usable(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:

@@ -71,9 +71,10 @@ class BagOfWordsDecoder(nn.Module):
             The loss, and diagnostics: ``token_accuracy`` (share of tokens that are among as many best candidates as their
             text has tokens) and ``information`` (nats a token that the loss rises with another text's vector).
         """
-        candidates, targets = ids[content].unique(return_inverse=True)
-        rows = torch.arange(len(ids), device=ids.device).unsqueeze(1).expand_as(ids)[content]
-        weighed = None if weights is None else weights[ids[content]]
+        rows, columns = content.nonzero(as_tuple=True)  # once: a device is waited for each time
+        tokens = ids[rows, columns]
+        candidates, targets = tokens.unique(return_inverse=True)
+        weighed = None if weights is None else weights[tokens]
         logits = self(memory, head, candidates)
         loss = functional.bag_of_words_loss(logits, rows, targets, weighed)
         with torch.no_grad():

@@ -170,11 +170,12 @@ class DenoisingDecoder(nn.Module):
         order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
         ids, content = ids.gather(1, order), content.gather(1, order)
         embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
+        places = content.nonzero(as_tuple=True)
         return decoding_loss(
-            lambda memory: self(embedded, memory, content)[content],
+            lambda memory: self(embedded, memory, content)[places],
             head,
             memory,
-            ids[content],
+            ids[places],
             weights,
             training=self.training,
         )

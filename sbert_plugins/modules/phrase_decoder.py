@@ -109,10 +109,10 @@ class PhraseDecoder(nn.Module):
         content = content & (content.sum(dim=1, keepdim=True) < self.max_positions)
         parts = phrase_targets(ids, content, start_id=start_id, end_id=end_id)
         inputs, targets, scored = (part[:, : self.max_positions] for part in parts)
-        scored = scored & content.any(dim=1, keepdim=True)
+        places = (scored & content.any(dim=1, keepdim=True)).nonzero(as_tuple=True)  # once: a device is waited for each time
         embedded = embed(inputs)
         return decoding_loss(
-            lambda memory: self(embedded, memory)[scored], head, memory, targets[scored], weights, training=self.training
+            lambda memory: self(embedded, memory)[places], head, memory, targets[places], weights, training=self.training
         )
 
     @torch.no_grad()
