@@ -11,13 +11,14 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    import torch
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from torch import Tensor, nn
@@ -244,6 +245,35 @@ def checkpointing_by(layers: Sequence[nn.Module], around: Callable[..., Any]) ->
     finally:
         for layer, checkpoint in before:
             layer._gradient_checkpointing_func = checkpoint
+
+
+def generator_state(device: torch.device) -> Tensor | None:
+    """Return the state of a device's generator, None for the CPU's. torch 2.6, whose Apple GPUs are one without a number."""
+    import torch
+
+    if device.type == "cpu":
+        return None
+    generators: Any = torch.get_device_module(device)
+    return generators.get_rng_state() if device.type == "mps" else generators.get_rng_state(device)
+
+
+def set_generator_state(device: torch.device, state: Tensor | None) -> None:
+    """Set it back to what :func:`generator_state` returned."""
+    import torch
+
+    if state is not None:
+        generators: Any = torch.get_device_module(device)
+        generators.set_rng_state(*([state] if device.type == "mps" else [state, device]))
+
+
+def half_for_flash(encoder: nn.Module) -> AbstractContextManager[Any]:
+    """Compute in bfloat16 where an encoder asks for flash attention, which takes no float32. transformers 5.3."""
+    import torch
+
+    asked = getattr(getattr(encoder, "config", None), "_attn_implementation", None) or ""
+    if "flash" not in asked:
+        return nullcontext()  # an autocast that is not enabled would end one that is
+    return torch.autocast(next(encoder.parameters()).device.type, dtype=torch.bfloat16)
 
 
 def count_changes(tensor: Tensor) -> int:

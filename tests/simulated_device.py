@@ -1,7 +1,8 @@
 """A device for machines without one: its tensors lie on the CPU, and it keeps the rules of a GPU.
 
-An operation on tensors of two devices is refused, ``numpy`` of its tensors too, autocast lowers and raises what CUDA's does,
-and each time that the CPU has to wait for the device is noted. It is torch's device "sim" of the process that imports this.
+An operation on tensors of two devices is refused, ``numpy`` of its tensors too; so is what Apple's GPUs do not have, float64
+and ``pdist``. Autocast lowers and raises what CUDA's does, and each time that the CPU has to wait for the device is noted. It
+is torch's device "sim" of the process that imports this.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ class Module(_DummyBackendModule):
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
 
+    def get_rng_state(self, device: torch.device) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: torch.device) -> None:
+        torch.set_rng_state(state)
+
 
 _setup_privateuseone_for_python_backend("sim", Module())
 
@@ -74,6 +81,9 @@ class SimulatedTensor(Tensor):
         copied = torch.nn.Parameter(copied) if isinstance(self, torch.nn.Parameter) else copied
         return memo.setdefault(id(self), copied.requires_grad_(self.requires_grad))
 
+    def __getitem__(self, index: Any) -> Tensor:
+        return super().__getitem__(torch.tensor(index) if isinstance(index, list) else index)
+
     def numpy(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("numpy reads no tensor of a device")
 
@@ -94,6 +104,8 @@ def run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     may_mix = operation in _ACROSS or (operation in _INDEXED and isinstance(args[0], SimulatedTensor))
     if ours and others and not may_mix:
         raise RuntimeError(f"{operation}: tensors of two devices, {[(str(x.device), tuple(x.shape)) for x in given]}")
+    if operation is aten._pdist_forward.default or (kwargs.get("dtype") == torch.float64 and "cpu" not in str(device)):
+        raise NotImplementedError(f"{operation}, {kwargs}: not on this device")
     by_mask = operation in _INDEXED and any(x is not None and x.dtype == torch.bool for x in args[1])
     is_moved = operation in _ACROSS and (others or (device is not None and device.type == "cpu"))
     if operation in _WAITING or by_mask or is_moved:

@@ -17,6 +17,9 @@ import torch
 from methods import EVERY
 from sentence_transformers import SentenceTransformer
 
+from sbert_plugins import data, functional
+from sbert_plugins.evaluation import Embeddings, LabelFreeEvaluator
+
 warnings.filterwarnings("ignore", message=".* owns weights that checkpoints")
 
 
@@ -49,17 +52,36 @@ def steps(path: str, method: str, dtype: torch.dtype | None) -> dict[str, Any]:
 def refused() -> list[str]:
     """Return what the device says of what no device does."""
     ours, said = torch.ones(3, device="sim"), []
-    for attempt in (lambda: ours + torch.ones(3), lambda: torch.stack([ours, torch.ones(3)]), ours.numpy):
+    attempts = (lambda: ours + torch.ones(3), lambda: torch.stack([ours, torch.ones(3)]), ours.numpy, ours.double)
+    for attempt in attempts:
         try:
             attempt()
-        except (RuntimeError, TypeError) as error:
+        except (RuntimeError, TypeError) as error:  # NotImplementedError is one
             said.append(str(error))
     return said
 
 
+class Given(Embeddings):
+    """Embeddings that nobody encoded, in the order of the texts."""
+
+    def __init__(self, texts: list[str], matrix: torch.Tensor) -> None:
+        self.row, self.matrix = {text: row for row, text in enumerate(texts)}, matrix
+
+
+def measured(device: str) -> dict[str, float]:
+    """Return what is measured of vectors that lie on a device."""
+    vectors = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)).to(device)
+    texts = list("abcdefgh")
+    substitutions = [data.Substitution("a", "c", "d"), data.Substitution("b", "e", "f")]
+    given = data.LabelFreeTexts(["a", "b"], substitutions, [("a", "g"), ("b", "h")])
+    scores = LabelFreeEvaluator(given).compute(Given(texts, vectors))
+    pairs = functional.alignment(vectors[:4], vectors[4:]), functional.uniformity(vectors)
+    return scores | {"alignment": pairs[0].item(), "uniformity": pairs[1].item()}
+
+
 def main() -> None:
     path, output = sys.argv[1:]
-    report: dict[str, Any] = {"refused": refused()}
+    report: dict[str, Any] = {"refused": refused(), "measured": [measured(device) for device in ("cpu", "sim")]}
     for method in EVERY:
         for name, dtype in {"float32": None, "bfloat16": torch.bfloat16}.items():
             try:

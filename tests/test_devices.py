@@ -38,9 +38,16 @@ def report(encoder_path, once):
 
 
 def test_the_device_keeps_the_rules(report):
-    *mixed, numpy = report["refused"]
+    *mixed, numpy, double = report["refused"]
     assert len(mixed) == 2 and all("tensors of two devices" in said for said in mixed)
     assert "numpy" in numpy
+    assert "float64" in double
+
+
+def test_measures_are_those_of_the_cpu(report):
+    """Apple's GPUs have neither float64 nor pdist."""
+    on_cpu, on_device = report["measured"]
+    assert on_device == pytest.approx(on_cpu)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -207,3 +207,44 @@ def test_a_private_reach_is_caught(source):
 )
 def test_the_transformer_s_own_pooler(name, expected):
     assert host.is_of_pooler(name) is expected
+
+
+def test_flash_attention_is_given_half_precision(tiny_encoder):
+    encoder = tiny_encoder().transformers_model
+    for asked, expected in (("sdpa", False), ("flash_attention_2", True)):
+        encoder.config._attn_implementation = asked
+        with host.half_for_flash(encoder):
+            assert torch.is_autocast_enabled("cpu") is expected
+        with torch.autocast("cpu", torch.bfloat16), host.half_for_flash(encoder):
+            assert torch.is_autocast_enabled("cpu")
+
+
+class Generator:
+    """The module of a device whose draws are counted."""
+
+    def __init__(self, *which):
+        self.which, self.state = which, 0
+
+    def get_rng_state(self, *which):
+        assert which == self.which
+        return torch.tensor(self.state)
+
+    def set_rng_state(self, state, *which):
+        assert which == self.which
+        self.state = state.item()
+
+
+@pytest.mark.parametrize("name", ["cuda:1", "xpu", "mps"])
+def test_the_generator_of_a_device(monkeypatch, name):
+    device = torch.device(name)
+    generator = Generator(*([] if name == "mps" else [device]))
+    monkeypatch.setattr(torch, "get_device_module", lambda of: generator)
+    before = host.generator_state(device)
+    generator.state = 7
+    host.set_generator_state(device, before)
+    assert generator.state == 0
+
+
+def test_the_cpu_has_torch_s_own_generator():
+    assert host.generator_state(torch.device("cpu")) is None
+    host.set_generator_state(torch.device("cpu"), None)

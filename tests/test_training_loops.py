@@ -5,8 +5,11 @@ import torch
 from methods import EVERY
 from sentence_transformers import InputExample, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
-from sbert_plugins import recipes
+from sbert_plugins import recipes, training
 from sbert_plugins.losses import official
 
 
@@ -126,3 +129,35 @@ def test_what_encode_cuts_is_trained_whole(name, tiny_encoder):
     assert torch.isfinite(sum(terms.values()))
     if hasattr(loss, "reconstruct"):
         assert len(loss.reconstruct(dataset[:2]["anchor"], dataset[:2]["masked"])) == 2
+
+
+def like_flash(module, query, key, value, mask, **keywords):
+    """Attention that takes what flash attention takes, as transformers hands it on."""
+    if query.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
+        query, key, value = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key, value))
+    if query.dtype == torch.float32:
+        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+    return sdpa_attention_forward(module, query, key, value, mask, **keywords)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["pt-bert", "slt-fai consert", "official pt-bert"])
+def test_flash_attention(method, tiny_encoder, tmp_path):
+    """A momentum copy and a trial pass are no forward of what is trained, round which the trainer computes in bfloat16."""
+    AttentionInterface.register("like_flash", like_flash)
+    AttentionMaskInterface.register("like_flash", sdpa_mask)
+    model = tiny_encoder()
+    model.transformers_model.config._attn_implementation = "like_flash"
+    build, dataset = EVERY[method]
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=8,
+        max_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        bf16=True,
+    )
+    trainer = training.SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset(16), loss=build(model))
+    assert trainer.train().global_step == 1

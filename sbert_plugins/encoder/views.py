@@ -107,7 +107,7 @@ def require_views(model: SentenceTransformer, needed_by: str) -> None:
         for module in (*words, *inputs)
     ]
     try:
-        with torch.no_grad(), dropout_off(encoder):
+        with torch.no_grad(), dropout_off(encoder), host.half_for_flash(encoder):
             encoder(input_ids=ids)
     finally:
         for hook in hooks:

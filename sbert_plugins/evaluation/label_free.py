@@ -90,7 +90,7 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
         unit = _unit(embeddings(sentences))
         count = len(unit)
         mean_cosine = (unit.sum(dim=0).square().sum() - count) / (count * (count - 1))  # of two different ones
-        return float(margins.double().mean() / (1 - mean_cosine).clamp_min(1e-6))  # collapsed, all are at one place
+        return float(margins.cpu().double().mean() / (1 - mean_cosine).clamp_min(1e-6))  # collapsed, all are at one place
 
     def _half_mrr(self, embeddings: Embeddings) -> float:
         wholes, halves = (list(side) for side in zip(*self.texts.halves, strict=True))
@@ -112,4 +112,4 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    return torch.nn.functional.normalize(vectors.double(), dim=1)
+    return torch.nn.functional.normalize(vectors.cpu().double(), dim=1)  # Apple's GPUs have no float64

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sbert_plugins import functional
+from sbert_plugins import functional, host
 
 from .word_embeddings import WordScorer
 
@@ -88,7 +88,9 @@ def probe_information(loss: Callable[[Tensor], Tensor], memory: Tensor, *, score
         return {}
     values = []
     for rows in (memory, memory.roll(1, dims=0)):
-        with torch.random.fork_rng(devices=[memory.device] if memory.is_cuda else []):
+        on_device = host.generator_state(memory.device)
+        with torch.random.fork_rng(devices=[]):
             values.append(loss(rows))
+        host.set_generator_state(memory.device, on_device)
     right, wrong = values
     return {"information": wrong - right}

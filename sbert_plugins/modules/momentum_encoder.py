@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_plugins import host
-from sbert_plugins.encoder import Encoder, Pass
+from sbert_plugins.encoder import Encoder, Pass, transformer_of
 
 from .ema import ema_update
 
@@ -57,7 +57,10 @@ class MomentumEncoder(nn.Module):
     def encode(self, features: dict[str, Tensor], *, training: bool) -> Pass:
         """Run a batch through the first copy, the encoder's; all copies are in their mode then."""
         self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
-        (output,) = Encoder(self.copies[0])([features], tokens=True)
+        encoder: Any = self.copies[0]
+        # The trainer's autocast is round the forward of what is trained alone.
+        with host.half_for_flash(transformer_of(encoder)):
+            (output,) = Encoder(encoder)([features], tokens=True)
         return output
 
     def check(self, *modules: nn.Module) -> list[nn.Parameter]:

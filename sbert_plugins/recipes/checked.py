@@ -177,7 +177,7 @@ def run_values(
     dev: ScoredPairs | None,
 ) -> dict[str, Any]:
     """Return what makes a training this one: two that differ in none of it are the same. It is what run.json holds."""
-    import torch
+    from sbert_plugins.training.precision import has_bf16
 
     return {
         "method": method,
@@ -195,7 +195,7 @@ def run_values(
         "dev": None if dev is None else pairs_mark("STS-B dev", dev),
         "encoder": encoder_mark(model),
         "encoder_settings": encoder_settings(model),
-        "bf16": model.device.type == "cuda" and torch.cuda.is_bf16_supported() if bf16 is None else bf16,
+        "bf16": has_bf16(model.device) if bf16 is None else bf16,
     }
 
 

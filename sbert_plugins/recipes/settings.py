@@ -98,11 +98,21 @@ class Settings:
                 raise ValueError(f"{name} must be a finite number, 0 or above, got {value}.")
 
     def updates(self, rows: int, *, processes: int = 1) -> int:
-        """Count the updates of a training on so many rows, as the host will; each of ``processes`` reads its share."""
+        """Count the updates of a training on so many rows, as the host will; each of ``processes`` reads its share.
+
+        Raises:
+            ValueError: If there is not a batch for each process.
+        """
+        # Of several processes none has less than a batch: the host drops what is left, of a batch and of a round.
+        whole = rows // self.batch_size // processes
+        if processes > 1 and not whole:
+            raise ValueError(
+                f"{processes} processes need a batch of {self.batch_size} each, got {rows} rows: lower batch_size, or train "
+                "in one process."
+            )
         if self.max_steps > 0:
             return self.max_steps
-        whole = self.leaves_one(rows)  # then the last batch goes, and what is left of a round of all processes
-        batches = rows // self.batch_size // processes if whole else math.ceil(math.ceil(rows / self.batch_size) / processes)
+        batches = whole if processes > 1 or self.leaves_one(rows) else math.ceil(rows / self.batch_size)
         return max(1, math.ceil(self.epochs * math.ceil(batches / self.gradient_accumulation_steps)))
 
     def leaves_one(self, rows: int) -> bool:

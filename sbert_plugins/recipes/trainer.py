@@ -48,7 +48,8 @@ def dev_evaluator(pairs: ScoredPairs, own_length: int | None) -> EmbeddingSimila
         def embed_inputs(self, model: SentenceTransformer, *arguments: Any, **keywords: Any) -> Any:
             length, model.max_seq_length = model.max_seq_length, own_length
             try:
-                return super().embed_inputs(model, *arguments, **keywords)
+                # With a device the host keeps texts in this process: the others would cut theirs at the training's length.
+                return super().embed_inputs(model, *arguments, device=str(model.device), **keywords)
             finally:
                 model.max_seq_length = length
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # A gradient scaler begins at 2**16 and halves at each inf: after as many halvings no scale is to blame.
 SKIPPED_UPDATES = 32
 
+MOST_UNREAD = 1000
+
 
 class DivergedError(ValueError):
     """A number of the training is not finite. A ``ValueError``, which the command line prints as one line.
@@ -69,7 +71,8 @@ class FiniteCheck:
 
     def _see(self, numbers: dict[str, Tensor], *, is_norm: bool) -> None:
         self._unread.append(_Seen(self.trainer.state.global_step + 1, numbers, is_norm, self._first_ids))
-        if self.trainer.args.device.type == "cpu":
+        # On other devices reading waits; where nothing is logged nobody else reads, and each holds a batch's ids.
+        if self.trainer.args.device.type == "cpu" or len(self._unread) >= MOST_UNREAD:
             self.read()
 
     def read(self) -> None:

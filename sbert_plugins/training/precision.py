@@ -12,8 +12,17 @@ from transformers import TrainingArguments
 logger = logging.getLogger(__name__)
 
 
+def has_bf16(device: torch.device) -> bool:
+    """Whether a GPU computes bfloat16; those before Ampere (T4, V100) emulate it."""
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
 def tell_of_slow_bf16(arguments: TrainingArguments) -> None:
-    """Warn where a CPU only emulates bfloat16: each update takes several times as long, and nobody says why."""
+    """Warn where bfloat16 is only emulated: each update takes several times as long, and nobody says why."""
+    if arguments.bf16 and arguments.device.type == "cuda" and not has_bf16(arguments.device):
+        logger.warning(
+            "This GPU only emulates bfloat16, which is slow: train without it (bf16=False, --no-bf16), or with fp16=True."
+        )
     if arguments.bf16 and arguments.device.type == "cpu" and (multiple := bf16_multiple()) > 4:
         logger.warning(
             "This CPU multiplies bfloat16 %.0f times as slowly as float32: train without bf16 (bf16=False, --no-bf16).",

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from sbert_plugins import host
+
 
 def read_random_state(model: nn.Module) -> tuple[Any, ...]:
-    """Return the states of Python's, numpy's and torch's generators, and of that of the model's GPU."""
-    device = next(model.parameters()).device
-    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    """Return the states of Python's, numpy's and torch's generators, and of that of the model's device."""
+    on_device = host.generator_state(next(model.parameters()).device)
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), on_device  # noqa: NPY002  as others draw
 
 
@@ -25,8 +26,7 @@ def restore_random_state(model: nn.Module, state: tuple[Any, ...]) -> None:
     random.setstate(of_python)
     np.random.set_state(of_numpy)  # noqa: NPY002
     torch.set_rng_state(of_torch)
-    if on_device is not None:
-        torch.cuda.set_rng_state(on_device, next(model.parameters()).device)
+    host.set_generator_state(next(model.parameters()).device, on_device)
 
 
 @contextmanager

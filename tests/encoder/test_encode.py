@@ -69,8 +69,10 @@ class TestEncoder:
             (alone,) = Encoder(model)([column], views=[view], dropout=False)
             torch.testing.assert_close(one.vectors, alone.vectors)
 
-    def test_views_of_two_widths_do_not_merge(self, model, made):
-        columns = [model.preprocess(SENTENCES), model.preprocess([text[:12] for text in SENTENCES])]
+    @pytest.mark.parametrize("characters", [12, 1000])
+    def test_views_of_two_columns_do_not_merge(self, model, made, characters):
+        """Of no width: processes whose batches happen to have others would wait for each other."""
+        columns = [model.preprocess(SENTENCES), model.preprocess([text[:characters] for text in SENTENCES])]
         roles = TokenRoles(model.tokenizer)
         views = [View(["token_shuffling"], roles.content(column)) for column in columns]
         Encoder(model)(columns, views=views, dropout=False)

@@ -60,11 +60,13 @@ def test_updates(changes, rows, updates):
     assert recipes.with_changes(recipes.ARCCSE.settings, **changes).updates(rows) == updates
 
 
-@pytest.mark.parametrize(("rows", "updates"), [(160, 10), (161, 10), (162, 11), (168, 11), (170, 11)])
+@pytest.mark.parametrize(("rows", "updates"), [(160, 10), (161, 10), (168, 10), (175, 10), (176, 11)])
 def test_updates_of_two_processes(rows, updates):
-    """Batches of 8 go to them in turn; where one is left over, both have one more."""
+    """Batches of 8 go to them in turn; what is left of a batch and of a round is dropped, as the host drops it."""
     settings = recipes.with_changes(recipes.ARCCSE.settings, batch_size=8, gradient_accumulation_steps=1)
     assert settings.updates(rows, processes=2) == updates
+    with pytest.raises(ValueError, match="2 processes need a batch of 8 each, got 15 rows: lower batch_size"):
+        settings.updates(15, processes=2)
 
 
 @pytest.mark.parametrize(("warmup", "updates"), [(0, 0), (0.1, 2), (0.5, 8), (1, 1), (500, 500)])

@@ -24,6 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sbert_plugins import losses, training
 from sbert_plugins.encoder import rows_of_all_ranks, rows_of_other_ranks
+from sbert_plugins.evaluation import ScoredPairs
+from sbert_plugins.recipes.trainer import DEV_SCORE, dev_evaluator
 from sbert_plugins.training.loss_state import own_state
 
 
@@ -134,6 +136,31 @@ def unequal_batches(encoder: str) -> dict:
     }
 
 
+def scored_at_its_own_length(encoder: str, folder: Path) -> dict:
+    """What STS-B dev's evaluator logs of texts that are longer than those of the training, and what one process finds."""
+    model = SentenceTransformer(encoder, device="cpu")
+    model.max_seq_length = 8
+    texts = [f"{LONG} {text}" for text in project_text()[:24]]
+    evaluator = dev_evaluator(ScoredPairs(texts, texts[1:] + texts[:1], [float(i % 5) for i in range(len(texts))]), 100)
+    trainer = training.SentenceTransformerTrainer(
+        model=model,
+        args=arguments(folder),
+        train_dataset=METHODS["arccse"][1](16),
+        loss=losses.ArcCSELoss(model),
+        evaluator=evaluator,
+    )
+    logged = trainer.evaluate().get(f"eval_{DEV_SCORE}")  # of rank 0 alone
+    return {"logged": logged, "alone": evaluator(model)[DEV_SCORE]}
+
+
+def updates_made(encoder: str, folder: Path, rows: int) -> int:
+    """How many updates an epoch of so many rows has."""
+    model = SentenceTransformer(encoder, device="cpu")
+    args = arguments(folder, per_device_train_batch_size=8, num_train_epochs=1)
+    dataset, loss = METHODS["arccse"][1](rows), losses.ArcCSELoss(model)
+    return training.SentenceTransformerTrainer(model=model, args=args, train_dataset=dataset, loss=loss).train().global_step
+
+
 def main() -> None:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
@@ -150,6 +177,8 @@ def main() -> None:
         report[f"queued by {trainer_class.__module__.partition('.')[0]}"] = queued
     state, logged = arccon_run(encoder, folder / "arccon", batch_size=8)
     report["arccon"] = {"logged": logged}
+    report["dev"] = scored_at_its_own_length(encoder, folder / "dev")
+    report["updates"] = {rows: updates_made(encoder, folder / "updates", rows) for rows in (41, 47, 48)}
     by_rank = [None] * dist.get_world_size()
     dist.all_gather_object(by_rank, unequal_batches(encoder))
     report["unequal"] = by_rank

@@ -220,6 +220,12 @@ class TestReading:
             check.read()
         check.read()  # said once
 
+    def test_what_nobody_reads_does_not_grow(self):
+        _, check = self.check()
+        with pytest.raises(DivergedError, match="term is nan"):
+            for _ in range(finite.MOST_UNREAD):
+                check.see_loss({"term": torch.tensor(math.nan)}, {})
+
     def test_a_gradient_scaler_may_leave_updates_out(self):
         _, check = self.check("cpu", scaler=object())
         for _ in range(3):

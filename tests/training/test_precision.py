@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from datasets import Dataset
@@ -37,3 +39,17 @@ def test_frozen_weights_of_half_precision_are_not(tiny_encoder, caplog):
 
 def test_bf16_is_timed():
     assert precision.bf16_multiple() > 0
+
+
+@pytest.mark.parametrize("emulates", [True, False])
+def test_a_gpu_that_emulates_bfloat16(monkeypatch, caplog, emulates):
+    """A T4 says that it supports it."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or not emulates)
+    device = torch.device("cuda")
+    assert precision.has_bf16(device) is not emulates
+    precision.tell_of_slow_bf16(SimpleNamespace(bf16=True, device=device))
+    assert ("only emulates bfloat16" in caplog.text) is emulates
+
+
+def test_the_default_of_a_cpu_is_float32():
+    assert not precision.has_bf16(torch.device("cpu"))

@@ -10,6 +10,8 @@ import ranks
 import torch
 from methods import METHODS
 
+from sbert_plugins import recipes
+
 pytestmark = pytest.mark.slow
 
 
@@ -62,3 +64,13 @@ def test_unequal_last_batches_and_a_rank_without_a_long_sentence(report):
         assert rank["finite"]
     assert with_long["triplet"] > 0
     assert without["triplet"] == 0
+
+
+def test_the_score_that_chooses_is_of_the_saved_model(report):
+    """The host shares texts out, and the others know nothing of the length that rank 0 has set."""
+    assert report["dev"]["logged"] == pytest.approx(report["dev"]["alone"], abs=1e-6)
+
+
+def test_updates_are_counted_as_they_are_made(report):
+    settings = recipes.with_changes(recipes.ARCCSE.settings, batch_size=8, epochs=1, gradient_accumulation_steps=1)
+    assert report["updates"] == {str(rows): settings.updates(rows, processes=2) for rows in (41, 47, 48)}
