@@ -126,8 +126,7 @@ class PaSeRLoss(LossModule):
         self.mask_id, self.mask_token = self.tokens.id_of("mask", needed_by="PaSeRLoss"), model.tokenizer.mask_token
         self.tokens.require_masks_in_text("PaSeRLoss")
         self.difference_scale, self.product_scale = difference_scale, product_scale
-        self.mlm_weight = mlm_weight
-        self.mlm_probability = mlm_probability
+        self.mlm_weight, self.mlm_probability = mlm_weight, mlm_probability
         self.signed = signed
         self.head = word_scorer(model, mlm_head, reads_vectors=not decoder_layers)
         if mlm_weight:
