@@ -512,7 +512,7 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
     if len(x) < 2:
         raise ValueError(f"uniformity needs at least 2 rows to form a pair, got {len(x)}.")
     with torch.autocast(x.device.type, enabled=False):
-        unit = _unit(x) if x.device.type in ("cpu", "cuda") else _unit(x).cpu()  # no other device has pdist
+        unit = _unit(x) if x.device.type in ("cpu", "cuda") else _unit(x).cpu()  # Apple's GPUs have no pdist
         squared_distances = torch.pdist(unit).pow(2)  # (B (B - 1) / 2,), i < j
         value = torch.logsumexp(-t * squared_distances, dim=0) - math.log(len(squared_distances))
         return value.to(x.device)

@@ -248,13 +248,16 @@ def checkpointing_by(layers: Sequence[nn.Module], around: Callable[..., Any]) ->
 
 
 def generator_state(device: torch.device) -> Tensor | None:
-    """Return the state of a device's generator, None for the CPU's. torch 2.6, whose Apple GPUs are one without a number."""
+    """Return the state of a device's generator; None for the CPU's, and where a device has none (XLA's is in its graph).
+
+    In torch 2.6 the functions for Apple's GPU take no device.
+    """
     import torch
 
-    if device.type == "cpu":
+    read = getattr(getattr(torch, device.type, None), "get_rng_state", None)
+    if device.type == "cpu" or read is None:
         return None
-    generators: Any = torch.get_device_module(device)
-    return generators.get_rng_state() if device.type == "mps" else generators.get_rng_state(device)
+    return read() if device.type == "mps" else read(device)
 
 
 def set_generator_state(device: torch.device, state: Tensor | None) -> None:
@@ -262,8 +265,20 @@ def set_generator_state(device: torch.device, state: Tensor | None) -> None:
     import torch
 
     if state is not None:
-        generators: Any = torch.get_device_module(device)
-        generators.set_rng_state(*([state] if device.type == "mps" else [state, device]))
+        getattr(torch, device.type).set_rng_state(*([state] if device.type == "mps" else [state, device]))
+
+
+@contextmanager
+def draws_taken_back(device: torch.device) -> Iterator[None]:
+    """Leave torch's generator and a device's as they were before the block."""
+    import torch
+
+    state = generator_state(device)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        set_generator_state(device, state)
 
 
 def half_for_flash(encoder: nn.Module) -> AbstractContextManager[Any]:
@@ -271,9 +286,10 @@ def half_for_flash(encoder: nn.Module) -> AbstractContextManager[Any]:
     import torch
 
     asked = getattr(getattr(encoder, "config", None), "_attn_implementation", None) or ""
-    if "flash" not in asked:
-        return nullcontext()  # an autocast that is not enabled would end one that is
-    return torch.autocast(next(encoder.parameters()).device.type, dtype=torch.bfloat16)
+    device = next(encoder.parameters()).device.type
+    if "flash" not in asked or torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, dtype=torch.bfloat16)
 
 
 def count_changes(tensor: Tensor) -> int:

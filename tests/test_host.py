@@ -215,8 +215,9 @@ def test_flash_attention_is_given_half_precision(tiny_encoder):
         encoder.config._attn_implementation = asked
         with host.half_for_flash(encoder):
             assert torch.is_autocast_enabled("cpu") is expected
-        with torch.autocast("cpu", torch.bfloat16), host.half_for_flash(encoder):
+        with torch.autocast("cpu", torch.float16), host.half_for_flash(encoder):
             assert torch.is_autocast_enabled("cpu")
+            assert torch.get_autocast_dtype("cpu") == torch.float16
 
 
 class Generator:
@@ -238,13 +239,18 @@ class Generator:
 def test_the_generator_of_a_device(monkeypatch, name):
     device = torch.device(name)
     generator = Generator(*([] if name == "mps" else [device]))
-    monkeypatch.setattr(torch, "get_device_module", lambda of: generator)
-    before = host.generator_state(device)
-    generator.state = 7
-    host.set_generator_state(device, before)
+    monkeypatch.setattr(torch, device.type, generator)
+    with pytest.raises(KeyError), host.draws_taken_back(device):
+        generator.state = 7
+        raise KeyError
     assert generator.state == 0
 
 
-def test_the_cpu_has_torch_s_own_generator():
-    assert host.generator_state(torch.device("cpu")) is None
-    host.set_generator_state(torch.device("cpu"), None)
+@pytest.mark.parametrize("name", ["cpu", "xla:0"])
+def test_a_device_without_a_generator_of_its_own(name):
+    device = torch.device(name)
+    assert host.generator_state(device) is None
+    before = torch.get_rng_state()
+    with host.draws_taken_back(device):
+        torch.rand(1)
+    assert torch.equal(torch.get_rng_state(), before)

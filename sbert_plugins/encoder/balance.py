@@ -131,7 +131,7 @@ def _bounded(
     if not leading and main[0].requires_grad:
         raise ValueError(
             "balance bounds gradients by those of the main loss, got one that has none where the other reads the encoder (as "
-            "where torch_compile and several processes meet): use balance=None."
+            "under torch_compile): train without it, or use balance=None."
         )
     found = {name: _gradients(*other) for name, other in others.items()}
     norms = [_squared_norm(leading)]
@@ -161,17 +161,11 @@ def _gradients(value: Tensor, tap: GradientTap) -> dict[int, Tensor]:
     """Return the gradient of ``value`` at each output behind a tap, by the output's id."""
     if not value.requires_grad:
         return {}
-    # A loop of one's own in float16 scales its loss later: gradients below that type's smallest number would be missing here.
-    device = value.device.type
-    is_half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
-    scale = 2.0**12 if is_half else 1.0
-    found = torch.autograd.grad(
-        value, [seen for _, seen in tap.tensors], torch.full_like(value, scale), retain_graph=True, allow_unused=True
-    )
+    found = torch.autograd.grad(value, [seen for _, seen in tap.tensors], retain_graph=True, allow_unused=True)
     sums: dict[int, Tensor] = {}
     for (output, _), gradient in zip(tap.tensors, found, strict=True):
         if gradient is not None:
-            sums[id(output)] = sums.get(id(output), 0) + gradient.float() / scale
+            sums[id(output)] = sums.get(id(output), 0) + gradient.float()
     return sums
 
 

@@ -225,7 +225,7 @@ def _each(dropout: bool | Sequence[bool], columns: Sequence[Column]) -> list[boo
 def _merged(columns: Sequence[Column], views: Sequence[View] | None, dropout: list[bool]) -> Column | None:
     """Return one batch of all columns; None where they must pass one by one."""
     # A view fits its own column only, not the wider rows of a pass over columns of two lengths. Where two have one length by
-    # chance they pass one by one, too: processes that make other numbers of forwards wait for each other.
+    # chance they pass one by one, too: processes that make different numbers of forwards would wait for each other.
     fits = views is None or all(column["input_ids"] is columns[0]["input_ids"] for column in columns)
     return merge_feature_batches(list(columns)) if len(columns) > 1 and len(set(dropout)) == 1 and fits else None
 

@@ -96,7 +96,7 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
         wholes, halves = (list(side) for side in zip(*self.texts.halves, strict=True))
         place = {sentence: number for number, sentence in enumerate(self.texts.sentences)}
         found = _unit(embeddings(halves)) @ _unit(embeddings(self.texts.sentences)).T  # (halves, sentences)
-        columns = torch.tensor([place[whole] for whole in wholes], device=found.device)
+        columns = torch.tensor([place[whole] for whole in wholes])
         right = found.gather(1, columns[:, None])
         return float((found >= right).sum(dim=1).double().reciprocal().mean())
 

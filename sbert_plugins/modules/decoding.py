@@ -88,9 +88,7 @@ def probe_information(loss: Callable[[Tensor], Tensor], memory: Tensor, *, score
         return {}
     values = []
     for rows in (memory, memory.roll(1, dims=0)):
-        on_device = host.generator_state(memory.device)
-        with torch.random.fork_rng(devices=[]):
+        with host.draws_taken_back(memory.device):
             values.append(loss(rows))
-        host.set_generator_state(memory.device, on_device)
     right, wrong = values
     return {"information": wrong - right}

@@ -58,7 +58,7 @@ class MomentumEncoder(nn.Module):
         """Run a batch through the first copy, the encoder's; all copies are in their mode then."""
         self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
         encoder: Any = self.copies[0]
-        # The trainer's autocast is round the forward of what is trained alone.
+        # The trainer's autocast covers the forward of the trained model only.
         with host.half_for_flash(transformer_of(encoder)):
             (output,) = Encoder(encoder)([features], tokens=True)
         return output

@@ -48,8 +48,9 @@ def dev_evaluator(pairs: ScoredPairs, own_length: int | None) -> EmbeddingSimila
         def embed_inputs(self, model: SentenceTransformer, *arguments: Any, **keywords: Any) -> Any:
             length, model.max_seq_length = model.max_seq_length, own_length
             try:
-                # With a device the host keeps texts in this process: the others would cut theirs at the training's length.
-                return super().embed_inputs(model, *arguments, device=str(model.device), **keywords)
+                if processes() > 1:  # with a device the host shares no texts out: others cut theirs at the training's length
+                    keywords["device"] = str(model.device)
+                return super().embed_inputs(model, *arguments, **keywords)
             finally:
                 model.max_seq_length = length
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # A gradient scaler begins at 2**16 and halves at each inf: after as many halvings no scale is to blame.
 SKIPPED_UPDATES = 32
 
-MOST_UNREAD = 1000
+MOST_UNREAD = 1000  # of numbers that nothing has read
 
 
 class DivergedError(ValueError):
@@ -34,7 +34,8 @@ class FiniteCheck:
 
     On a CPU each number is read as it comes, so that the weights are still those before the bad update. On a GPU reading
     waits for the device: there the numbers are kept and read where the trainer waits anyway (after each batch with the
-    host's ``logging_nan_inf_filter``, its default; else when it logs), and before a checkpoint is written or training ends.
+    host's ``logging_nan_inf_filter``, its default; else when it logs), before a checkpoint is written or training ends, and
+    when there are a thousand.
     Of several processes the one that meets it raises, and torchrun ends the others.
 
     Args:
@@ -71,7 +72,7 @@ class FiniteCheck:
 
     def _see(self, numbers: dict[str, Tensor], *, is_norm: bool) -> None:
         self._unread.append(_Seen(self.trainer.state.global_step + 1, numbers, is_norm, self._first_ids))
-        # On other devices reading waits; where nothing is logged nobody else reads, and each holds a batch's ids.
+        # Where nothing is logged nobody else reads, and each of them holds a batch's ids.
         if self.trainer.args.device.type == "cpu" or len(self._unread) >= MOST_UNREAD:
             self.read()
 

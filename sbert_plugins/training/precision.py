@@ -14,7 +14,10 @@ logger = logging.getLogger(__name__)
 
 def has_bf16(device: torch.device) -> bool:
     """Whether a GPU computes bfloat16; those before Ampere (T4, V100) emulate it."""
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cuda":
+        return False
+    with torch.cuda.device(device):  # it asks of the current one
+        return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def tell_of_slow_bf16(arguments: TrainingArguments) -> None:

@@ -71,7 +71,7 @@ class TestEncoder:
 
     @pytest.mark.parametrize("characters", [12, 1000])
     def test_views_of_two_columns_do_not_merge(self, model, made, characters):
-        """Of no width: processes whose batches happen to have others would wait for each other."""
+        """Whatever their widths, which differ from process to process: those would wait for each other."""
         columns = [model.preprocess(SENTENCES), model.preprocess([text[:characters] for text in SENTENCES])]
         roles = TokenRoles(model.tokenizer)
         views = [View(["token_shuffling"], roles.content(column)) for column in columns]

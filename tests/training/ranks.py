@@ -149,8 +149,7 @@ def scored_at_its_own_length(encoder: str, folder: Path) -> dict:
         loss=losses.ArcCSELoss(model),
         evaluator=evaluator,
     )
-    logged = trainer.evaluate().get(f"eval_{DEV_SCORE}")  # of rank 0 alone
-    return {"logged": logged, "alone": evaluator(model)[DEV_SCORE]}
+    return {"logged": trainer.evaluate()[f"eval_{DEV_SCORE}"], "alone": evaluator(model)[DEV_SCORE]}
 
 
 def updates_made(encoder: str, folder: Path, rows: int) -> int:

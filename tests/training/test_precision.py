@@ -1,3 +1,4 @@
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -44,8 +45,20 @@ def test_bf16_is_timed():
 @pytest.mark.parametrize("emulates", [True, False])
 def test_a_gpu_that_emulates_bfloat16(monkeypatch, caplog, emulates):
     """A T4 says that it supports it."""
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or not emulates)
-    device = torch.device("cuda")
+    current = [torch.device("cuda:0")]
+
+    @contextmanager
+    def made_current(device):
+        current.append(device)
+        yield
+        current.pop()
+
+    def is_supported(including_emulation=True):
+        return including_emulation or current[-1].index == 0 or not emulates
+
+    monkeypatch.setattr(torch.cuda, "device", made_current)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
+    device = torch.device("cuda:1")
     assert precision.has_bf16(device) is not emulates
     precision.tell_of_slow_bf16(SimpleNamespace(bf16=True, device=device))
     assert ("only emulates bfloat16" in caplog.text) is emulates
