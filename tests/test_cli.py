@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from encoders import project_text
 from recipe_inputs import interrupted as interrupted_after
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import __version__, cli, recipes
+from sbert_plugins import __version__, cli, evaluation, recipes
 from sbert_plugins.cli.evaluate import _template, _trainings, short_names
 from sbert_plugins.cli.printing import LoadReports
 from sbert_plugins.recipes.keywords import read_value
@@ -79,6 +80,7 @@ def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
     assert "skipped 29 blank lines" in caplog.text
     assert "before  after" in printed
     assert "graded pairs" in printed
+    assert "360 English ones that ship with this package" in printed
     assert f"Model: {output / 'model'}" in printed
     assert "arccon" in printed
 
@@ -86,6 +88,60 @@ def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
     printed = capsys.readouterr().out.strip().splitlines()
     assert printed[0].split() == ["model", "pooling", "graded", "pairs"]
     assert len(printed) == 3
+
+
+def write_pairs(folder):
+    rows = [f"{i % 6}\t{line}\t{project_text()[150 + i]}\n" for i, line in enumerate(project_text()[30:60])]
+    (folder / "graded.tsv").write_text("".join(rows), encoding="utf-8")
+    return str(folder / "graded.tsv")
+
+
+def write_topics(folder):
+    rows = [f"{'even' if i % 2 else 'odd'}\t{line}\n" for i, line in enumerate(project_text()[30:60])]
+    (folder / "topics.tsv").write_text("".join(rows), encoding="utf-8")
+    return str(folder / "topics.tsv")
+
+
+@pytest.mark.slow
+def test_ones_own_labels_score_a_training_and_its_model(text, encoder, tmp_path, capsys):
+    pairs, output = write_pairs(tmp_path), tmp_path / "run"
+    arguments = ["train", "arccse", str(text), "--model", encoder, "--output", str(output), "--pairs", pairs, *QUICK]
+    assert cli.main([*arguments, "--learning-rate", "1e-2"]) == 0
+    printed = capsys.readouterr().out
+    assert "360 English ones" not in printed
+    results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    assert list(results["before"]) == ["graded.tsv"]
+    trained, score = SentenceTransformer(str(output / "model")), evaluation.own_pairs(pairs)
+    assert score(trained)[score.primary_metric] == pytest.approx(results["after"]["graded.tsv"], abs=1e-4)
+    before, after = (f"{results[when]['graded.tsv']:.2f}" for when in ("before", "after"))
+    assert before != after
+    assert table(printed)["graded.tsv"] == [before, after]
+    assert after in (output / "model" / "README.md").read_text(encoding="utf-8")
+
+    models = [encoder, str(output / "model")]
+    assert cli.main(["evaluate", *models, "--pairs", pairs, "--topics", write_topics(tmp_path)]) == 0
+    heading, *lines = capsys.readouterr().out.strip().splitlines()
+    titles = ["graded: Spearman", "topics: v-measure", "topics: accuracy", "topics: purity@10"]
+    assert re.split("  +", heading)[2:] == titles
+    assert [line.split()[2] for line in lines] == [before, after]
+
+
+@pytest.mark.parametrize("command", [["train", "arccse", "t.txt", "--output", "run"], ["evaluate", "m"]], ids=lambda c: c[0])
+def test_labels_that_are_not_there(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command, "--pairs", "graded.tsv"]) == 2
+    assert "graded.tsv" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sign_that_the_terminal_has_not_ends_nothing(monkeypatch):
+    """A comparison prints ± behind hours of training."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert cli.main(["methods"]) == 0
+    stream.write("73.2 ± 0.1\n")
+    stream.flush()
+    assert stream.buffer.getvalue().endswith(b"73.2 \\xb1 0.1\n")
 
 
 @pytest.mark.slow
@@ -611,12 +667,29 @@ def test_a_report_needs_tasks(encoder, tmp_path, capsys):
     assert "--report would not be read: --offline without a data directory scores the package's" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB.\nStatistics"), RuntimeError("x")])
+def test_a_device_without_memory_says_what_takes_less(error, monkeypatch, capsys):
+    def refuse(_):
+        raise error
+
+    monkeypatch.setattr("sbert_plugins.cli.evaluate._check_flags", refuse)
+    if type(error) is RuntimeError:  # a defect, whose traceback is wanted
+        with pytest.raises(RuntimeError, match="x"):
+            cli.main(["evaluate", "m"])
+    else:
+        assert cli.main(["evaluate", "m"]) == 2
+        said = "CUDA out of memory. Tried 2 GiB. Give a lower --batch-size or --max-seq-length."
+        assert capsys.readouterr().err == f"sbert-plugins: error: {said}\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--offline", "--hub", "--sick", "all", "--batch-size", "7"], "--sick and --hub and --batch-size would not be read"),
         (["--offline", "--limit", "3"], "--limit would not be read: sentences are counted for --reconstruct"),
         (["--reconstruct", "t.txt", "--report", "r", "--pooling", "cls"], "--report and --pooling would not be read: --recon"),
+        (["--reconstruct", "t.txt", "--pairs", "p"], "--pairs would not be read: --reconstruct shows what a decoder writes"),
+        (["--topics", "t", "--report", "r"], "--report would not be read: labels of your own are scored, not the STS tasks"),
     ],
 )
 def test_flags_that_evaluate_does_not_read(flags, message, capsys, monkeypatch):

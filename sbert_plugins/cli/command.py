@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if getattr(options, "offline", False):
         os.environ["HF_HUB_OFFLINE"] = "1"  # read where huggingface_hub is imported, which checks of methods do, too
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)  # of a long training in a file or a pipe, too, each line as it comes
+        # Of a long training in a file or a pipe, too, each line as it comes; and no sign ends it that the encoding has not.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sbert_plugins").setLevel(logging.DEBUG if options.debug else logging.INFO)
     if os.getcwd() not in sys.path:
@@ -35,10 +36,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"sbert-plugins: error: {error}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        if options.debug or type(error).__name__ != "OutOfMemoryError":  # torch's, which is not loaded here
+            raise
+        print(f"sbert-plugins: error: {_first_line(error)} Give a lower --batch-size or --max-seq-length.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("sbert-plugins: interrupted.", file=sys.stderr)
         return 130
     return 0
+
+
+def _first_line(error: Exception) -> str:
+    """Return what an error says before it explains itself."""
+    return str(error).partition("\n")[0]
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

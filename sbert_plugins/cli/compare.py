@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from sbert_plugins import recipes
 from sbert_plugins.cli.flags import (
     add_data,
+    add_labels,
     add_settings,
     add_start,
     add_sts,
@@ -17,11 +19,13 @@ from sbert_plugins.cli.flags import (
     encoder_to_train,
     say_of_embedders,
     text_or_default,
+    text_width,
 )
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
-from sbert_plugins.cli.reading import dev_of, from_hub, has_dev, sick_of
+from sbert_plugins.cli.reading import dev_of, from_hub, has_dev, own_labels, sick_of
 from sbert_plugins.recipes.cells import read_methods
 from sbert_plugins.recipes.held_out import hold_out
+from sbert_plugins.recipes.summary import BEYOND_CHANCE
 
 _NOTHING_TO_SCORE_BY = (
     "a comparison needs something to score by: graded pairs (--pairs), texts with topics (--topics), queries with the "
@@ -54,13 +58,7 @@ def add_compare(commands: argparse._SubParsersAction) -> None:
     compare.add_argument("--force", action="store_true", help="make anew what is there and was made with something else")
     add_start(compare)
     scores = compare.add_argument_group("scores (by default the text's own sentences, without labels)")
-    scores.add_argument("--pairs", metavar="FILE", help="graded pairs: tab-separated grade, sentence, sentence")
-    scores.add_argument("--topics", metavar="FILE", help="texts with their topics: tab-separated topic, text")
-    scores.add_argument(
-        "--retrieval",
-        metavar="DIR",
-        help="queries.tsv (id, text), corpus.tsv (id, text), qrels.tsv (query id, text id, 1), tab-separated; .gz too",
-    )
+    add_labels(scores)
     add_sts(scores)
     scores.add_argument("--dev-only", action="store_true", help="of the STS tasks STS-B dev alone: look at no test set")
     add_data(scores)
@@ -103,6 +101,8 @@ def _compare(options: argparse.Namespace) -> None:
         )
     print()
     print_table(result.table)
+    if len(options.methods) > 1:
+        print(textwrap.fill(BEYOND_CHANCE, text_width()))
     for name, reason in result.failed.items():
         print(f"{name} failed: {reason}")
     print(f"\nAll scores, differences, curves and neighbours: {result.page}")
@@ -152,14 +152,7 @@ def evaluators(options: argparse.Namespace, dev: Any) -> list[Any]:
     """Return what scores a comparison: all that the flags name, without a network the package's graded pairs at least."""
     from sbert_plugins import evaluation
 
-    found: list[Any] = []
-    for given, build in (
-        (options.pairs, evaluation.own_pairs),
-        (options.topics, evaluation.own_topics),
-        (options.retrieval, evaluation.own_retrieval),
-    ):
-        if given is not None:
-            found.append(build(given))
+    found = own_labels(options)
     if dev is not None:
         found.append(evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False))
         if not options.dev_only:

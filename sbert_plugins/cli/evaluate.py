@@ -11,23 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
-from sbert_plugins.cli.flags import add_data, add_sts
+from sbert_plugins.cli.flags import add_data, add_labels, add_sts
 from sbert_plugins.cli.printing import less_said_by, print_table, score_text, set_up_host
-from sbert_plugins.cli.reading import from_hub, sick_of
+from sbert_plugins.cli.reading import from_hub, own_labels, sick_of
 from sbert_plugins.recipes.card import folder_name
 from sbert_plugins.recipes.output import method_text, updates_text
+from sbert_plugins.recipes.scoring import Scorer
 
 
 def add_evaluate(commands: argparse._SubParsersAction) -> None:
     """Add the command."""
     evaluate = commands.add_parser(
         "evaluate",
-        help="score models on the seven STS tasks",
+        help="score models on the seven STS tasks, or by labels of your own",
         description="Print Spearman x 100 on STS12-16, STS-B and SICK-R (SentEval 'all'), from --data-dir or from the Hub. "
+        "With --pairs, --topics or --retrieval: the scores by these, x 100, instead. "
         "With --offline and no data directory: on the package's own graded pairs. --report adds alignment, uniformity and a "
         "page with plots.",
     )
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
+    add_labels(evaluate.add_argument_group("labels of your own, in the place of the STS tasks"))
     add_sts(evaluate)
     evaluate.add_argument(
         "--pooling",
@@ -64,12 +67,27 @@ def _evaluate(options: argparse.Namespace) -> None:
             table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
             rows += [(short, *row.values()) for row in table]
         print_table(rows)
+    elif labels := own_labels(options):
+        _score_by(labels, options)
     elif options.offline and not options.data_dir:
         pairs = recipes.graded_pairs()
         models = _models(options, _trainings(options.models))
         _print_each(("model", "pooling", "graded pairs"), models, lambda _, model: [score_text(recipes.score(model, pairs))])
     else:
         _score(options)
+
+
+def _score_by(labels: Sequence[Any], options: argparse.Namespace) -> None:
+    """Score the models by one's own labels, and print the table."""
+    scorer, heading = Scorer(labels), ["model", "pooling"]
+
+    def measure(_: str, model: Any) -> list[str]:
+        scores = scorer(model)
+        heading[2:] = scores
+        return [*map(score_text, scores.values())]
+
+    with less_said_by("sbert_plugins.evaluation"):
+        _print_each(heading, _models(options, _trainings(options.models)), measure)
 
 
 def _print_each(
@@ -94,12 +112,18 @@ def _check_flags(options: argparse.Namespace) -> None:
         if (value := getattr(options, name)) is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
     if options.reconstruct is not None:
-        _refuse(options, "report", "sick", "hub", "pooling", "batch_size", why="--reconstruct shows what a decoder writes")
+        of_scores = ("report", "sick", "hub", "pooling", "batch_size", *_LABELS)
+        _refuse(options, *of_scores, why="--reconstruct shows what a decoder writes")
         return
     _refuse(options, "limit", why="sentences are counted for --reconstruct")
-    if options.offline and not options.data_dir:
+    if any(getattr(options, name) is not None for name in _LABELS):
+        _refuse(options, "report", "sick", "hub", "batch_size", why="labels of your own are scored, not the STS tasks")
+    elif options.offline and not options.data_dir:
         graded = "--offline without a data directory scores the package's own pairs, not the STS tasks"
         _refuse(options, "report", "sick", "hub", "batch_size", why=f"{graded}: name --data-dir, or leave --offline out")
+
+
+_LABELS = ("pairs", "topics", "retrieval")
 
 
 def _refuse(options: argparse.Namespace, *names: str, why: str) -> None:

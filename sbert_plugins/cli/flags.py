@@ -37,8 +37,8 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offline",
         action="store_true",
-        help="use no network: encoder and text from installed packages; without --model the settings are the demo's, one "
-        "epoch of TEXT at a higher rate",
+        help="use no network: encoder and text from installed packages; without --model the settings are the demo's: one "
+        "epoch of TEXT, for most methods at a higher rate",
     )
 
 
@@ -58,6 +58,17 @@ def add_settings(parser: argparse.ArgumentParser, default: str, values: recipes.
         "--bf16", action=argparse.BooleanOptionalAction, help="mixed precision (default: where a GPU has it)"
     )
     return settings
+
+
+def add_labels(parser: Flags) -> None:
+    """Add files of one's own labels."""
+    parser.add_argument("--pairs", metavar="FILE", help="graded pairs: tab-separated grade, sentence, sentence")
+    parser.add_argument("--topics", metavar="FILE", help="texts with their topics: tab-separated topic, text")
+    parser.add_argument(
+        "--retrieval",
+        metavar="DIR",
+        help="queries.tsv (id, text), corpus.tsv (id, text), qrels.tsv (query id, text id, 1), tab-separated; .gz too",
+    )
 
 
 def add_sts(parser: Flags) -> None:

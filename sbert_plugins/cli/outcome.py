@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
 from sbert_plugins.cli.printing import print_table, score_text
-from sbert_plugins.cli.reading import from_hub
+from sbert_plugins.cli.reading import PACKAGED, from_hub
 from sbert_plugins.recipes.output import time_text, updates_text
 
 
@@ -19,6 +19,7 @@ def print_results(results: dict[str, Any], options: argparse.Namespace, plan: re
     rows = [(f"Spearman x 100, {results['pooling']} pooling", "before", "after")]
     rows += [(name, score_text(score), score_text(results["after"][name])) for name, score in results["before"].items()]
     print_table(rows)
+    _print_what_is_scored(results["before"])
     _print_lower(results["before"], results["after"])
     _print_printed(options, plan)
     path = Path(options.output) / "model"
@@ -39,10 +40,17 @@ def print_seeds(results: dict[str, Any], options: argparse.Namespace, plan: reci
         for name, score in results["before"].items()
     ]
     print_table(rows)
+    _print_what_is_scored(results["before"])
     _print_lower(results["before"], {name: score["mean"] for name, score in after.items()})
     _print_printed(options, plan)
     print(f"\nUpdates: {', '.join(results['updates'])}.")
     print(f"All scores: {Path(options.output) / 'results.json'}. Models: {Path(options.output) / 'seed_N' / 'model'}")
+
+
+def _print_what_is_scored(names: Collection[str]) -> None:
+    """Say that the package's pairs are not of the text that was trained on."""
+    if PACKAGED in names:
+        print(f"({PACKAGED}: 360 English ones that ship with this package, whatever your text; --pairs FILE scores yours.)")
 
 
 _NOISE = 0.5  # points: seeds of one training differ by as much

@@ -37,6 +37,30 @@ def dev_of(options: argparse.Namespace, plan: recipes.Protocol | None) -> Any:
     return evaluation.load_sts("STS-B dev", options.data_dir, hub=from_hub(options))
 
 
+def own_labels(options: argparse.Namespace) -> list[Any]:
+    """Return an evaluator for each file of labels that a flag names."""
+    from sbert_plugins import evaluation
+
+    given = (
+        (options.pairs, evaluation.own_pairs),
+        (options.topics, evaluation.own_topics),
+        (options.retrieval, evaluation.own_retrieval),
+    )
+    return [build(path) for path, build in given if path is not None]
+
+
+PACKAGED = "graded pairs"
+
+
+def graded(options: argparse.Namespace) -> dict[str, Any]:
+    """Return graded pairs under their name: one's own, or those of the package."""
+    from sbert_plugins import evaluation
+
+    if options.pairs is None:
+        return {PACKAGED: recipes.graded_pairs()}
+    return {Path(options.pairs).name: evaluation.own_pairs(options.pairs).pairs}
+
+
 def seven_tasks(options: argparse.Namespace, plan: recipes.Protocol | None) -> dict[str, Any]:
     """Return the tasks whose average the paper printed, for a protocol."""
     from sbert_plugins import evaluation

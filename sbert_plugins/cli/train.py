@@ -21,7 +21,7 @@ from sbert_plugins.cli.flags import (
 from sbert_plugins.cli.outcome import print_results, print_seeds
 from sbert_plugins.cli.plan import check_names, loss_keywords, own_settings, planned
 from sbert_plugins.cli.printing import print_table, set_up_host
-from sbert_plugins.cli.reading import dev_of, has_dev, read, seven_tasks
+from sbert_plugins.cli.reading import dev_of, graded, has_dev, read, seven_tasks
 from sbert_plugins.recipes.checked import check_patience, check_seed
 
 
@@ -55,6 +55,12 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "--dry-run", action="store_true", help="print what would be trained and where each value is from; start nothing"
     )
     train.add_argument("--output", help="a new or empty directory; with --seeds also one to go on with")
+    train.add_argument(
+        "--pairs",
+        metavar="FILE",
+        help="graded pairs to score before and after, tab-separated grade, sentence, sentence, in the place of the package's "
+        "360 English ones; they choose nothing",
+    )
     train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
     add_destinations(train)
     add_data(train)
@@ -154,7 +160,8 @@ def _train(options: argparse.Namespace) -> None:
     set_up_host()
     keywords = loss_keywords(options)
     settings = changed(own_settings(options, plan, keywords, is_demo=is_demo), options)
-    dev, tasks = dev_of(options, plan), seven_tasks(options, plan)  # missing, they are missed before a text is translated
+    # Missing, they are missed before a text is translated.
+    dev, probes = dev_of(options, plan), graded(options) | seven_tasks(options, plan)
     text, sentences, columns = read(options, recipe, plan)
     if plan is None and options.epochs is None:
         settings = recipes.shortened(recipe, settings, len(sentences))
@@ -168,7 +175,7 @@ def _train(options: argparse.Namespace) -> None:
         "protocol": options.protocol,
         "bf16": options.bf16,
         "dev": dev,
-        "probes": {"graded pairs": recipes.graded_pairs()} | tasks,
+        "probes": probes,
         "text": str(text),
         "share_examples": options.share_examples,
         "report_to": options.report_to,

@@ -10,7 +10,7 @@ from typing import Any
 
 from sbert_plugins.recipes.output import updates_text
 from sbert_plugins.recipes.provenance import mixed_versions, versions_of
-from sbert_plugins.recipes.summary import Number, Row, digits_of, shown, titled
+from sbert_plugins.recipes.summary import BEYOND_CHANCE, Number, Row, digits_of, shown, titled
 
 logger = logging.getLogger(__name__)
 Records = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -127,8 +127,7 @@ def _differences(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     first = html.escape(rows[0].method)
     note = (
         f"Score minus that of {first} with the same seed: mean and standard deviation of these differences. Above 0 is "
-        "better, but where a row says otherwise. The error of such a mean is the deviation over the root of the number of "
-        "seeds: a difference below twice that says nothing."
+        f"better, but where a row says otherwise. {BEYOND_CHANCE}"
     )
     return _section("differences", f"Difference to {first}", table_rows(lines), note)
 

@@ -173,5 +173,5 @@ def _one(
 def _summary(name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     values = [result["after"][name] for result in results]
     number = Number.of([value for value in values if value is not None])
-    mean, deviation = number or (None, None)
+    mean, deviation, _ = number or (None, None, 0)
     return {"mean": mean, "deviation": deviation, "values": values}

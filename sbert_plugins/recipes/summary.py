@@ -8,15 +8,31 @@ from typing import Any, NamedTuple
 
 
 class Number(NamedTuple):
-    """A mean over seeds, and the standard deviation (with n - 1), None of one seed."""
+    """A mean over seeds, the standard deviation (with n - 1), None of one seed, and how many seeds it is of."""
 
     mean: float
     deviation: float | None
+    seeds: int
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Number | None:
         """Return the number of some values; None of none."""
-        return cls(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values)) if values else None
+
+    def is_beyond_chance(self) -> bool:
+        """Whether the 95 % interval of the mean leaves 0 out, by Student's t; of one seed nothing is known."""
+        if self.deviation is None:
+            return False
+        from scipy.stats import t
+
+        return abs(self.mean) > t.ppf(0.975, self.seeds - 1) * self.deviation / self.seeds**0.5
+
+
+# Said wherever differences are shown.
+BEYOND_CHANCE = (
+    "* beyond chance: the 95 % interval of the mean difference, by Student's t over its seeds, leaves 0 out, as it does for "
+    "one of twenty differences without an effect. One seed tells nothing of chance, two or three only of large effects."
+)
 
 
 class Row(NamedTuple):
@@ -58,12 +74,13 @@ def summarise(records: Mapping[str, Sequence[Mapping[str, Any]]], titles: Sequen
 
 
 def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2) -> str:
-    """Return a number as table and page have it, the deviation behind it."""
+    """Return a number as table and page have it, the deviation behind it; a difference, ``sign``, with its star."""
     if number is None:
         return "none"
-    mean, deviation = number if isinstance(number, Number) else (number, None)
-    text = f"{mean:+.{digits}f}" if sign else f"{mean:.{digits}f}"
-    return text if deviation is None else f"{text} ± {deviation:.{digits}f}"
+    value = number if isinstance(number, Number) else Number(number, None, 1)
+    text = f"{value.mean:+.{digits}f}" if sign else f"{value.mean:.{digits}f}"
+    spread = "" if value.deviation is None else f" ± {value.deviation:.{digits}f}"
+    return f"{text}{spread}{' *' if sign and value.is_beyond_chance() else ''}"
 
 
 def digits_of(title: str, start: Mapping[str, Any], rows: Sequence[Row]) -> int:

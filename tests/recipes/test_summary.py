@@ -17,19 +17,19 @@ RECORDS = {
 
 def test_numbers():
     first, second = summarise(RECORDS, ["x"])
-    assert first.scores["x"] == Number(3.0, pytest.approx(7**0.5))  # deviations -2, -1, 3: 14 / 2
-    assert second.scores["x"] == Number(3.5, pytest.approx(4.5**0.5))
-    assert second.differences["x"] == Number(2.0, pytest.approx(2**0.5))  # 1 and 3: seeds that both have
+    assert first.scores["x"] == Number(3.0, pytest.approx(7**0.5), 3)  # deviations -2, -1, 3: 14 / 2
+    assert second.scores["x"] == Number(3.5, pytest.approx(4.5**0.5), 2)
+    assert second.differences["x"] == Number(2.0, pytest.approx(2**0.5), 2)  # 1 and 3: seeds that both have
     assert first.differences["x"] is None
-    assert (first.seconds, second.seconds) == (Number(20.0, 10.0), Number(15.0, pytest.approx(50**0.5)))
+    assert (first.seconds, second.seconds) == (Number(20.0, 10.0, 3), Number(15.0, pytest.approx(50**0.5), 2))
     assert (first.seeds, second.seeds) == ([0, 1, 2], [0, 1])
     assert second.failed == {2: "update 3: loss is nan"}
 
 
 def test_one_seed_has_no_deviation():
     first, second = summarise({"a": [cell(0, x=1.0)], "b": [cell(0, x=3.5)]}, ["x"])
-    assert first.scores["x"] == Number(1.0, None)
-    assert second.differences["x"] == Number(2.5, None)
+    assert first.scores["x"] == Number(1.0, None, 1)
+    assert second.differences["x"] == Number(2.5, None, 1)
 
 
 def test_nothing_but_failures():
@@ -42,10 +42,12 @@ def test_nothing_but_failures():
 @pytest.mark.parametrize(
     ("number", "sign", "text"),
     [
-        (Number(1.005, None), False, "1.00"),
-        (Number(81.456, 0.123), False, "81.46 ± 0.12"),
-        (Number(0.5, 0.25), True, "+0.50 ± 0.25"),
-        (Number(-0.5, None), True, "-0.50"),
+        (Number(1.005, None, 1), False, "1.00"),
+        (Number(81.456, 0.123, 3), False, "81.46 ± 0.12"),
+        (Number(0.5, 0.25, 3), True, "+0.50 ± 0.25"),
+        (Number(0.75, 0.25, 3), True, "+0.75 ± 0.25 *"),
+        (Number(0.75, 0.25, 3), False, "0.75 ± 0.25"),
+        (Number(-0.5, None, 1), True, "-0.50"),
         (None, True, "none"),
         (3.14159, False, "3.14"),
     ],
@@ -72,7 +74,7 @@ def test_shares_and_distances_have_four_digits():
     table = printed(summarise(records, ["loss"]), start)
     assert table[0][2:4] == ["loss (lower is better)", "minus a"]
     assert table[1][2] == "0.2000"
-    assert table[3][2:4] == ["0.1192 ± 0.0071", "+0.0042 ± 0.0000"]
+    assert table[3][2:4] == ["0.1192 ± 0.0071", "+0.0042 ± 0.0000 *"]
     assert printed(summarise(records, ["loss"]), start | {"scores": {"loss": 2.2}})[1][2] == "2.2000"
     far = {"a": [cell(0, x=0.25)], "b": [cell(0, x=61.5)]}
     assert printed(summarise(far, ["x"]), {"scores": {"x": 0.5}, "main": ["x"]})[2][2] == "0.25"
