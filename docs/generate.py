@@ -150,7 +150,7 @@ def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
     where = {"encoder": recipes.DEFAULT_MODEL, "text": recipe.text}
     if recipe.prepare is not None:
         by_machine = {"synonyms": FOUND["synonyms"]} if recipe is recipes.PASER else {}
-        made = recipe.prepare_with(**by_machine)
+        made = recipe.prepare_with(None, **by_machine)
         where |= {f"columns.{name}": made[name] for name in ("extractor", "top_k", "synonyms")}
     return where | dataclasses.asdict(recipe.settings) | {f"loss.{key}": value for key, value in shown_as.items()}
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 
@@ -15,10 +17,21 @@ from sbert_plugins import __version__, host
 
 from .cache import cache_folder, code_of
 from .noise import delete_words, refuse_no_list, swap_words
-from .phrases import Extractor, Phrase, hide_phrase, locate_phrases, resolve_extractor
+from .phrases import (
+    FEWEST_STOP_WORDS,
+    Extractor,
+    Phrase,
+    hide_phrase,
+    locate_phrases,
+    resolve_extractor,
+    stop_word_share,
+)
 from .synonyms import SynonymReplacer, open_wordnet
 
 logger = logging.getLogger(__name__)
+
+_PLACE = "place of the sentence"  # of the text, while the rows are made
+_FORM = 2  # of the file: another one is not read
 
 
 def paser_columns(
@@ -51,7 +64,7 @@ def paser_columns(
         extractor: As in :func:`rank_phrases`.
         synonyms: Share of words replaced by :class:`SynonymReplacer`, which is what matters (Table 4: STS-B 79.3 with, 74.5
             without); a callable ``(sentence, rng, keep=mask_token)`` in its place; None for none. By default 0.5, the ratio in
-            the authors' README, where WordNet is installed; where it is not a warning says what that costs.
+            the authors' README, where WordNet is installed and the text English by its stop words; else a warning says so.
         deletion: Probability that a word is left out.
         swap: Share of words that change places.
         keep_without_phrase: Whether a sentence without a phrase gives one row with ``masked`` equal to ``anchor`` and an
@@ -79,7 +92,7 @@ def paser_columns(
         "mask_token": mask_token,
         "top_k": top_k,
         "extractor": resolve_extractor(extractor),
-        "synonyms": _replacer(synonyms),
+        "synonyms": _replacer(synonyms, sentences),
         "deletion": deletion,
         "swap": swap,
         "keep_without_phrase": keep_without_phrase,
@@ -100,12 +113,21 @@ def paser_columns(
         cache_file_name=str(file),
         desc="Phrases",
     )
+    return _whole(rows, sentences, mask_token)
+
+
+def _whole(rows: Dataset, sentences: Dataset, mask_token: str) -> Dataset:
+    """Return rows that are some, and say how many sentences gave none."""
     if len(rows) == 0:
         raise ValueError(
             f"sentences must hold phrases, got {len(sentences)} without any (one that holds {mask_token!r} has none). For "
-            "text that is not English pass extractor=data.Rake(stop_words=...) with the language's stop words."
+            "text that is not English pass extractor=data.Rake(stop_words=...) with the language's stop words; for scripts "
+            "without spaces between words an extractor of your own."
         )
-    return rows
+    without = len(sentences) - len(np.unique(rows.data.column(_PLACE).to_numpy()))
+    if without:
+        logger.warning("Left out %s of %s sentences, which hold no phrase.", f"{without:,}", f"{len(sentences):,}")
+    return rows.remove_columns(_PLACE)
 
 
 def _check_values(mask_token: object, top_k: int, **shares: float) -> None:
@@ -118,11 +140,11 @@ def _check_values(mask_token: object, top_k: int, **shares: float) -> None:
         raise ValueError(f"mask_token must be the tokenizer's mask token, got {mask_token!r}.")
 
 
-def _replacer(synonyms: Callable[..., str] | float | str | None) -> Callable[..., str] | None:
+def _replacer(synonyms: Callable[..., str] | float | str | None, sentences: Dataset) -> Callable[..., str] | None:
     if isinstance(synonyms, str):
         if synonyms != "if installed":
             raise ValueError(f"synonyms must be a share of words, a callable, None or 'if installed', got {synonyms!r}.")
-        synonyms = synonyms_if_installed()
+        synonyms = synonyms_if_installed(sentences["anchor"])
     if synonyms is None or callable(synonyms):
         return synonyms
     if isinstance(synonyms, bool) or not 0 < synonyms <= 1:
@@ -132,9 +154,25 @@ def _replacer(synonyms: Callable[..., str] | float | str | None) -> Callable[...
     return SynonymReplacer(synonyms)
 
 
-def synonyms_if_installed(*, warn: bool = True) -> float | None:
-    """Return the share of synonyms in the authors' README, or None where there is no WordNet, by default after a warning."""
+def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -> float | None:
+    """Return the share of synonyms in the authors' README, or None where there is no WordNet, by default after a warning.
+
+    None, too, if ``sentences`` are not English by the stop words of the first thousand: WordNet knows words of most languages
+    and takes them for English ones.
+    """
     share = 0.5
+    if some := [sentence for sentence in islice(sentences, 1000) if isinstance(sentence, str)]:
+        english = stop_word_share(some)
+        if english < FEWEST_STOP_WORDS:
+            if warn:
+                logger.warning(
+                    "Only %.1f %% of the words are English stop words, of English text a third at least: making PaSeR's "
+                    "columns WITHOUT synonyms, which are English. So are the stop words by which RAKE finds phrases: for "
+                    "another language make the columns with paser_columns(..., extractor=Rake(stop_words=...)), and train on "
+                    "these.",
+                    100 * english,
+                )
+            return None
     try:
         SynonymReplacer(share)
     except FileNotFoundError as error:
@@ -162,7 +200,7 @@ def _with_anchor(sentences: Dataset | Sequence[str]) -> Dataset:
 
 
 def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], *, version: str, **arguments: Any) -> dict[str, list[Any]]:
-    rows: dict[str, list[Any]] = {name: [] for name in (*batch, "masked", "phrase")}
+    rows: dict[str, list[Any]] = {name: [] for name in (*batch, "masked", "phrase", _PLACE)}
     carried = [name for name in batch if name != "anchor"]
     for place, index in enumerate(indices):
         copies = _rows_of_sentence(batch["anchor"][place], index, **arguments)
@@ -172,6 +210,7 @@ def _rows_of_batch(batch: dict[str, list[Any]], indices: list[int], *, version: 
             rows["anchor"].append(anchor)
             rows["masked"].append(masked)
             rows["phrase"].append(phrase)
+            rows[_PLACE].append(index)
     return rows
 
 
@@ -222,5 +261,5 @@ def _augment(
 def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> Path:
     """Name the file of the rows: those of a dataset in memory ``datasets`` alone would keep in memory."""
     codes = [code_of(arguments[name]) for name in ("extractor", "synonyms")]
-    name = Hasher.hash([host.fingerprint(sentences), sorted(arguments.items()), codes])
+    name = Hasher.hash([_FORM, host.fingerprint(sentences), sorted(arguments.items()), codes])
     return cache_folder() / f"paser-{name}.arrow"

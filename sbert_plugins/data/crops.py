@@ -15,6 +15,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from .cache import cache_folder
+from .scripts import spaceless_letters
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +23,12 @@ CROPS = ("sentences", "spans")
 _SCHEMA = pa.schema({"anchor": pa.string(), "positive": pa.string()})
 _ROWS_A_WRITE = 10_000
 
-# Signs that may end a sentence, and what follows them; scripts without spaces need none.
-_END = re.compile(r"""(?P<mark>[.!?…]+)["'”’»)\]]*\s+(?=["'“‘„«(\[¿¡]*(?P<next>\S))|[。！？｡]+["'”’」』）]*\s*""")
+# Signs that may end a sentence, and what follows them; those of other scripts need no space: Chinese and Japanese, then Hindi,
+# Urdu, Arabic, Armenian, Amharic, Burmese, Khmer.
+_END = re.compile(
+    r"""(?P<mark>[.!?…]+)["'”’»)\]]*\s+(?=["'“‘„«(\[¿¡]*(?P<next>\S))"""
+    r"""|[。！？｡．\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5]+["'”’」』）]*\s*"""
+)
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _ABBREVIATIONS = """
 Mr Mrs Ms Dr Prof St Jr Sr Rev Hon Gen Col Capt Lt Sgt Gov Sen Rep Pres vs cf ca approx al ed eds vol Vol No Nos Fig Figs
@@ -56,7 +61,7 @@ def crop_pairs(
         pairs_per_document: Pairs a document, at most. With one no two rows of a batch are of one document, and would be each
             other's negatives though they are alike. Of sentences, none stands in two pairs; spans are drawn anew for each.
         min_words: Shorter sentences are left out before neighbours are sought (headings, fragments), and no span is shorter.
-            A word is what stands between white space: for scripts without, pass 1 and take sentences.
+            A word is what stands between white space; in a sentence of a script without, each letter counts as one.
         max_words: Longest span, by default about what the methods' 32 to 64 tokens hold. A span is at most half of its
             document, for both must fit. Sentences are never cut.
         split: Parts a document into sentences, by default :func:`split_sentences`.
@@ -83,7 +88,8 @@ def crop_pairs(
             return _span_pairs(document.split(), rng, pairs_per_document, min_words, max_words)
         # A repeated sentence, a refrain or a caption, counts once: no pair may be a text and itself.
         sentences = dict.fromkeys(" ".join(sentence.split()) for sentence in split(document))
-        return _neighbours([s for s in sentences if len(s.split()) >= min_words], rng, pairs_per_document)
+        long = [s for s in sentences if len(s.split()) + spaceless_letters(s) >= min_words]
+        return _neighbours(long, rng, pairs_per_document)
 
     def rows() -> Iterator[tuple[str, str]]:
         without = place = 0
@@ -94,8 +100,8 @@ def crop_pairs(
         needed = f"two {by} of {min_words} words or more"
         if without == place:
             raise ValueError(
-                f"documents must hold {needed}, got {place} without any. Pass whole texts, not sentences, or lower min_words: "
-                "in scripts without spaces to 1, with by='sentences'."
+                f"documents must hold {needed}, got {place} without any. Pass whole texts, not sentences, or lower min_words; "
+                "where sentences end with other signs than split_sentences knows, pass a split."
             )
         if without:
             logger.warning("Left out %s of %s documents, which do not hold %s.", f"{without:,}", f"{place:,}", needed)
@@ -107,8 +113,9 @@ def split_sentences(text: str) -> list[str]:
     """Split a text into sentences by a rule, without data to download.
 
     A sentence ends at ``. ! ? …`` and closing signs, where white space follows and then no small letter. It goes on after an
-    initial ("J. Smith", "U.S.") and the usual English abbreviations. The signs of Chinese and Japanese end one without white
-    space; so does a blank line. A language with other abbreviations wants a splitter of its own.
+    initial ("J. Smith", "U.S.") and the usual English abbreviations. The signs of Chinese, Japanese, Hindi, Urdu, Arabic
+    (its question mark), Armenian, Amharic, Burmese and Khmer end one without white space; so does a blank line. A language
+    with other abbreviations, or without signs as Thai, wants a splitter of its own.
 
     Example:
         >>> split_sentences('Dr. Smith left in May. "Why?" she asked. Nobody knew...')

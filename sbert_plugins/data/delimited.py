@@ -35,7 +35,8 @@ def lines_of(path: Path) -> Iterator[str]:
                 ) from None
             raise ValueError(
                 f"{path}, line {number}: text must be UTF-8, got byte 0x{error.object[error.start]:02x} at position "
-                f"{error.start}. Convert it first, for example: iconv -f latin1 -t utf-8."
+                f"{error.start}. Convert it first, for example: iconv -f ENCODING -t utf-8, with what it "
+                "was saved in (cp1252, gb18030, shift_jis, ...)."
             ) from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path} ends in .gz but is not a whole gzip file ({error}).") from None

@@ -190,6 +190,8 @@ def vocabulary_hash(tokenizer: Any) -> str:
 
 def _vocabulary_size(tokenizer: Any) -> int:
     """Return the highest id and one: a vocabulary may leave ids out."""
+    if not hasattr(tokenizer, "convert_ids_to_tokens"):
+        raise ValueError(f"tokenizer must be one of transformers, got {type(tokenizer).__name__}: that of static embeddings?")
     return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import eq
 
 from datasets import Dataset
 
 from .synonyms import find_words
+
+logger = logging.getLogger(__name__)
 
 
 def delete_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
@@ -111,7 +115,10 @@ def positive_pairs(
     rng, anchors = random.Random(seed), list(sentences)
     if bad := [place for place, text in enumerate(anchors) if not isinstance(text, str)]:
         raise ValueError(f"sentences must be text, got {anchors[bad[0]]!r} in row {bad[0]}.")
-    return Dataset.from_dict({"anchor": anchors, "positive": [augment(sentence, rng) for sentence in anchors]})
+    positives = [augment(sentence, rng) for sentence in anchors]
+    if same := sum(map(eq, anchors, positives)):
+        logger.warning("%s of %s copies are their sentence as it is.", f"{same:,}", f"{len(anchors):,}")
+    return Dataset.from_dict({"anchor": anchors, "positive": positives})
 
 
 def refuse_no_list(sentences: object) -> None:

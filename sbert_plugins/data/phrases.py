@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 
 from sbert_plugins import host
 
-# Vowel signs and accents that follow their letter are part of the word; Python's \w leaves them out.
-_MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M"))
+# Vowel signs and accents that follow their letter are part of the word; Python's \w leaves them out. Behind anything else, as
+# the selector that colours an emoji, they are none.
+_CODES = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
+_MARKS = "".join(chr(code) for code in _CODES if unicodedata.category(chr(code)).startswith("M"))
 # Signs that join the parts of a word or number: the last three are soft hyphen, zero-width non-joiner and joiner.
-_INNER = r"[-'’‐‑\u00ad\u200c\u200d]|(?<=\d)[.,](?=\d)"
+_INNER = r"[-'’‘·״‐‑\u00ad\u200c\u200d]|(?<=\d)[.,](?=\d)"
 
 
-def _patterns(letter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _patterns(letters: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return a word, and a stretch of words with only white space between them."""
-    word, stretch = (re.compile(rf"{letter}+(?:(?:{joint}){letter}+)*") for joint in (_INNER, rf"{_INNER}|\s+"))
+    word, stretch = (re.compile(rf"{letters}(?:(?:{joint}){letters})*") for joint in (_INNER, rf"{_INNER}|\s+"))
     return word, stretch
 
 
-WORD, _STRETCH = _patterns(rf"[\w{_MARKS}]")
-_, _ASCII_STRETCH = _patterns(r"\w")  # the same on ASCII, in half the time
+WORD, _STRETCH = _patterns(rf"\w[\w{_MARKS}]*")
+_, _ASCII_STRETCH = _patterns(r"\w+")  # the same on ASCII, in half the time
 
 _STOP_WORDS = """
 a an the this that these those each every either neither both all any some no none such other another same own
@@ -46,6 +48,9 @@ sometimes perhaps maybe when where why how wherever whenever
 s t d ll m re ve o y
 """
 ENGLISH_STOP_WORDS = frozenset(_STOP_WORDS.split())
+# Of running words: 33 % in titles of papers to 54 % in questions; 0 to 11 % in ten other languages, whose words WordNet knows
+# a surprising number of.
+FEWEST_STOP_WORDS = 0.2
 
 _CHUNK_GRAMMAR = r"""
   NP: {<PDT>?<DT|PRP\$|CD>*<JJ.*|VBN|VBG|CD>*<NN.*>+}
@@ -54,6 +59,12 @@ _CHUNK_GRAMMAR = r"""
 """
 
 Extractor = Callable[[str], Iterable[tuple[int, int, float]]]
+
+
+def stop_word_share(sentences: Iterable[str]) -> float:
+    """Return which share of the words are English stop words: below :data:`FEWEST_STOP_WORDS` the text is not English."""
+    words = [match[0].lower() for sentence in sentences for match in WORD.finditer(sentence)]
+    return sum(word in ENGLISH_STOP_WORDS for word in words) / max(1, len(words))
 
 
 class Phrase(NamedTuple):
@@ -155,7 +166,7 @@ class Rake:
             raise ValueError(f"stop_words must be a collection of words, got the string {stop_words!r}.")
         if max_words < 1:
             raise ValueError(f"max_words must be at least 1, got {max_words}.")
-        self.stop_words = frozenset(word.lower().replace("’", "'") for word in stop_words)
+        self.stop_words = frozenset(map(_plain, stop_words))
         self.max_words = max_words
         self._scorer = host.rake_scorer()
 
@@ -180,8 +191,7 @@ class Rake:
                 if is_ascii:
                     plain = word
                 else:
-                    word = word.lower()
-                    plain = word.replace("’", "'")
+                    plain, word = _plain(word), word.lower()
                 if plain in stop_words or word[0] == "_":
                     if words:
                         yield words, start, end
@@ -201,6 +211,11 @@ class Rake:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the settings."""
         vars(self).update(state, stop_words=frozenset(state["stop_words"]), _scorer=host.rake_scorer())
+
+
+def _plain(word: str) -> str:
+    """Return what two ways to write a word share: capitals, apostrophes, and letters whose accents or dots stand apart."""
+    return unicodedata.normalize("NFC", word.lower().replace("i\u0307", "i")).replace("’", "'")  # of a Turkish capital I
 
 
 class Chunks:

@@ -8,13 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .phrases import ENGLISH_STOP_WORDS
+from .phrases import FEWEST_STOP_WORDS, stop_word_share
 from .synonyms import SynonymReplacer, find_words, open_wordnet
 
 _FEWEST_SENTENCES, _FEWEST = 100, 30
-# Of running words: 33 % in titles of papers to 54 % in questions; 0 to 11 % in ten other languages, whose words WordNet knows
-# a surprising number of.
-_FEWEST_STOP_WORDS = 0.2
 
 
 class Substitution(NamedTuple):
@@ -61,11 +58,10 @@ def label_free_texts(sentences: Sequence[str], *, text: Sequence[str] = (), limi
     sentences = list(dict.fromkeys(sentences))
     if len(sentences) < _FEWEST_SENTENCES:
         raise ValueError(f"sentences must be at least {_FEWEST_SENTENCES} different ones, got {len(sentences)}.")
-    words = [match[0].lower() for sentence in sentences for match in find_words(sentence)]
-    share = sum(word in ENGLISH_STOP_WORDS for word in words) / max(1, len(words))
-    if share < _FEWEST_STOP_WORDS:
+    share = stop_word_share(sentences)
+    if share < FEWEST_STOP_WORDS:
         raise ValueError(
-            f"sentences must be English as it is written: {_FEWEST_STOP_WORDS:.0%} of the words at least as 'the' or 'of', "
+            f"sentences must be English as it is written: {FEWEST_STOP_WORDS:.0%} of the words at least as 'the' or 'of', "
             f"got {share:.1%}. For other texts score by labels."
         )
     kinds = WordKinds([*text, *sentences])

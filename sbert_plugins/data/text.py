@@ -19,6 +19,7 @@ import pyarrow.parquet
 from datasets import Dataset, load_dataset
 
 from sbert_plugins.data.delimited import DELIMITERS, holds_numbers, lines_of, read_delimited
+from sbert_plugins.data.scripts import spaceless_letters
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,8 @@ _TABULAR = {
     ".ndjson": "json",
     ".json": "json",
 }
-_STOPS = (".", "!", "?", "…", "。", "！", "？")
+_STOPS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "۔", "؟")
+_PAUSE = re.compile("[，、；：،؛]")
 _SPECIAL_TOKEN = re.compile(r"\[(PAD|CLS|SEP|MASK|UNK|unused\d+)\]|</?s>|<(pad|unk|mask|cls|sep)>")
 
 
@@ -172,6 +174,11 @@ def _texts_of(
     prefer: str = "text",
     of_file: Callable[[Path], Iterable[str]] | None = None,
 ) -> Iterable[str | None]:
+    if not isinstance(source, str | Path):
+        raise ValueError(
+            f"a text must be a file or a dataset on the Hub, got {type(source).__name__}: of sentences that are here already "
+            "make one, Dataset.from_dict({'anchor': [...]})."
+        )
     path = Path(source)
     if not str(source).strip():
         raise ValueError(f"a text must be a file or a dataset on the Hub, got the name {str(source)!r}.")
@@ -351,7 +358,8 @@ def _load_table(path: Path) -> Dataset:
 def _refuse_a_sentence(header: str, names: Sequence[str], source: str) -> None:
     """Refuse what will be the first row of a table without a header: its sentence would be lost. Warn of what may be."""
     has_number = any(name.strip() and holds_numbers([name]) for name in names)
-    if len(header.split()) > 2 or header.rstrip().endswith(_STOPS) or has_number:
+    is_long = len(header.split()) > 2 or spaceless_letters(header) > 10
+    if is_long or header.rstrip().endswith(_STOPS) or _PAUSE.search(header) or has_number:
         raise ValueError(
             f"{source} must begin with a header, got {header!r}, which looks like a sentence: put a line before it that names "
             "the columns, text for that of the sentences; or, of sentences alone, name the file .txt. If it is a header, give "
@@ -385,7 +393,7 @@ def _column_of(table: Dataset, column: str | None, source: str, prefer: str = "t
     except UnicodeDecodeError as error:  # of json, which datasets does not look at before
         raise ValueError(
             f"{source}: text must be UTF-8, got byte 0x{error.object[error.start]:02x} in column {column!r}. Convert it, "
-            "for example: iconv -f latin1 -t utf-8."
+            "for example: iconv -f ENCODING -t utf-8, with what it was saved in (cp1252, gb18030, shift_jis, ...)."
         ) from None
 
 

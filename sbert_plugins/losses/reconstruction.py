@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from sbert_plugins.encoder import dropout_off, sentence_width, unwrap
 from sbert_plugins.modules import BagOfWordsDecoder
@@ -31,11 +30,13 @@ def reconstruct(
                 model.encode(texts, convert_to_tensor=True, show_progress_bar=False, truncate_dim=whole) for texts in columns
             ]
             memory = loss.memory(*vectors)
-            ids: list[list[int]] | Tensor
             if isinstance(loss.decoder, BagOfWordsDecoder):
                 counts = [min(text.count(loss.mask_token), max_tokens) for text in columns[1]]
-                ids = loss.decoder.likeliest(memory, loss.head, loss.ordinary_ids, counts)
+                bags = loss.decoder.likeliest(memory, loss.head, loss.ordinary_ids, counts)
+                # Likely tokens stand in no order: none continues the one before it.
+                written = [" ".join(model.tokenizer.decode([token]).strip() for token in bag) for bag in bags]
             else:
                 ids = loss.decoder.write(memory, loss.head, loss.decoder_inputs, max_tokens=max_tokens, **loss.ends)
-            phrases += model.tokenizer.batch_decode(ids, skip_special_tokens=True)
+                written = model.tokenizer.batch_decode(ids, skip_special_tokens=True)
+            phrases += written
     return [phrase.strip() for phrase in phrases]

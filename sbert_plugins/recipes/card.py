@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.encoders import OFFLINE_BASE, OFFLINE_LAYERS
-from sbert_plugins.recipes.texts import text_name
+from sbert_plugins.recipes.texts import file_name, text_name
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -78,7 +78,7 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
     if text is not None and not card.train_datasets:
         path, name = Path(text), text_name(text)
         on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.exists()  # anything else is somebody's own name for it
-        card.train_datasets = [{"name": text, "id": text} if on_hub else {"name": path.name if path.exists() else name}]
+        card.train_datasets = [{"name": text, "id": text} if on_hub else {"name": file_name(path) if path.exists() else name}]
 
 
 def _metadata(card: Path | str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sbert_plugins.recipes.own import digest_of, source_of
 from sbert_plugins.recipes.protocol import Protocol
 from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.settings import Recipe, Settings, shortened
+from sbert_plugins.recipes.texts import what_is_unread
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -70,6 +71,7 @@ def checked_run(
     check_seed(seed)
     check_count(sentences)
     check_columns(recipe, sentences.column_names)
+    what_is_unread(sentences, model)
     begun = Path(output) / RUN_FILE
     before = read_results(begun).get("prepared") if resume and begun.exists() else None
     prepared = how_prepared(recipe, sentences, (before or {}) | (plan.columns if plan else {}))
@@ -155,7 +157,7 @@ def how_prepared(recipe: Recipe, sentences: Dataset, given: dict[str, Any] | Non
     """Return how the method's columns will be made of the sentences; empty where none are, or there is no choice."""
     if recipe.prepare is None or are_columns(recipe, sentences):
         return {}
-    return recipe.prepare_with(**(given or {}))
+    return recipe.prepare_with(sentences, **(given or {}))
 
 
 def are_columns(recipe: Recipe, sentences: Dataset) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,4 +45,4 @@ def hold_out(sentences: Dataset, *, name: str = "") -> tuple[Dataset, LabelFreeE
 
 def _letters(text: str) -> str:
     """Return what two ways to write a sentence share."""
-    return "".join(filter(str.isalnum, text.casefold()))
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFC", text).casefold()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import fields
 from itertools import groupby
@@ -19,7 +20,7 @@ from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
 from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.settings import Settings
-from sbert_plugins.recipes.texts import text_name
+from sbert_plugins.recipes.texts import file_name, text_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -227,9 +228,9 @@ def text_mark(sentences: Dataset, name: str | None) -> dict[str, Any]:
             if None in texts:
                 raise ValueError(f"sentences must hold no None, got one in row {row}: leave such rows out.")
             digest.update("\0".join(map(str, texts)).encode("utf-8", "surrogatepass") + b"\n")
-            seen.add(hash(str(texts[0])))
+            seen.add(hash(unicodedata.normalize("NFC", str(texts[0]))))
         place += len(next(iter(batch.values())))
-    shown = name and (Path(name).name if Path(name).exists() else text_name(name))
+    shown = name and (file_name(Path(name)) if Path(name).exists() else text_name(name))
     return {"name": shown, "sha256": digest.hexdigest()[:16], "repeated": len(sentences) - len(seen)}
 
 

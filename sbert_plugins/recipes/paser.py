@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,19 +25,23 @@ def paser_rows(sentences: Dataset, model: SentenceTransformer, seed: int, **how:
     """
     from sbert_plugins import data
 
-    chosen = paser_rows_with(**how)
+    chosen = paser_rows_with(sentences, **how)
     if chosen["synonyms"] is None:
-        data.synonyms_if_installed()  # says what is missing, and what that costs
+        data.synonyms_if_installed(_anchors(sentences))  # says what is missing, and what that costs
     return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 
 
-def paser_rows_with(**how: Any) -> dict[str, Any]:
-    """Return all of ``how`` for :func:`paser_rows`; there are synonyms where WordNet is installed."""
+def paser_rows_with(sentences: Dataset | None, **how: Any) -> dict[str, Any]:
+    """Return all of ``how`` for :func:`paser_rows`; English text has synonyms where WordNet is installed."""
     from sbert_plugins import data
 
-    if "synonyms" not in how:
-        how["synonyms"] = data.synonyms_if_installed(warn=False)  # "(SR) is extremely effective" (section 4.5.2)
+    if "synonyms" not in how:  # "(SR) is extremely effective" (section 4.5.2)
+        how["synonyms"] = data.synonyms_if_installed(_anchors(sentences), warn=False)
     return {"extractor": "rake", "top_k": 3} | how  # "the top three phrases contribute the most"
+
+
+def _anchors(sentences: Dataset | None) -> Iterable[str]:
+    return () if sentences is None else sentences[sentences.column_names[0]]
 
 
 def paser_supervised_rows(
@@ -45,11 +50,11 @@ def paser_supervised_rows(
     """Add the hidden best phrase of each anchor; the anchor itself stays as it is, for the contrastive term reads it too."""
     from sbert_plugins import data
 
-    chosen = paser_supervised_rows_with(**how)
+    chosen = paser_supervised_rows_with(triplets, **how)
     return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **chosen), chosen
 
 
-def paser_supervised_rows_with(**how: Any) -> dict[str, Any]:
+def paser_supervised_rows_with(_: Dataset | None, **how: Any) -> dict[str, Any]:
     """Return all of ``how`` for :func:`paser_supervised_rows`."""
     return {"extractor": "rake", "top_k": 1, "synonyms": None, "keep_without_phrase": True} | how
 

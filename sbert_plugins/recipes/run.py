@@ -32,7 +32,7 @@ from sbert_plugins.recipes.protocols import STS_SENTENCES
 from sbert_plugins.recipes.provenance import provenance, provenance_of
 from sbert_plugins.recipes.reporting import check_report_to
 from sbert_plugins.recipes.settings import Recipe, Settings, processes
-from sbert_plugins.recipes.texts import text_name
+from sbert_plugins.recipes.texts import text_name, what_is_unread
 from sbert_plugins.recipes.trainer import (
     DEV_SCORE,
     Training,
@@ -236,8 +236,9 @@ def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str
     known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
     by = f", protocol {run['protocol']}," if run["protocol"] else ""
     report(f"Training {method_text(run)}{by} on {run['sentences']:,} {_units(recipe, rows)}{known}, seed {run['seed']}.")
-    if line := repetitions(run["text"], run["sentences"], recipe):
-        report(line)
+    for line in (repetitions(run["text"], run["sentences"], recipe), what_is_unread(rows, model)):
+        if line:
+            report(line)
     chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
     updates = settings.updates(len(rows), processes=processes())
     prompt = f", the prompt {prompt!r} before each sentence" if (prompt := run["encoder_settings"]["prompt"]) else ""

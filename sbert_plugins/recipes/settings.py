@@ -140,8 +140,8 @@ class Recipe:
     offline: Settings
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[..., tuple[Dataset, dict[str, Any]]] | None = None  # of sentences, model, seed, **how
-    # Completes ``how``, before a training begins: also by what this machine has installed.
-    prepare_with: Callable[..., dict[str, Any]] = dict
+    # Completes ``how``, before a training begins: also by the sentences (None: any) and by what this machine has installed.
+    prepare_with: Callable[..., dict[str, Any]] = lambda _, **how: how
     reads: str = "sentences"  # or "triplets": anchor, positive, negative; or "any" columns, of a class of one's own
     second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from sbert_plugins.recipes.protocols import STS_SENTENCES
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
 
 
 def read_text(
@@ -47,6 +49,40 @@ def read_text(
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}.")
     return Dataset.from_dict({"anchor": evaluation.sts_sentences(data_dir, hub=hub)[:limit]})
+
+
+_MANY_UNKNOWN = 0.05  # of the tokens
+
+
+def what_is_unread(sentences: Dataset, model: SentenceTransformer) -> str:
+    """Say how much of the first thousand rows the encoder's tokenizer does not know, where it is much.
+
+    Raises:
+        ValueError: If that is all of it.
+    """
+    tokenizer = getattr(model[0], "tokenizer", None)
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if tokenizer is None or unknown is None:
+        return ""
+    texts = list(map(str, sentences[sentences.column_names[0]][:1000]))
+    tokens = [token for row in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] for token in row]
+    share = tokens.count(unknown) / max(1, len(tokens))
+    if share == 1:
+        raise ValueError(
+            f"sentences must be text that the encoder reads, got {tokenizer.unk_token} for each of their tokens: take an "
+            "encoder that was pretrained on the language, a multilingual one for instance."
+        )
+    if share < _MANY_UNKNOWN:
+        return ""
+    return (
+        f"{share:.0%} of the text's tokens are {tokenizer.unk_token} to this encoder, which tells none of them from another: "
+        "take one that was pretrained on the language, a multilingual one for instance."
+    )
+
+
+def file_name(path: Path) -> str:
+    """Return the name of a file as UTF-8 has it: one of another encoding cannot be written into a card."""
+    return os.fsencode(path.name).decode("utf-8", "replace")
 
 
 def text_name(text: str) -> str:

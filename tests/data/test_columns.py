@@ -162,6 +162,18 @@ class TestAugmentation:
         default, given = (data.paser_columns(project_text()[:30], mask_token=MASK, **k) for k in ({}, {"synonyms": 0.5}))
         assert default.to_dict() == given.to_dict()
 
+    def test_other_languages_have_none(self, wordnet, caplog):
+        """WordNet takes "war" and "mit" for English words."""
+        german = ["Der alte Mann hat das Boot am Hafen gesehen.", "Das Boot war alt, und er ging mit dem Hund."] * 20
+        rows = data.paser_columns(german, mask_token=MASK)
+        assert set(rows["anchor"]) <= set(german)
+        assert "Only 5.3 % of the words are English stop words" in caplog.text
+        assert "WITHOUT synonyms, which are English" in caplog.text
+        assert data.synonyms_if_installed(german, warn=False) is None
+        assert data.synonyms_if_installed(project_text()[:50]) == data.synonyms_if_installed() == 0.5
+        given = data.paser_columns(german, mask_token=MASK, synonyms=0.5)  # who asks for them has them
+        assert not set(given["anchor"]) <= set(german)
+
 
 class TestReproducible:
     @pytest.mark.slow
@@ -233,6 +245,15 @@ class TestBadInput:
         way_out = rf': dataset.rename_column\("{names[0]}", "anchor"\)'
         with pytest.raises(ValueError, match=f"must have a column anchor, and none named .*; got {', '.join(names)}{way_out}"):
             columns(Dataset.from_dict({name: ["A dog runs."] for name in names}))
+
+    def test_sentences_without_a_phrase_are_counted(self, caplog):
+        rows = columns(["It is so.", "A dog runs to the sea.", "Why not?"])
+        assert rows.column_names == ["anchor", "masked", "phrase"]
+        assert len(rows) == 2
+        assert "Left out 2 of 3 sentences, which hold no phrase." in caplog.text
+        caplog.clear()
+        columns(["It is so.", "A dog runs to the sea."], keep_without_phrase=True)
+        assert caplog.text == ""
 
     def test_none_is_no_sentence(self):
         with pytest.raises(ValueError, match="a sentence must be a string, got None"):

@@ -58,6 +58,9 @@ class TestSentences:
             ("今天下雨", "我们走吧!")
         ]
 
+    def test_letters_count_where_no_space_parts_words(self):
+        assert rows_of(data.crop_pairs(["今天天气很好。我们去公园吧。好。"])) == [("今天天气很好。", "我们去公园吧。")]
+
     def test_no_pair_is_a_text_and_itself(self):
         refrain = "It rains on the old town. It rains on the old  town. Nobody is out in the streets."
         assert rows_of(data.crop_pairs([refrain])) == [("It rains on the old town.", "Nobody is out in the streets.")]
@@ -109,6 +112,11 @@ class TestSplitting:
             ("Größe zählt. Älter wird er. ¿Qué? Ja.", ["Größe zählt.", "Älter wird er.", "¿Qué?", "Ja."]),
             ("今天下雨。我们走吧?好。", ["今天下雨。", "我们走吧?好。"]),
             ("「今天下雨。」他说。", ["「今天下雨。」", "他说。"]),
+            ("राम घर गया। श्याम आया॥ फिर?", ["राम घर गया।", "श्याम आया॥", "फिर?"]),
+            ("هل جاء؟ نعم.", ["هل جاء؟", "نعم."]),
+            ("وہ آیا۔ وہ گیا۔", ["وہ آیا۔", "وہ گیا۔"]),
+            ("Նա եկավ։ Նա գնաց։", ["Նա եկավ։", "Նա գնաց։"]),
+            ("ሰላም ነው። ደህና ነው።", ["ሰላም ነው።", "ደህና ነው።"]),
             ("A title\n\nAnd a text. It goes\non.", ["A title", "And a text.", "It goes\non."]),
         ],
     )

@@ -95,6 +95,10 @@ class TestPositivePairs:
         again, other = (data.positive_pairs(sentences, augment, ratio=0.5, seed=seed) for seed in (0, 1))
         assert again.to_dict() == rows.to_dict() != other.to_dict()
 
+    def test_copies_that_are_no_other_are_counted(self, caplog):
+        data.positive_pairs(["今天天气很好", "The old man sleeps."], "reorder", ratio=0.5)
+        assert "1 of 2 copies are their sentence as it is." in caplog.text
+
     def test_a_callable(self):
         rows = data.positive_pairs(iter(["a b", "c d"]), lambda sentence, rng: sentence.upper() + rng.choice("!"))
         assert rows.to_dict() == {"anchor": ["a b", "c d"], "positive": ["A B!", "C D!"]}

@@ -1,5 +1,6 @@
 import os
 import pickle
+import random
 import subprocess
 import sys
 import time
@@ -126,6 +127,14 @@ class TestRake:
     def test_accents_as_marks_of_their_own(self):
         decomposed = "The cafe\u0301 owner of the town"
         assert data.rank_phrases(decomposed)[0] == ("cafe\u0301 owner", 4)
+
+    @pytest.mark.parametrize(
+        ("listed", "written"),
+        [("für", "fu\u0308r"), ("fu\u0308r", "für"), ("için", "İçin"), ("dün", "DÜN"), ("it's", "it’s")],
+    )
+    def test_a_stop_word_in_any_spelling(self, listed, written):
+        ranked = data.rank_phrases(f"eins {written} zwei und drei vier", extractor=data.Rake([listed, "und"]))
+        assert sorted(phrase for phrase, _ in ranked) == ["drei vier", "eins", "zwei"]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -342,6 +351,25 @@ def test_they_cover_most_of_nltks(data_dir):
     theirs = (data_dir / "nltk_data" / "corpora" / "stopwords" / "english").read_text(encoding="utf-8").split()
     whole = [word for word in theirs if f"{word}'t" not in theirs]  # "couldn" is a piece of "couldn't"
     assert np.mean([word in data.ENGLISH_STOP_WORDS for word in whole]) > 0.95
+
+
+@pytest.mark.parametrize("emoji", ["❤️", "⚠️", "✌️", "👩‍⚕️", "👍🏽"])
+def test_an_emoji_is_no_word(emoji):
+    """Nor is the selector behind it, which has no width: a phrase of nothing was hidden and scored."""
+    sentence = f"I love {emoji} Paris in spring"
+    assert sorted(phrase for phrase, _ in data.rank_phrases(sentence)) == ["Paris", "love", "spring"]
+    assert data.swap_words(f"ok {emoji} stop", 0.5, random.Random(0)) == f"stop {emoji} ok"
+
+
+@pytest.mark.parametrize("word", ["1️⃣", "葛\U000e0100飾区", "\U0001e900\U0001e945\U0001e922", "o‘zbek", "col·lecció", "צה״ל"])
+def test_a_word_is_whole(word):
+    """With a sign behind its digit, a selector of its writing, marks beyond the first plane, signs inside."""
+    assert phrases.WORD.findall(f"x {word} y") == ["x", word, "y"]
+
+
+def test_the_share_of_english_stop_words():
+    assert phrases.stop_word_share(["The cat is on the mat.", "Nein"]) == 4 / 7
+    assert phrases.stop_word_share([]) == phrases.stop_word_share(["", "..."]) == 0
 
 
 @pytest.mark.parametrize("sign", ["\u00ad", "\u200c", "\u200d"], ids=["soft hyphen", "non-joiner", "joiner"])

@@ -144,7 +144,9 @@ def test_the_only_column_is_named(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
-@pytest.mark.parametrize("first", ["A dog runs over there", "Rain.", "第三句。"])
+@pytest.mark.parametrize(
+    "first", ["A dog runs over there", "Rain.", "第三句。", "今天天气，很好", "今天天气很好我们去公园", "वह आया।"]
+)
 def test_a_sentence_is_no_header(tmp_path, suffix, first):
     """The first sentence of a table without a header would be lost."""
     path = tmp_path / f"t.{suffix}"

@@ -1,5 +1,6 @@
 import importlib
 import json
+import os
 import re
 import shutil
 import sys
@@ -28,7 +29,7 @@ from sbert_plugins.recipes import checked, provenance
 from sbert_plugins.recipes import output as output_module
 from sbert_plugins.recipes import run as module
 from sbert_plugins.recipes import trainer as trainer_module
-from sbert_plugins.recipes.output import changes, encoder_settings, method_text, time_text, updates_text, write_json
+from sbert_plugins.recipes.output import changes, encoder_settings, method_text, text_mark, time_text, updates_text, write_json
 
 
 @pytest.fixture(scope="module")
@@ -698,6 +699,37 @@ def test_repeated_sentences_are_told(method, copies, tiny_encoder, tmp_path):
     lines = [line for line in said if "repeat another one" in line]
     assert [line.split()[0] for line in lines] == ([str(copies)] if copies and method == "arccse" else [])
     assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["text"]["repeated"] == copies
+
+
+def test_copies_in_two_spellings_are_repetitions(tiny_encoder, tmp_path):
+    """A letter with its accent, and a letter and an accent."""
+    rows = Dataset.from_dict({"anchor": [*anchors(20)["anchor"][:], "Ein Café.", "Ein Cafe\u0301."]})
+    assert text_mark(rows, None)["repeated"] == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_text_that_the_encoder_cannot_read(share, tiny_encoder, tmp_path):
+    said, texts = [], anchors(20)["anchor"][:]
+    unread = ["ሰላም ነው ደህና ነው ቤት ውሃ"] * round(20 * share)
+    rows, output = Dataset.from_dict({"anchor": unread + texts[: 20 - len(unread)]}), tmp_path / "run"
+    how = {"output": output, "settings": quick(max_steps=1), "report": said.append}
+    if share == 1:
+        with pytest.raises(ValueError, match="sentences must be text that the encoder reads, got .* for each of their tokens"):
+            recipes.train("simcse", rows, tiny_encoder(), **how)
+        assert not output.exists()
+    else:
+        recipes.train("simcse", rows, tiny_encoder(), **how)
+        assert any("to this encoder, which tells none of them from another" in line for line in said) is (share > 0)
+
+
+def test_a_file_name_that_is_no_utf8(tiny_encoder, tmp_path):
+    path = tmp_path / os.fsdecode(b"S\xe4tze.txt")
+    path.write_text("\n".join(anchors(20)["anchor"]), encoding="utf-8")
+    results = recipes.train(
+        "simcse", anchors(20), tiny_encoder(), output=tmp_path / "run", settings=quick(max_steps=1), text=str(path)
+    )
+    assert results["text"]["name"] == "S\ufffdtze.txt"
+    assert "S\ufffdtze.txt" in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
 
 
 class TestWhichUpdateIsSaved:
