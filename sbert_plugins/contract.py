@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
@@ -313,15 +313,27 @@ def check_negatives(loss: Any, batch_size: int) -> None:
     Raises:
         ValueError: If the first training batch holds one sentence.
     """
+    if not is_training(loss.model):
+        return
     if batch_size > 1:
         loss.has_learned = True
-    elif is_training(loss.model) and not getattr(loss, "has_learned", False):
+    elif not getattr(loss, "has_learned", False):
         raise ValueError(
             f"{type(loss).__name__} takes the other sentences of a batch as negatives, got a batch of 1: "
             "raise per_device_train_batch_size to at least 2."
         )
-    elif is_training(loss.model):
+    else:
         logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
+
+
+def has_learned(loss: Any, teaches: Callable[[], bool]) -> bool:
+    """Whether a batch taught ``loss`` something, this one, which is asked until one did, or an earlier one of the training.
+
+    It remembers that in ``has_learned``, of the batches that it trains with.
+    """
+    found = loss.has_learned or teaches()
+    loss.has_learned = loss.has_learned or (found and is_training(loss.model))
+    return found
 
 
 def begin_init(loss: Any, given: Mapping[str, Any]) -> None:

@@ -281,13 +281,15 @@ def draws_taken_back(device: torch.device) -> Iterator[None]:
         set_generator_state(device, state)
 
 
-def half_for_flash(encoder: nn.Module) -> AbstractContextManager[Any]:
+def half_for_flash(encoder: nn.Module | None) -> AbstractContextManager[Any]:
     """Compute in bfloat16 where an encoder asks for flash attention, which takes no float32. transformers 5.3."""
     import torch
 
     asked = getattr(getattr(encoder, "config", None), "_attn_implementation", None) or ""
+    if encoder is None or "flash" not in asked:
+        return nullcontext()
     device = next(encoder.parameters()).device.type
-    if "flash" not in asked or torch.is_autocast_enabled(device):
+    if torch.is_autocast_enabled(device):
         return nullcontext()
     return torch.autocast(device, dtype=torch.bfloat16)
 

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sbert_plugins import data, functional, losses
 from sbert_plugins.contract import Terms, asks_for_passes, check_negatives, prefixed, settings_of, value_of, warn_unless_kept
 from sbert_plugins.encoder import Encoder
+from sbert_plugins.training.loss_state import begin_training
 
 BUILD = {
     "arccse": lambda model: losses.ArcCSELoss(model, triplet_margin=0.5, projection_head=False),
@@ -266,6 +267,19 @@ class TestNegatives:
         loss.model.eval()
         check_negatives(loss, 1)
         assert caplog.text == ""
+
+    @pytest.mark.parametrize("before", ["an evaluation", "another training"])
+    def test_what_came_before_is_no_batch_of_this_training(self, loss, before):
+        loss.has_learned = False
+        if before == "an evaluation":
+            loss.model.eval()
+            check_negatives(loss, 2)
+            loss.model.train()
+        else:
+            check_negatives(loss, 2)
+            begin_training(loss, 3, resumed=False)
+        with pytest.raises(ValueError, match="got a batch of 1"):
+            check_negatives(loss, 1)
 
 
 class TestSettings:

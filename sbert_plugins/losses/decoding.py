@@ -14,6 +14,7 @@ from sbert_plugins import functional
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import transformer_of
 from sbert_plugins.modules import MLMHead, WordEmbeddings
+from sbert_plugins.modules.decoding import require_width
 from sbert_plugins.modules.mlm_head import NoPretrainedHead
 from sbert_plugins.modules.word_embeddings import WordScorer
 
@@ -144,4 +145,6 @@ def _counted(loss: Any, argument: str, instead: str) -> TokenFrequencies:
 def in_own_dtype(module: nn.Module, x: Tensor) -> Tensor:
     """Run a module in the dtype of its weights, where it has any: a loss's own stay in float32 when the encoder's do not."""
     parameter = next(module.parameters(), None)
+    if isinstance(module, nn.Linear):
+        require_width(x, module.in_features)
     return module(x if parameter is None else x.to(parameter.dtype))

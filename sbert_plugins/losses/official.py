@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import modules
-from sbert_plugins.encoder import Encoder, GradientTap, Pass, sentence_width, transformer_of, unwrap
+from sbert_plugins.encoder import Encoder, GradientTap, Pass, require_tokenizer, sentence_width, transformer_of, unwrap
 from sbert_plugins.losses import denosent, paser, pt_bert, slt_fai
 from sbert_plugins.losses.decoding import in_own_dtype, linear_projector
 from sbert_plugins.modules.denoising_decoder import DenoisingLayer, Places
@@ -144,6 +144,7 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
     def _attention(self, num_pseudo_tokens: int, attend_to: str) -> _Attention | None:
         if attend_to != "pooled":
             raise ValueError(f"attend_to must be 'pooled' as in the official code, got {attend_to!r}: take losses.PTBERTLoss.")
+        require_tokenizer(self.model.tokenizer)  # whose encoder is one of transformers
         config, size = transformer_of(self.model).config, sentence_width(self.model)
         dropout = getattr(config, "attention_probs_dropout_prob", 0.0)
         return _Attention(size, num_pseudo_tokens, config.num_attention_heads, dropout) if num_pseudo_tokens else None

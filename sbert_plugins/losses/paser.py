@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from sbert_plugins import functional
-from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, settings_of
+from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, has_learned, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, transformer_of
 from sbert_plugins.losses.citations import CITATIONS
@@ -223,8 +223,8 @@ class PaSeRLoss(LossModule):
                 "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
             )
         # Until the first batch with a mask only: the answers are transfers from the device.
-        self.has_learned = self.has_learned or bool((masked["input_ids"] == self.mask_id).any())
-        if not self.has_learned and self.tokens.content(phrase).any():
+        has_mask = has_learned(self, lambda: bool((masked["input_ids"] == self.mask_id).any()))
+        if not has_mask and self.tokens.content(phrase).any():
             raise ValueError(
                 f"the second column must be the sentence with a phrase hidden by {self.mask_token!r}, got phrases, and none "
                 "of them hidden: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes the columns."

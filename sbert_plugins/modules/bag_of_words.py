@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sbert_plugins import functional
 
+from .decoding import require_width
 from .word_embeddings import WordScorer
 
 
@@ -41,11 +42,7 @@ class BagOfWordsDecoder(nn.Module):
             ValueError: On vectors of another width.
         """
         memory = memory.flatten(1)
-        if memory.shape[1] != self.map.in_features:
-            raise ValueError(
-                f"the decoder reads vectors of width {self.map.in_features}, for which the loss was built, got "
-                f"{memory.shape[1]} (MatryoshkaLoss cuts them): train without it."
-            )
+        require_width(memory, self.map.in_features)
         return head(self.map(memory.to(self.map.weight.dtype)), candidates)
 
     @torch.no_grad()

@@ -26,6 +26,15 @@ def check_sizes(dimension: int, *, num_layers: int, num_heads: int, dropout: flo
         raise ValueError(f"dropout (a loss's decoder_dropout) must be in [0, 1), got {dropout}.")
 
 
+def require_width(memory: Tensor, width: int) -> None:
+    """Refuse vectors of another width than those for which a decoder was built."""
+    if memory.shape[-1] != width:
+        raise ValueError(
+            f"the decoder reads vectors of width {width}, for which the loss was built, got {memory.shape[-1]} "
+            "(MatryoshkaLoss cuts them): train without it."
+        )
+
+
 def linear_unless_equal(width_in: int, width_out: int) -> nn.Module:
     """Return what maps one width to another: nothing where they are equal."""
     return nn.Identity() if width_in == width_out else nn.Linear(width_in, width_out)

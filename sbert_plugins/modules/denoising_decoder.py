@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .decoding import check_sizes, decoding_loss, linear_unless_equal
+from .decoding import check_sizes, decoding_loss, linear_unless_equal, require_width
 from .word_embeddings import WordScorer
 
 
@@ -130,7 +130,8 @@ class DenoisingDecoder(nn.Module):
         self.positions = nn.Embedding(self.max_positions, embedding_dimension) if learned_positions else None
         self.noise = nn.Dropout(noise_dropout)
         self.widen = linear_unless_equal(embedding_dimension, dimension)
-        self.read_memory = linear_unless_equal(memory_dimension or dimension, dimension)
+        self.memory_dimension = memory_dimension or dimension
+        self.read_memory = linear_unless_equal(self.memory_dimension, dimension)
         layers = [self.layer(dimension, num_heads, feedforward_dimension, dropout) for _ in range(num_layers)]
         self.layers = nn.ModuleList(layers)
         for module in self.modules():
@@ -188,6 +189,7 @@ class DenoisingDecoder(nn.Module):
             memory: (B, M), one vector a sentence.
             attended: (B, T) bool, false at padding, which no other place sees, and which costs nothing but in attention.
         """
+        require_width(memory, self.memory_dimension)
         places = Places.of(attended)
         dtype = next(self.layers.parameters()).dtype
         embedded, length = embedded.to(dtype), embedded.shape[1]

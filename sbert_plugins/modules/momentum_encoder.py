@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_plugins import host
-from sbert_plugins.encoder import Encoder, Pass, transformer_of
+from sbert_plugins.encoder import Encoder, Pass, unwrap
 
 from .ema import ema_update
 
@@ -59,7 +59,7 @@ class MomentumEncoder(nn.Module):
         self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
         encoder: Any = self.copies[0]
         # The trainer's autocast covers the forward of the trained model only.
-        with host.half_for_flash(transformer_of(encoder)):
+        with host.half_for_flash(unwrap(encoder).transformers_model):
             (output,) = Encoder(encoder)([features], tokens=True)
         return output
 

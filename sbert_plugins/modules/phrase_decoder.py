@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .decoding import check_sizes, decoding_loss, linear_unless_equal
+from .decoding import check_sizes, decoding_loss, linear_unless_equal, require_width
 from .word_embeddings import WordScorer
 
 
@@ -48,7 +48,8 @@ class PhraseDecoder(nn.Module):
         check_sizes(dimension, num_layers=num_layers, num_heads=num_heads, dropout=dropout, paper=6)
         self.widen = linear_unless_equal(embedding_dimension or dimension, dimension)
         self.norm_memory = nn.LayerNorm(memory_dimension or dimension) if normalize_memory else nn.Identity()
-        self.read_memory = linear_unless_equal(memory_dimension or dimension, dimension)
+        self.memory_dimension = memory_dimension or dimension
+        self.read_memory = linear_unless_equal(self.memory_dimension, dimension)
         self.positions = nn.Embedding(self.max_positions, dimension)
         nn.init.normal_(self.positions.weight, std=0.02)
         self.norm = nn.LayerNorm(dimension)
@@ -66,6 +67,7 @@ class PhraseDecoder(nn.Module):
 
         Rows are aligned to the left: what stands after a phrase's end is not seen by the phrase.
         """
+        require_width(memory, self.memory_dimension)
         dtype = self.norm.weight.dtype
         length = word_embeddings.shape[1]
         if length > self.max_positions:

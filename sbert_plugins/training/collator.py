@@ -95,6 +95,7 @@ class LengthGroupedBatchSampler(DefaultBatchSampler):
         super().__init__(dataset, batch_size, drop_last, *args, **kwargs)
         if len(dataset) == 0:
             raise ValueError("dataset must have at least one row, got none.")
+        dataset = dataset.with_format(None)  # a transform may name the columns otherwise
         columns = [
             name for name, feature in dataset.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")
         ]

@@ -247,6 +247,9 @@ def begin_training(loss: Losses, steps: int, *, resumed: bool) -> None:
     """
     for module in _asking(loss, "training_steps"):
         module.training_steps = steps
+    if not resumed:
+        for module in _asking(loss, "has_learned"):
+            module.has_learned = False  # of another training's batches
     _call(loss, "begin_training", resumed=resumed)
 
 
@@ -344,7 +347,8 @@ class LossStateCallback(TrainerCallback):
             )
         if args.should_save:
             save_loss_state(self.loss, kwargs["model"], self._folder(args, state))
-            mark_complete(self._folder(args, state), state.global_step)
+            if not args.save_only_model:  # without an optimizer no training goes on from it
+                mark_complete(self._folder(args, state), state.global_step)
 
     @staticmethod
     def _require_same_training(folder: Path, state: TrainerState) -> None:

@@ -19,6 +19,7 @@ from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from sbert_plugins import host
@@ -58,6 +59,7 @@ from .sam import SharpnessAwareStep
 logger = logging.getLogger(__name__)
 
 _WAY_TO_GRADIENT = "compute it from what self.model(...) gives, with no detach, item or no_grad between"
+_SAVED_ALONE = " (with save_only_model=True a checkpoint has no optimizer, and no training goes on from it)"
 # What the host writes beside terms, in an evaluation behind eval_.
 _OF_THE_LOG = {
     "loss",
@@ -130,9 +132,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._refuse_model_init()
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
+        self._made_optimizer: Any = None
         self._finite = FiniteCheck(self)
         self._computing: Any = None  # the loss of the batch that is being computed
         self._terms: dict[str, Tensor] = {}  # its terms
+        self._weight = 1  # what these count
         self._evaluating_as = "eval"  # what the keys of the evaluation begin with
         self._synced_mode: bool | None = None
         self._term_names: dict[str, None] = {}  # of all terms so far, in order
@@ -183,9 +187,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._own_parameters = self._broadcast_own_state()
         self._synced_mode = None  # another trainer may have set the loss's modes
         self._finite.begin(checkpoint)
-        self._diagnostics = {"train": {}, "eval": {}}  # a training that was interrupted in this process leaves some
-        self.accum_loss_components = {"train": {}, "eval": {}}
-        self._term_names, self._with_gradient, self._largest = {}, set(), {}
+        self._forget_outgrown_optimizer()
         if checkpoint is not None:
             self._tell_what_resuming_loses()
         self._evaluated, self._resumed = {}, checkpoint
@@ -202,7 +204,37 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._tell_of_idle_parts(is_resumed=checkpoint is not None)
         return output
 
+    def forget_terms(self) -> None:
+        """Begin to log anew: a training that was interrupted in this process leaves some, and so does one out of memory."""
+        self._diagnostics = {"train": {}, "eval": {}}
+        self.accum_loss_components = {"train": {}, "eval": {}}
+        self._term_names, self._with_gradient, self._largest = {}, set(), {}
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """Make the optimizer as the host does, where none was given, and know it again."""
+        is_given = self.optimizer is not None
+        made = super().create_optimizer(*args, **kwargs)
+        if not is_given:
+            self._made_optimizer = made
+        return made
+
+    def _forget_outgrown_optimizer(self) -> None:
+        """Have an optimizer made anew that an earlier training made, if more is to be trained now: the host keeps it."""
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
+        if optimizer is None or optimizer is not self._made_optimizer:
+            return
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        trained = [*self.model.parameters(), *self._own_parameters]
+        if any(parameter.requires_grad and id(parameter) not in held for parameter in trained):
+            logger.info("More weights are trained than in the training before: the optimizer begins anew.")
+            self.optimizer = None
+
     def _tell_what_resuming_loses(self) -> None:
+        if self.args.dataloader_num_workers and self.args.dataloader_persistent_workers:
+            logger.warning(
+                "dataloader_persistent_workers=True: resumed at the end of an epoch a training is not the uninterrupted one "
+                "to the bit, for new workers draw a seed where kept ones draw none. Without it, it is."
+            )
         if not hasattr(self.train_dataset, "__len__"):
             logger.warning(
                 "train_dataset is streamed, of unknown length: resumed in its first epoch a training equals an uninterrupted "
@@ -268,6 +300,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 f"{'FSDP' if self.is_fsdp_enabled else 'DeepSpeed'} shards the encoder's parameters and knows nothing of the "
                 "loss's; saving, clipping and averaging them is not tested under it. Use torchrun (DDP)."
             )
+        if self.args.neftune_noise_alpha is not None:
+            raise ValueError(
+                f"neftune_noise_alpha must be None, got {self.args.neftune_noise_alpha}: the host looks for the word "
+                "embeddings of a language model, and finds none in a SentenceTransformer."
+            )
         members = named_losses(self.loss)
         talking = [name for name, member in members.items() if talks_to_others(member)]
         # Accelerate deals batches out: in one step each process may have one of another dataset.
@@ -299,16 +336,18 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if requested is True:
             checkpoint = newest_complete_checkpoint(str(self.args.output_dir))
             if checkpoint is None:
+                alone = _SAVED_ALONE if self.args.save_only_model else ""
                 raise ValueError(
                     f"resume_from_checkpoint=True needs a complete checkpoint (one with {COMPLETE_FILE}) in "
-                    f"{self.args.output_dir}, got none: pass a path, or train without it."
+                    f"{self.args.output_dir}, got none{alone}: pass a path, or train without it."
                 )
         else:
             checkpoint = Path(requested)
             # A checkpoint of the host's own trainer has neither file, and will do for a loss that owns nothing.
             is_ours = (checkpoint / INDEX_FILE).exists() or (checkpoint / COMPLETE_FILE).exists()
             if is_ours and (reason := why_incomplete(checkpoint)):
-                raise ValueError(f"{checkpoint} is not a complete checkpoint: {reason}. Resume from another one.")
+                alone = "" if (checkpoint / "optimizer.pt").exists() else _SAVED_ALONE
+                raise ValueError(f"{checkpoint} is not a complete checkpoint: {reason}{alone}. Resume from another one.")
         return str(checkpoint)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -325,6 +364,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         super().save_model(output_dir, _internal_call)
         if checkpoint is not None:
             save_loss_state(self.loss, self.model, checkpoint)
+            if self.args.save_only_model:  # it will not be finished, and those of an earlier training are not this one's
+                unmark_later(checkpoint.parent, self.state.global_step)
 
     def finish_checkpoint(self, folder: str) -> None:
         """Add the list of files to a checkpoint, when weights and optimizer are written."""
@@ -435,6 +476,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._sync_mode()
         # The host says BaseModel, and passes what DistributedDataParallel wraps it in.
         self._computing = member
+        # The host's eval_loss is a mean over rows, and so are terms and diagnostics there.
+        self._weight = 1 if self.model.training else find_batch_size(inputs) or 1
         result = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
         terms, self._terms = self._terms, {}
         value = result[0] if isinstance(result, tuple) else result
@@ -461,7 +504,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def _keep_diagnostics(self, member: Any, terms: Mapping[str, Tensor], *, of: str) -> None:
         """Add a batch's diagnostics to those since the last log, and its terms where it is ``of`` one dataset of several."""
-        sums = self._diagnostics["train" if self.model.training else "eval"]
+        sums, rows = self._diagnostics["train" if self.model.training else "eval"], self._weight
         found = dict(getattr(member, "diagnostics", {}))
         of_the_log = set() if of else _OF_THE_LOG
         if taken := [name for name in {**terms, **found} if name in of_the_log or (name in terms and name in found)]:
@@ -481,13 +524,16 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                     "its mean."
                 )
             total, count = sums.get(of + name, (0, 0))
-            sums[of + name] = (total + value.detach(), count + 1)
+            sums[of + name] = (total + rows * value.detach(), count + rows)
 
     def _is_replaying(self) -> bool:
         return self._sharpness is not None and self._sharpness.is_replaying
 
     def _sync_mode(self) -> None:
-        if self._synced_mode != self.model.training:
+        # Somebody may have set them since: loss.eval() for a look at other data.
+        if self._synced_mode != self.model.training or any(
+            member.training != self.model.training for member in named_losses(self.loss).values()
+        ):
             for member in named_losses(self.loss).values():
                 for module in own_modules(member, self.model):
                     module.training = self.model.training
@@ -501,7 +547,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         is_one_of_several = isinstance(self.loss, dict)
         if not (self._is_replaying() or is_one_of_several):
             self._term_names |= dict.fromkeys(loss)
-            super().track_loss_components(loss)
+            super().track_loss_components({name: self._weight * term for name, term in loss.items()})
+            if not self.model.training:
+                self.accum_loss_components["eval"]["steps"] += self._weight - 1
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------
 
@@ -612,6 +660,7 @@ class _BeginCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.trainer.require_all_in_optimizer()
         self.trainer.find_best_again()
+        self.trainer.forget_terms()
         begin_training(self.trainer.loss, state.max_steps, resumed=state.global_step > 0)
 
 

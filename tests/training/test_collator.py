@@ -159,6 +159,10 @@ class TestLengthGroupedBatchSampler:
         dataset = Dataset.from_dict({"anchor": SENTENCES}).cast_column("anchor", Value("large_string"))
         assert len(list(training.LengthGroupedBatchSampler(dataset, 4, False))) == 2
 
+    def test_a_transform_that_renames_columns(self):
+        dataset = Dataset.from_dict({"text": SENTENCES}).with_transform(lambda rows: {"anchor": rows["text"]})
+        assert training.LengthGroupedBatchSampler(dataset, 4, False).lengths == [len(text) for text in SENTENCES]
+
     def test_nothing_to_measure(self):
         with pytest.raises(ValueError, match="dataset must have a column of strings to measure, got id"):
             training.LengthGroupedBatchSampler(Dataset.from_dict({"id": [1, 2]}), 2, False)

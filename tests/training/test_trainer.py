@@ -116,6 +116,97 @@ def test_a_new_training_takes_the_place_of_an_old_one(tiny_encoder, tmp_path, ca
     assert caplog.text.count("checkpoint-4 is of an earlier training") == 1
 
 
+class TestCheckpointsWithoutAnOptimizer:
+    """``save_only_model=True``: no training goes on from them."""
+
+    ROWS = Dataset.from_dict({"anchor": (SENTENCES * 3)[:12]})
+
+    def trained(self, model, folder, resume=None, **changes):
+        changes = {"save_strategy": "steps", "save_steps": 2} | changes
+        trainer = trainer_of(model, Probe(model), folder, self.ROWS, **changes)
+        trainer.train(resume)
+        return trainer
+
+    def test_an_earlier_trainings_are_not_taken_for_it(self, tiny_encoder, tmp_path):
+        self.trained(tiny_encoder(), tmp_path, max_steps=4)
+        self.trained(tiny_encoder(), tmp_path, max_steps=2, save_only_model=True)
+        assert training.newest_complete_checkpoint(tmp_path) is None
+
+    @pytest.mark.parametrize("resume", [True, "checkpoint-4"])
+    def test_they_are_refused_by_name(self, tiny_encoder, tmp_path, resume):
+        self.trained(tiny_encoder(), tmp_path, save_only_model=True)
+        resume = resume if resume is True else str(tmp_path / resume)
+        with pytest.raises(ValueError, match="with save_only_model=True a checkpoint has no optimizer, and no training"):
+            self.trained(tiny_encoder(), tmp_path, resume, max_steps=6, save_only_model=True)
+
+    def test_the_callback_calls_none_complete(self, model, tmp_path):
+        loss = Probe(model)
+        changes = {"save_strategy": "steps", "save_steps": 2, "save_only_model": True}
+        host = sentence_transformers.SentenceTransformerTrainer
+        callbacks = [training.LossStateCallback(loss)]
+        trainer_of(model, loss, tmp_path, self.ROWS, trainer_class=host, callbacks=callbacks, **changes).train()
+        assert (tmp_path / "checkpoint-4" / "loss_state.json").exists()
+        assert training.newest_complete_checkpoint(tmp_path) is None
+
+
+def test_workers_that_are_kept_resume_otherwise_and_it_is_said(model, tmp_path, caplog):
+    changes = {"save_strategy": "steps", "save_steps": 2, "dataloader_num_workers": 1}
+    for steps, kept in ((2, False), (4, True)):
+        trainer = trainer_of(model, Probe(model), tmp_path, max_steps=steps, dataloader_persistent_workers=kept, **changes)
+        trainer.train(resume_from_checkpoint=kept)
+    assert "dataloader_persistent_workers=True: resumed at the end of an epoch" in caplog.text
+
+
+class TestOneTrainerTwice:
+    def test_what_is_unfrozen_between_two_trainings_is_trained(self, model, tmp_path, caplog):
+        """The host keeps the optimizer of the first training, which holds what was trained then."""
+        model.requires_grad_(False)
+        trainer = trainer_of(model, Probe(model), tmp_path)
+        trainer.train()
+        model.requires_grad_(True)
+        before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+        with caplog.at_level("INFO"):
+            trainer.train()
+        assert "More weights are trained than in the training before: the optimizer begins anew." in caplog.text
+        changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+        assert len(changed) > len(before) / 2
+
+    def test_with_the_same_weights_the_optimizer_goes_on(self, model, tmp_path):
+        trainer = trainer_of(model, Probe(model), tmp_path)
+        trainer.train()
+        first = trainer.optimizer.optimizer
+        trainer.train()
+        assert trainer.optimizer.optimizer is first
+
+    def test_one_that_was_given_is_the_users(self, model, tmp_path):
+        """It may leave parts of the encoder out."""
+        loss = Probe(model)
+        trainer = trainer_of(model, loss, tmp_path)
+        trainer.optimizer = given = torch.optim.SGD([*loss.head.parameters(), *model[0].model.encoder.parameters()], lr=0.1)
+        for _ in range(2):
+            trainer.train()
+        assert trainer.optimizer.optimizer is given
+
+
+class LookAside(transformers.TrainerCallback):
+    """Computes the loss by hand after each update, in eval mode, as people do to look at other data."""
+
+    def __init__(self, loss):
+        self.loss = loss
+
+    def on_step_end(self, args, state, control, **_):
+        self.loss.eval()
+        with torch.no_grad():
+            self.loss([self.loss.model.preprocess(SENTENCES)])
+
+
+def test_a_look_aside_leaves_no_module_in_eval_mode(model, tmp_path):
+    loss = Probe(model)
+    trainer_of(model, loss, tmp_path, callbacks=[LookAside(loss)], max_steps=3).train()
+    assert loss.modes[::2] == [(True, True, True)] * 3  # those of the updates
+    assert loss.modes[1::2] == [(False, False, False)] * 3
+
+
 class GradientsBeforeStep(transformers.TrainerCallback):
     def __init__(self, loss):
         self.loss = loss
@@ -259,6 +350,59 @@ def test_diagnostics_of_evaluation(model, tmp_path):
     trainer = trainer_of(model, Probe(model), tmp_path, eval_dataset=dataset, eval_strategy="steps", eval_steps=4)
     trainer.train()
     assert any("eval_calls" in entry for entry in trainer.state.log_history)
+
+
+class Rows(nn.Module):
+    """A term and a diagnostic that are the number of a batch's rows."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.diagnostics = {}
+
+    def forward(self, features, labels=None):
+        vectors = self.model(dict(features[0]))["sentence_embedding"]
+        self.diagnostics = {"rows": float(len(vectors))}
+        return {"term": vectors.sum() * 0 + len(vectors)}
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_terms_of_an_evaluation_are_means_over_rows_as_its_loss_is(model, tmp_path, as_dict):
+    """Of five rows in batches of four: (4 x 4 + 1 x 1) / 5."""
+    loss, rows, few = Rows(model), Dataset.from_dict({"anchor": SENTENCES * 2}), Dataset.from_dict({"anchor": SENTENCES[:5]})
+    name = "x_" if as_dict else ""
+    loss, rows, few = ({"x": loss}, DatasetDict(x=rows), DatasetDict(x=few)) if as_dict else (loss, rows, few)
+    trainer = trainer_of(model, loss, tmp_path, rows, eval_dataset=few, per_device_eval_batch_size=4)
+    metrics = trainer.evaluate()
+    logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
+    assert metrics[f"eval_{name}loss"] == pytest.approx(17 / 5)
+    keys = ("eval_x/term", "eval_x/rows") if as_dict else ("eval_term", "eval_rows")
+    assert [logged[key] for key in keys] == pytest.approx([17 / 5] * 2)
+
+
+class OutOfMemoryOnce(Probe):
+    """Fails once, in the second micro-batch, as a batch that is too large does."""
+
+    failed = False
+
+    def forward(self, features, labels=None):
+        if self.calls == 1 and not self.failed:
+            self.failed = True
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return super().forward(features, labels)
+
+
+def test_what_ran_out_of_memory_is_not_in_the_log(model, tmp_path):
+    changes = {"auto_find_batch_size": True, "gradient_accumulation_steps": 2, "max_steps": 1}
+    trainer = trainer_of(model, OutOfMemoryOnce(model), tmp_path, **changes)
+    trainer.train()
+    entry = trainer.state.log_history[0]
+    assert entry["probe"] == pytest.approx(entry["loss"], abs=1e-3)
+
+
+def test_noise_on_word_embeddings_is_refused_in_words(model, tmp_path):
+    with pytest.raises(ValueError, match=r"neftune_noise_alpha must be None, got 5.0: the host looks for the word"):
+        trainer_of(model, Probe(model), tmp_path, neftune_noise_alpha=5.0).train()
 
 
 class Drawing(BaseEvaluator):
