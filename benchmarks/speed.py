@@ -38,8 +38,9 @@ TARGETS = {"ArcCSE": 1.70, "ArcCSE with SAM": 3.40, "PT-BERT": 0.90, "PT-BERT po
 TARGETS |= {"PaSeR" + AS_PRINTED: 1.95, "DenoSent" + AS_PRINTED: 3.50}
 
 
-def batch(model: SentenceTransformer) -> dict[str, Tensor]:
+def batch(model: SentenceTransformer, rows: int = BATCH, length: int = LENGTH) -> dict[str, Tensor]:
     """64 full rows of 32 tokens: 21 of 30 words, 43 whose tokens are mostly continuations."""
+    long = rows // 3
     tokens = model.tokenizer.convert_ids_to_tokens(list(range(len(model.tokenizer))))
     words = [i for i, token in enumerate(tokens) if token.isalpha() and len(token) > 3]
     pieces = [i for i, token in enumerate(tokens) if token.startswith("##") and token[2:].isalpha()]
@@ -48,9 +49,9 @@ def batch(model: SentenceTransformer) -> dict[str, Tensor]:
     def pick(ids: list[int], *shape: int) -> Tensor:
         return torch.tensor(ids)[torch.randint(len(ids), shape, generator=generator)]
 
-    content = pick(words, BATCH, LENGTH - 2)
-    content[LONG:, 1::2] = pick(pieces, BATCH - LONG, (LENGTH - 2) // 2)
-    edge = torch.full((BATCH, 1), model.tokenizer.cls_token_id)
+    content = pick(words, rows, length - 2)
+    content[long:, 1::2] = pick(pieces, rows - long, (length - 2) // 2)
+    edge = torch.full((rows, 1), model.tokenizer.cls_token_id)
     ids = torch.cat([edge, content, torch.full_like(edge, model.tokenizer.sep_token_id)], dim=1)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
 
