@@ -330,6 +330,27 @@ def speed() -> str:
     )
 
 
+def memory() -> str:
+    """GiB of a training step of bert-base: weights with what trains them, and what a forward keeps, by batch and precision."""
+    record = load_record("memory.json")
+    ways = next(iter(record["steps"].values()))
+    rows = []
+    for method, found in record["steps"].items():
+        weights = next(iter(found.values()))
+        kept = [f"{found[way]['kept'] / 2**30:.1f}" for way in ways]
+        rows.append([method, f"{(4 * weights['trained'] + weights['frozen']) / 2**30:.1f}", *kept])
+    whole = record["whole_step"]
+    method, way = whole["of"]
+    counted = record["steps"][method][way]
+    counted_bytes = 4 * counted["trained"] + counted["frozen"] + counted["kept"]
+    return table(["training step, GiB", "weights, gradients, AdamW", *(f"kept: {way}" for way in ways)], rows) + (
+        f"\nAn encoder of bert-base's size, sentences of full length, a third of them of 25 words or more; torch "
+        f"{record['versions']['torch']}. A whole step of {method}, {way}, in a process of its own took "
+        f"{whole['bytes'] / 2**30:.1f} GiB at most, where the table counts {counted_bytes / 2**30:.1f}; "
+        f"commit {record['commit']}.\n"
+    )
+
+
 def _denosent_decoder(record: dict) -> str:
     names = ("here", "torch.nn.TransformerDecoder")
     (here, torchs), ragged = (
@@ -423,6 +444,7 @@ TABLES = {
     "mteb check": mteb_check,
     "one pass": one_pass,
     "speed": speed,
+    "memory": memory,
     "phrases": phrases,
     "shared": shared,
     "kills": kills,

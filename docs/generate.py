@@ -198,8 +198,10 @@ def cost_table(method: str) -> str:
     record = load_record("speed.json")
     recipe = recipes.RECIPES[method]
     one_epoch = dataclasses.replace(recipe.settings, epochs=1, max_steps=-1)
-    own = f"{SENTENCES:,} sentences, one epoch"
-    trainings = [(own, STEPS[method], one_epoch, SENTENCES * recipe.rows_a_sentence)]
+    count = SENTENCES * recipe.rows_a_sentence
+    trainings = [(f"{SENTENCES:,} sentences, one epoch", STEPS[method], one_epoch, count)]
+    if recipe.settings.updates(count) != one_epoch.updates(count):
+        trainings.insert(0, (f"{SENTENCES:,} sentences, by default", STEPS[method], recipe.settings, count))
     for (of, name), protocol in recipes.PROTOCOLS.items():
         if of == method:
             steps = (STEP_OF_PROTOCOL.get((of, name), STEPS[method][0]),)
