@@ -125,6 +125,10 @@ class Settings:
         return int(warmup) if warmup >= 1 else math.ceil(warmup * updates)
 
 
+def _as_given(_: Dataset | None, **how: Any) -> dict[str, Any]:
+    return how
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A method: where it comes from, what it reads and how it is trained."""
@@ -141,7 +145,7 @@ class Recipe:
     # Makes the loss's columns from sentences, and says how; None where the sentences are the columns.
     prepare: Callable[..., tuple[Dataset, dict[str, Any]]] | None = None  # of sentences, model, seed, **how
     # Completes ``how``, before a training begins: also by the sentences (None: any) and by what this machine has installed.
-    prepare_with: Callable[..., dict[str, Any]] = lambda _, **how: how
+    prepare_with: Callable[..., dict[str, Any]] = _as_given
     reads: str = "sentences"  # or "triplets": anchor, positive, negative; or "any" columns, of a class of one's own
     second_column: str | None = None  # a positive of each sentence, which the loss takes as well
     text: str = "sentence-transformers/wiki1m-for-simcse"  # what is trained on by default, on the Hub

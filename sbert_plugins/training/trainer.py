@@ -547,8 +547,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         is_one_of_several = isinstance(self.loss, dict)
         if not (self._is_replaying() or is_one_of_several):
             self._term_names |= dict.fromkeys(loss)
-            super().track_loss_components({name: self._weight * term for name, term in loss.items()})
-            if not self.model.training:
+            if self.model.training:
+                super().track_loss_components(loss)
+            else:
+                super().track_loss_components({name: self._weight * term for name, term in loss.items()})
                 self.accum_loss_components["eval"]["steps"] += self._weight - 1
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------
