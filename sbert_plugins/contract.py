@@ -329,10 +329,11 @@ def check_negatives(loss: Any, batch_size: int) -> None:
 def has_learned(loss: Any, teaches: Callable[[], bool]) -> bool:
     """Whether a batch taught ``loss`` something, this one, which is asked until one did, or an earlier one of the training.
 
-    It remembers that in ``has_learned``, of the batches that it trains with.
+    It remembers that in ``has_learned``; what an evaluation has shown is of evaluations only.
     """
-    found = loss.has_learned or teaches()
-    loss.has_learned = loss.has_learned or (found and is_training(loss.model))
+    trains = is_training(loss.model)
+    found = loss.has_learned or (not trains and getattr(loss, "has_shown", False)) or teaches()
+    setattr(loss, "has_learned" if trains else "has_shown", found)
     return found
 
 

@@ -678,7 +678,7 @@ def test_a_device_without_memory_says_what_takes_less(error, monkeypatch, capsys
             cli.main(["evaluate", "m"])
     else:
         assert cli.main(["evaluate", "m"]) == 2
-        said = "CUDA out of memory. Tried 2 GiB. Give a lower --batch-size or --max-seq-length."
+        said = "CUDA out of memory. Tried 2 GiB. Give a lower --batch-size."
         assert capsys.readouterr().err == f"sbert-plugins: error: {said}\n"
 
 

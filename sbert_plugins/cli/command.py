@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         if options.debug or type(error).__name__ != "OutOfMemoryError":  # torch's, which is not loaded here
             raise
-        print(f"sbert-plugins: error: {_first_line(error)} Give a lower --batch-size or --max-seq-length.", file=sys.stderr)
+        smaller = " or ".join(f"--{name.replace('_', '-')}" for name in ("batch_size", "max_seq_length") if name in options)
+        print(f"sbert-plugins: error: {_first_line(error)} Give a lower {smaller}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sbert-plugins: interrupted.", file=sys.stderr)

@@ -79,7 +79,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _score_by(labels: Sequence[Any], options: argparse.Namespace) -> None:
     """Score the models by one's own labels, and print the table."""
-    scorer, heading = Scorer(labels), ["model", "pooling"]
+    scorer, heading = Scorer(labels, batch_size=options.batch_size), ["model", "pooling"]
 
     def measure(_: str, model: Any) -> list[str]:
         scores = scorer(model)
@@ -117,7 +117,7 @@ def _check_flags(options: argparse.Namespace) -> None:
         return
     _refuse(options, "limit", why="sentences are counted for --reconstruct")
     if any(getattr(options, name) is not None for name in _LABELS):
-        _refuse(options, "report", "sick", "hub", "batch_size", why="labels of your own are scored, not the STS tasks")
+        _refuse(options, "report", "sick", "hub", why="labels of your own are scored, not the STS tasks")
     elif options.offline and not options.data_dir:
         graded = "--offline without a data directory scores the package's own pairs, not the STS tasks"
         _refuse(options, "report", "sick", "hub", "batch_size", why=f"{graded}: name --data-dir, or leave --offline out")

@@ -18,7 +18,7 @@ from sbert_plugins import __version__, host
 from .cache import cache_folder, code_of
 from .noise import delete_words, refuse_no_list, swap_words
 from .phrases import (
-    FEWEST_STOP_WORDS,
+    WORD,
     Extractor,
     Phrase,
     hide_phrase,
@@ -31,6 +31,7 @@ from .synonyms import SynonymReplacer, open_wordnet
 logger = logging.getLogger(__name__)
 
 _PLACE = "place of the sentence"  # of the text, while the rows are made
+_FEWEST_STOP_WORDS, _JUDGED = 0.12, 200  # of how many words at least
 _FORM = 2  # of the file: another one is not read
 
 
@@ -158,21 +159,21 @@ def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -
     """Return the share of synonyms in the authors' README, or None where there is no WordNet, by default after a warning.
 
     None, too, if ``sentences`` are not English by the stop words of the first thousand: WordNet knows words of most languages
-    and takes them for English ones.
+    and takes them for English ones. Fewer words than 200 are not judged.
     """
     share = 0.5
-    if some := [sentence for sentence in islice(sentences, 1000) if isinstance(sentence, str)]:
-        english = stop_word_share(some)
-        if english < FEWEST_STOP_WORDS:
-            if warn:
-                logger.warning(
-                    "Only %.1f %% of the words are English stop words, of English text a third at least: making PaSeR's "
-                    "columns WITHOUT synonyms, which are English. So are the stop words by which RAKE finds phrases: for "
-                    "another language make the columns with paser_columns(..., extractor=Rake(stop_words=...)), and train on "
-                    "these.",
-                    100 * english,
-                )
-            return None
+    some = [sentence for sentence in islice(sentences, 1000) if isinstance(sentence, str)]
+    english = stop_word_share(some)
+    if english < _FEWEST_STOP_WORDS and sum(len(WORD.findall(sentence)) for sentence in some) >= _JUDGED:
+        if warn:
+            logger.warning(
+                "Only %.1f %% of the words are English stop words, of headlines 19 %%, of sentences a third at least: making "
+                "PaSeR's columns WITHOUT synonyms, which are English. So are the stop words by which RAKE finds phrases: for "
+                "another language make the columns with paser_columns(..., extractor=Rake(stop_words=...)); for keywords in "
+                "English with paser_columns(..., synonyms=0.5). Train on these.",
+                100 * english,
+            )
+        return None
     try:
         SynonymReplacer(share)
     except FileNotFoundError as error:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from .cache import cache_folder
-from .scripts import spaceless_letters
+from .scripts import count_words
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,8 @@ _ROWS_A_WRITE = 10_000
 # Urdu, Arabic, Armenian, Amharic, Burmese, Khmer.
 _END = re.compile(
     r"""(?P<mark>[.!?…]+)["'”’»)\]]*\s+(?=["'“‘„«(\[¿¡]*(?P<next>\S))"""
-    r"""|[。！？｡．\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5]+["'”’」』）]*\s*"""
+    r"""|(?:[。！？｡\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5]|(?<![A-Za-zＡ-Ｚａ-ｚ])．(?![\d０-９]))"""
+    r"""[。！？｡．\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5.!?…]*["'”’»›」』）)\]]*\s*"""
 )
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _ABBREVIATIONS = """
@@ -88,7 +89,7 @@ def crop_pairs(
             return _span_pairs(document.split(), rng, pairs_per_document, min_words, max_words)
         # A repeated sentence, a refrain or a caption, counts once: no pair may be a text and itself.
         sentences = dict.fromkeys(" ".join(sentence.split()) for sentence in split(document))
-        long = [s for s in sentences if len(s.split()) + spaceless_letters(s) >= min_words]
+        long = [s for s in sentences if count_words(s) >= min_words]
         return _neighbours(long, rng, pairs_per_document)
 
     def rows() -> Iterator[tuple[str, str]]:

@@ -11,19 +11,24 @@ from sbert_plugins import host
 
 # Vowel signs and accents that follow their letter are part of the word; Python's \w leaves them out. Behind anything else, as
 # the selector that colours an emoji, they are none.
-_CODES = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
-_MARKS = "".join(chr(code) for code in _CODES if unicodedata.category(chr(code)).startswith("M"))
-# Signs that join the parts of a word or number: the last three are soft hyphen, zero-width non-joiner and joiner.
-_INNER = r"[-'’‘·״‐‑\u00ad\u200c\u200d]|(?<=\d)[.,](?=\d)"
+_CODES = [
+    code for code in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0)) if unicodedata.category(chr(code)).startswith("M")
+]
+_FIRST, _LAST = (sorted(set(_CODES) - {code + step for code in _CODES}) for step in (1, -1))
+_MARKS = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(_FIRST, _LAST, strict=True))  # ranges are fast
+# Signs that join the parts of a word or number, the soft hyphen among them.
+_INNER = r"[-'’‘·״‐‑\u00ad]|(?<=\d)[.,](?=\d)"
+# Joiner and non-joiner stand inside of a part, before marks, too.
+_PART = rf"\w[\w{_MARKS}]*(?:[\u200c\u200d][\w{_MARKS}]+)*"
 
 
-def _patterns(letters: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _patterns(part: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return a word, and a stretch of words with only white space between them."""
-    word, stretch = (re.compile(rf"{letters}(?:(?:{joint}){letters})*") for joint in (_INNER, rf"{_INNER}|\s+"))
+    word, stretch = (re.compile(rf"{part}(?:(?:{joint}){part})*") for joint in (_INNER, rf"{_INNER}|\s+"))
     return word, stretch
 
 
-WORD, _STRETCH = _patterns(rf"\w[\w{_MARKS}]*")
+WORD, _STRETCH = _patterns(_PART)
 _, _ASCII_STRETCH = _patterns(r"\w+")  # the same on ASCII, in half the time
 
 _STOP_WORDS = """
@@ -48,9 +53,6 @@ sometimes perhaps maybe when where why how wherever whenever
 s t d ll m re ve o y
 """
 ENGLISH_STOP_WORDS = frozenset(_STOP_WORDS.split())
-# Of running words: 33 % in titles of papers to 54 % in questions; 0 to 11 % in ten other languages, whose words WordNet knows
-# a surprising number of.
-FEWEST_STOP_WORDS = 0.2
 
 _CHUNK_GRAMMAR = r"""
   NP: {<PDT>?<DT|PRP\$|CD>*<JJ.*|VBN|VBG|CD>*<NN.*>+}
@@ -62,7 +64,11 @@ Extractor = Callable[[str], Iterable[tuple[int, int, float]]]
 
 
 def stop_word_share(sentences: Iterable[str]) -> float:
-    """Return which share of the words are English stop words: below :data:`FEWEST_STOP_WORDS` the text is not English."""
+    """Return which share of the words are English stop words.
+
+    Of running words it is 33 % in titles of papers to 54 % in questions, and 19 % in headlines; 0 to 11 % in ten other
+    languages, whose words WordNet knows a surprising number of.
+    """
     words = [match[0].lower() for sentence in sentences for match in WORD.finditer(sentence)]
     return sum(word in ENGLISH_STOP_WORDS for word in words) / max(1, len(words))
 

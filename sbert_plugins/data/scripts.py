@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 # Thai and Lao, Burmese, Khmer, kana, Han, half-width kana, Han beyond the first plane.
 _SPACELESS = re.compile(
@@ -12,5 +13,10 @@ _SPACELESS = re.compile(
 
 
 def spaceless_letters(text: str) -> int:
-    """Count the letters of scripts without spaces, each of which may be a word."""
-    return 0 if text.isascii() else len(_SPACELESS.findall(text))
+    """Count the letters of scripts without spaces, each of which may be a word; their marks and digits are none."""
+    return 0 if text.isascii() else sum(unicodedata.category(sign)[0] == "L" for sign in _SPACELESS.findall(text))
+
+
+def count_words(text: str) -> int:
+    """Count what stands between white space; of a script without spaces the letters."""
+    return sum(spaceless_letters(chunk) or 1 for chunk in text.split())

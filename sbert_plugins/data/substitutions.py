@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .phrases import FEWEST_STOP_WORDS, stop_word_share
+from .phrases import stop_word_share
 from .synonyms import SynonymReplacer, find_words, open_wordnet
 
 _FEWEST_SENTENCES, _FEWEST = 100, 30
+_FEWEST_STOP_WORDS = 0.2  # which leaves headlines out
 
 
 class Substitution(NamedTuple):
@@ -59,9 +60,9 @@ def label_free_texts(sentences: Sequence[str], *, text: Sequence[str] = (), limi
     if len(sentences) < _FEWEST_SENTENCES:
         raise ValueError(f"sentences must be at least {_FEWEST_SENTENCES} different ones, got {len(sentences)}.")
     share = stop_word_share(sentences)
-    if share < FEWEST_STOP_WORDS:
+    if share < _FEWEST_STOP_WORDS:
         raise ValueError(
-            f"sentences must be English as it is written: {FEWEST_STOP_WORDS:.0%} of the words at least as 'the' or 'of', "
+            f"sentences must be English as it is written: {_FEWEST_STOP_WORDS:.0%} of the words at least as 'the' or 'of', "
             f"got {share:.1%}. For other texts score by labels."
         )
     kinds = WordKinds([*text, *sentences])

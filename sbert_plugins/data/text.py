@@ -34,7 +34,7 @@ _TABULAR = {
     ".json": "json",
 }
 _STOPS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "۔", "؟")
-_PAUSE = re.compile("[，、；：،؛]")
+_PAUSE = re.compile("(?=.{7}).*[，،]")  # a comma in more than a name
 _SPECIAL_TOKEN = re.compile(r"\[(PAD|CLS|SEP|MASK|UNK|unused\d+)\]|</?s>|<(pad|unk|mask|cls|sep)>")
 
 

@@ -45,8 +45,7 @@ class TokenRoles(nn.Module):
         marked = torch.tensor([token.startswith(marker) for token in tokens])
         wordpiece = marker == "##" or not marked.any()
         surfaces = [tokenizer.convert_tokens_to_string([token]).strip() for token in tokens]
-        # Of a letter that bytes part, each token is a replacement character.
-        wordy = torch.tensor([any(sign.isalnum() or sign == "\ufffd" for sign in surface) for surface in surfaces])
+        wordy = torch.tensor([any(character.isalnum() for character in surface) for surface in surfaces])
         joins = torch.tensor([wordpiece and surface in _WORDPIECE_JOINERS for surface in surfaces])
         left, right = added_around(tokenizer)
         self.behind = len(right)

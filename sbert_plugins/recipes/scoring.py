@@ -21,6 +21,7 @@ class Scorer:
 
     Args:
         evaluators: Of this package or of sentence-transformers; each under a name of its own.
+        batch_size: Sentences an encoder call.
 
     Attributes:
         mark: What is scored in words, and a hash of it, by which a comparison that goes on knows it.
@@ -29,7 +30,7 @@ class Scorer:
         ValueError: Without evaluators.
     """
 
-    def __init__(self, evaluators: Sequence[BaseEvaluator]) -> None:
+    def __init__(self, evaluators: Sequence[BaseEvaluator], *, batch_size: int = 128) -> None:
         from sbert_plugins.evaluation import OnePassEvaluator
 
         if callable(evaluators):
@@ -42,7 +43,7 @@ class Scorer:
         # Copies: the host's keep what a call finds, and the next mark shall be of what was given.
         self.evaluators = [copy(each) for evaluator in evaluators for each in _unwrapped(evaluator)]
         self.mark = _mark(self.evaluators)
-        self._all = OnePassEvaluator(self.evaluators)
+        self._all = OnePassEvaluator(self.evaluators, batch_size=batch_size)
 
     def __call__(self, model: SentenceTransformer) -> dict[str, float]:
         """Return ``{title: score}``, first the main score of each evaluator.

@@ -30,6 +30,7 @@ from .checkpoints import (
     mark_complete,
     marked_checkpoints,
     newest_complete_checkpoint,
+    step_of,
     unmark_later,
     why_incomplete,
 )
@@ -133,6 +134,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
         self._made_optimizer: Any = None
+        self._trained_by_it: set[int] = set()  # what was to be trained when it was made
         self._finite = FiniteCheck(self)
         self._computing: Any = None  # the loss of the batch that is being computed
         self._terms: dict[str, Tensor] = {}  # its terms
@@ -216,18 +218,21 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         made = super().create_optimizer(*args, **kwargs)
         if not is_given:
             self._made_optimizer = made
+            self._trained_by_it = set(self._to_train())
         return made
+
+    def _to_train(self) -> Iterator[int]:
+        return (id(one) for one in (*self.model.parameters(), *self._own_parameters) if one.requires_grad)
 
     def _forget_outgrown_optimizer(self) -> None:
         """Have an optimizer made anew that an earlier training made, if more is to be trained now: the host keeps it."""
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
-        if optimizer is None or optimizer is not self._made_optimizer:
+        is_the_users = optimizer is not self._made_optimizer or self.optimizer_cls_and_kwargs is not None
+        if optimizer is None or is_the_users or self._trained_by_it.issuperset(self._to_train()):
             return
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        trained = [*self.model.parameters(), *self._own_parameters]
-        if any(parameter.requires_grad and id(parameter) not in held for parameter in trained):
-            logger.info("More weights are trained than in the training before: the optimizer begins anew.")
-            self.optimizer = None
+        logger.info("More weights are trained than in the training before: the optimizer begins anew.")
+        self.optimizer = None
+        self.model_wrapped = self.model  # DistributedDataParallel averages the gradients of what was trained when it was made
 
     def _tell_what_resuming_loses(self) -> None:
         if self.args.dataloader_num_workers and self.args.dataloader_persistent_workers:
@@ -365,7 +370,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if checkpoint is not None:
             save_loss_state(self.loss, self.model, checkpoint)
             if self.args.save_only_model:  # it will not be finished, and those of an earlier training are not this one's
-                unmark_later(checkpoint.parent, self.state.global_step)
+                begun = 0 if self._resumed is None else step_of(Path(self._resumed))
+                unmark_later(checkpoint.parent, self.state.global_step if begun is None else begun)
 
     def finish_checkpoint(self, folder: str) -> None:
         """Add the list of files to a checkpoint, when weights and optimizer are written."""
@@ -524,7 +530,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                     "its mean."
                 )
             total, count = sums.get(of + name, (0, 0))
-            sums[of + name] = (total + rows * value.detach(), count + rows)
+            sums[of + name] = (total + rows * value.detach().float(), count + rows)
 
     def _is_replaying(self) -> bool:
         return self._sharpness is not None and self._sharpness.is_replaying
@@ -550,8 +556,17 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             if self.model.training:
                 super().track_loss_components(loss)
             else:
-                super().track_loss_components({name: self._weight * term for name, term in loss.items()})
+                super().track_loss_components(self._weighted(loss))
                 self.accum_loss_components["eval"]["steps"] += self._weight - 1
+
+    def _weighted(self, terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return terms times the rows of their batch; one that is not finite is the mean so far, as the host has it."""
+        sums = self.accum_loss_components["eval"]
+        weighted = {name: self._weight * term.detach().float() for name, term in terms.items()}
+        for name, value in weighted.items():
+            if self.args.logging_nan_inf_filter and not torch.isfinite(value):
+                weighted[name] = self._weight * sums[name] / sums["steps"] if name in sums else torch.zeros_like(value)
+        return weighted
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------
 

@@ -171,6 +171,8 @@ class TestAugmentation:
         assert "WITHOUT synonyms, which are English" in caplog.text
         assert data.synonyms_if_installed(german, warn=False) is None
         assert data.synonyms_if_installed(project_text()[:50]) == data.synonyms_if_installed() == 0.5
+        headlines = ["Market falls on the news", "Senate passes tax bill", "Storm hits coast, thousands flee"] * 20  # 15 %
+        assert data.synonyms_if_installed(headlines) == data.synonyms_if_installed(german[:10]) == 0.5
         given = data.paser_columns(german, mask_token=MASK, synonyms=0.5)  # who asks for them has them
         assert not set(given["anchor"]) <= set(german)
 

@@ -8,6 +8,7 @@ from datasets import Dataset
 
 from sbert_plugins import data
 from sbert_plugins.data import crops
+from sbert_plugins.data.scripts import count_words
 
 DOCUMENTS = [
     " ".join(f"Sentence number {i} of document {d} stands here." for i in range(length)) for d, length in enumerate((6, 2, 9))
@@ -59,6 +60,7 @@ class TestSentences:
         ]
 
     def test_letters_count_where_no_space_parts_words(self):
+        assert [count_words(text) for text in ("好的啊。", "GPT 模型", "ไม่", "A dog")] == [3, 3, 2, 2]
         assert rows_of(data.crop_pairs(["今天天气很好。我们去公园吧。好。"])) == [("今天天气很好。", "我们去公园吧。")]
 
     def test_no_pair_is_a_text_and_itself(self):
@@ -116,6 +118,12 @@ class TestSplitting:
             ("هل جاء؟ نعم.", ["هل جاء؟", "نعم."]),
             ("وہ آیا۔ وہ گیا۔", ["وہ آیا۔", "وہ گیا۔"]),
             ("Նա եկավ։ Նա գնաց։", ["Նա եկավ։", "Նա գնաց։"]),
+            ("هل جاء؟! نعم جاء.", ["هل جاء؟!", "نعم جاء."]),
+            ("هل جاء؟... نعم", ["هل جاء؟...", "نعم"]),
+            ("(هل جاء؟) نعم.", ["(هل جاء؟)", "نعم."]),
+            ("«Նա եկավ։» Այո։", ["«Նա եկավ։»", "Այո։"]),
+            ("円周率は３．１４です．次に進む．", ["円周率は３．１４です．", "次に進む．"]),
+            ("Ｕ．Ｓ．Ａ．は国だ。", ["Ｕ．Ｓ．Ａ．は国だ。"]),
             ("ሰላም ነው። ደህና ነው።", ["ሰላም ነው።", "ደህና ነው።"]),
             ("A title\n\nAnd a text. It goes\non.", ["A title", "And a text.", "It goes\non."]),
         ],

@@ -361,7 +361,9 @@ def test_an_emoji_is_no_word(emoji):
     assert data.swap_words(f"ok {emoji} stop", 0.5, random.Random(0)) == f"stop {emoji} ok"
 
 
-@pytest.mark.parametrize("word", ["1️⃣", "葛\U000e0100飾区", "\U0001e900\U0001e945\U0001e922", "o‘zbek", "col·lecció", "צה״ל"])
+@pytest.mark.parametrize(
+    "word", ["1️⃣", "葛\U000e0100飾区", "\U0001e900\U0001e945\U0001e922", "o‘zbek", "col·lecció", "צה״ל", "র\u200d\u09cdযাব"]
+)
 def test_a_word_is_whole(word):
     """With a sign behind its digit, a selector of its writing, marks beyond the first plane, signs inside."""
     assert phrases.WORD.findall(f"x {word} y") == ["x", word, "y"]

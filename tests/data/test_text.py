@@ -156,6 +156,12 @@ def test_a_sentence_is_no_header(tmp_path, suffix, first):
     assert texts(read_sentences(path, column=first)) == ["A cat sleeps."]
 
 
+@pytest.mark.parametrize("name", ["文本", "性别（男、女）", "問題：本文"])
+def test_a_name_in_chinese_is_a_header(tmp_path, name):
+    (tmp_path / "t.csv").write_text(f"{name}\n第一句。\n", encoding="utf-8")
+    assert texts(read_sentences(tmp_path / "t.csv")) == ["第一句。"]
+
+
 def test_a_row_with_a_number_is_no_header(tmp_path):
     path = tmp_path / "t.tsv"
     path.write_text("1\tGood morning\n2\tGood evening to you\n", encoding="utf-8")

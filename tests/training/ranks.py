@@ -67,6 +67,21 @@ def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
     }
 
 
+def trained_in_stages(encoder: str, folder: Path) -> float:
+    """Unfreeze the embeddings between two trainings of one trainer; return how far the encoders are apart."""
+    model = SentenceTransformer(encoder, device="cpu")
+    model[0].model.embeddings.requires_grad_(False)
+    settings = arguments(folder, max_steps=2, per_device_train_batch_size=4, learning_rate=1e-3)
+    rows = Dataset.from_dict({"anchor": project_text()[:32]})
+    trainer = training.SentenceTransformerTrainer(
+        model=model, args=settings, train_dataset=rows, loss=losses.ConSERTLoss(model)
+    )
+    trainer.train()
+    model[0].model.embeddings.requires_grad_(True)
+    trainer.train()
+    return spread(model.parameters())
+
+
 def queued_with_evaluations(encoder: str, folder: Path, trainer_class: type) -> int:
     """Return how many sentences a queue has seen after two updates that are each followed by an evaluation."""
     model = SentenceTransformer(encoder, device="cpu")
@@ -176,6 +191,7 @@ def main() -> None:
         report[f"queued by {trainer_class.__module__.partition('.')[0]}"] = queued
     state, logged = arccon_run(encoder, folder / "arccon", batch_size=8)
     report["arccon"] = {"logged": logged}
+    report["stages"] = trained_in_stages(encoder, folder / "stages")
     report["dev"] = scored_at_its_own_length(encoder, folder / "dev")
     report["updates"] = {rows: updates_made(encoder, folder / "updates", rows) for rows in (41, 47, 48)}
     by_rank = [None] * dist.get_world_size()

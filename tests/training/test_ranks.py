@@ -66,6 +66,11 @@ def test_unequal_last_batches_and_a_rank_without_a_long_sentence(report):
     assert without["triplet"] == 0
 
 
+def test_what_is_unfrozen_between_two_trainings_is_averaged_too(report):
+    """The wrapper of the first training averages what was trained then."""
+    assert report["stages"] == 0
+
+
 def test_the_score_that_chooses_is_of_the_saved_model(report):
     """The host shares texts out, and the others know nothing of the length that rank 0 has set."""
     assert report["dev"]["logged"] == pytest.approx(report["dev"]["alone"], abs=1e-6)

@@ -128,9 +128,16 @@ class TestCheckpointsWithoutAnOptimizer:
         return trainer
 
     def test_an_earlier_trainings_are_not_taken_for_it(self, tiny_encoder, tmp_path):
+        """Neither the later ones nor the earlier."""
         self.trained(tiny_encoder(), tmp_path, max_steps=4)
-        self.trained(tiny_encoder(), tmp_path, max_steps=2, save_only_model=True)
+        self.trained(tiny_encoder(), tmp_path, max_steps=3, save_steps=3, save_only_model=True)
+        assert (tmp_path / "checkpoint-2").exists()
         assert training.newest_complete_checkpoint(tmp_path) is None
+
+    def test_one_that_goes_on_keeps_what_it_went_on_from(self, tiny_encoder, tmp_path):
+        self.trained(tiny_encoder(), tmp_path, max_steps=4)
+        self.trained(tiny_encoder(), tmp_path, str(tmp_path / "checkpoint-2"), max_steps=3, save_steps=3, save_only_model=True)
+        assert training.newest_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
 
     @pytest.mark.parametrize("resume", [True, "checkpoint-4"])
     def test_they_are_refused_by_name(self, tiny_encoder, tmp_path, resume):
@@ -186,6 +193,21 @@ class TestOneTrainerTwice:
         for _ in range(2):
             trainer.train()
         assert trainer.optimizer.optimizer is given
+
+    def test_parts_that_are_named_are_the_users(self, model, tmp_path):
+        """The host takes the parameters out of the user's keywords, and would take all the second time."""
+        layers = list(model[0].model.encoder.parameters())
+        trainer = training.SentenceTransformerTrainer(
+            model=model,
+            args=arguments(tmp_path),
+            train_dataset=Dataset.from_dict({"anchor": SENTENCES * 2}),
+            loss=Says(model, lambda number: number),
+            optimizer_cls_and_kwargs=(torch.optim.AdamW, {"params": layers, "lr": 1e-3}),
+        )
+        before = model[0].model.embeddings.word_embeddings.weight.clone()
+        for _ in range(2):
+            trainer.train()
+        assert torch.equal(model[0].model.embeddings.word_embeddings.weight, before)
 
 
 class LookAside(transformers.TrainerCallback):
@@ -378,6 +400,29 @@ def test_terms_of_an_evaluation_are_means_over_rows_as_its_loss_is(model, tmp_pa
     assert metrics[f"eval_{name}loss"] == pytest.approx(17 / 5)
     keys = ("eval_x/term", "eval_x/rows") if as_dict else ("eval_term", "eval_rows")
     assert [logged[key] for key in keys] == pytest.approx([17 / 5] * 2)
+
+
+class Sometimes(nn.Module):
+    """A term in half precision that is not finite in the second batch."""
+
+    def __init__(self, model, bad):
+        super().__init__()
+        self.model, self.bad, self.calls = model, bad, 0
+
+    def forward(self, features, labels=None):
+        self.calls += 1
+        vectors = self.model(dict(features[0]))["sentence_embedding"]
+        return {"term": (vectors.sum() * 0 + (self.bad if self.calls == 2 else 30000.0)).half()}
+
+
+@pytest.mark.parametrize("bad", [30000.0, float("nan")])
+def test_a_term_of_an_evaluation_in_half_precision_and_one_that_is_no_number(model, tmp_path, bad):
+    """Four times 30,000 is beyond float16; what is no number is the mean of the others, as in the host's log."""
+    few = Dataset.from_dict({"anchor": SENTENCES[:3] * 4})
+    trainer = trainer_of(model, Sometimes(model, bad), tmp_path, eval_dataset=few, per_device_eval_batch_size=4)
+    trainer.evaluate()
+    logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
+    assert logged["eval_term"] == pytest.approx(30000, rel=1e-3)
 
 
 class OutOfMemoryOnce(Probe):
