@@ -110,8 +110,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     Raises:
         ValueError: For a ``model_init``, which would hand one loss from trial to trial. From ``train``, before anything is
             loaded or written: a loss round another model, a checkpoint that is incomplete or holds the state of another loss
-            (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP, DeepSpeed, and what cannot
-            be right with ``sam_rho``.
+            (with file and mismatch), more weights to train than before in several processes, several GPUs in one process
+            (start it with torchrun), FSDP, DeepSpeed, and what cannot be right with ``sam_rho``.
         ImportError: With a version of transformers below 5.3, under which the loss's weights would not be clipped.
         OSError: From ``train``, if the best checkpoint cannot be loaded at its end.
         DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
@@ -230,9 +230,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         is_the_users = optimizer is not self._made_optimizer or self.optimizer_cls_and_kwargs is not None
         if optimizer is None or is_the_users or self._trained_by_it.issuperset(self._to_train()):
             return
+        if get_world_size() > 1:
+            raise ValueError(
+                "more weights are to be trained than in the training before, whose DistributedDataParallel, which the loss "
+                "holds, averages no gradients of theirs: build loss and trainer anew."
+            )
         logger.info("More weights are trained than in the training before: the optimizer begins anew.")
         self.optimizer = None
-        self.model_wrapped = self.model  # DistributedDataParallel averages the gradients of what was trained when it was made
 
     def _tell_what_resuming_loses(self) -> None:
         if self.args.dataloader_num_workers and self.args.dataloader_persistent_workers:

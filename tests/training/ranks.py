@@ -67,8 +67,8 @@ def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
     }
 
 
-def trained_in_stages(encoder: str, folder: Path) -> float:
-    """Unfreeze the embeddings between two trainings of one trainer; return how far the encoders are apart."""
+def trained_in_stages(encoder: str, folder: Path) -> str:
+    """Unfreeze the embeddings between two trainings of one trainer; return what is said of it."""
     model = SentenceTransformer(encoder, device="cpu")
     model[0].model.embeddings.requires_grad_(False)
     settings = arguments(folder, max_steps=2, per_device_train_batch_size=4, learning_rate=1e-3)
@@ -78,8 +78,11 @@ def trained_in_stages(encoder: str, folder: Path) -> float:
     )
     trainer.train()
     model[0].model.embeddings.requires_grad_(True)
-    trainer.train()
-    return spread(model.parameters())
+    try:
+        trainer.train()
+    except ValueError as error:
+        return str(error)
+    return f"{spread(model.parameters())} apart"
 
 
 def queued_with_evaluations(encoder: str, folder: Path, trainer_class: type) -> int:
