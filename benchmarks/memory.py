@@ -21,7 +21,7 @@ import torch
 from provenance import ROOT, provenance, refuse_changes
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from speed import AS_PRINTED, STEPS, batch
+from speed import AS_PRINTED, STEPS, batch, kept_bytes, places_of
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import BertConfig, BertModel
@@ -42,24 +42,6 @@ WAYS = {
     "16 x 128, bf16": (16, 128, True, False),
 }
 WHOLE = "SimCSE", "64 x 32"  # the step that is run
-
-
-def kept_bytes(forward: Callable[[], Tensor], own: set[int] = frozenset()) -> int:  # type: ignore[assignment]
-    """Return the bytes of all storages that a forward keeps for its backward pass, but for those that start at ``own``."""
-    kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)  # held, so that its place is given to no other
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        value = forward()
-    del value
-    return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
-
-
-def places_of(module: nn.Module) -> set[int]:
-    return {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
 
 
 def base_encoder(length: int, *, checkpointing: bool) -> SentenceTransformer:
@@ -92,11 +74,7 @@ def measured(method: str, way: str) -> dict[str, int]:
             return loss()
 
     own = set().union(*map(places_of, modules))
-    return {"trained": sum(map(_bytes, trained)), "frozen": frozen, "kept": kept_bytes(forward, own)}
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.nbytes
+    return {"trained": sum(tensor.nbytes for tensor in trained), "frozen": frozen, "kept": kept_bytes(forward, own)}
 
 
 def whole_step(method: str, way: str) -> int:

@@ -15,7 +15,7 @@ import argparse
 import copy
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -257,6 +257,25 @@ def decoder_passes(*, is_ragged: bool) -> dict[str, tuple[nn.Module, Callable[[]
     }
 
 
+def places_of(module: nn.Module) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
+
+
+def kept_bytes(forward: Callable[[], Tensor], own: Collection[int] = ()) -> int:
+    """Return the bytes of all storages that a forward keeps for its backward pass, but for those that start at ``own``."""
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept.setdefault(storage.data_ptr(), storage)  # held, so that its place is given to no other; a tensor holds the graph
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        value = forward()
+    del value
+    return sum(storage.nbytes() for place, storage in kept.items() if place not in own)
+
+
 def decoder_record(rounds: int, *, is_ragged: bool) -> dict[str, dict[str, float]]:
     """Seconds of a forward and backward in turns, parameters, and what the forward keeps for the backward."""
     passes = decoder_passes(is_ragged=is_ragged)
@@ -269,21 +288,11 @@ def decoder_record(rounds: int, *, is_ragged: bool) -> dict[str, dict[str, float
             module.zero_grad()
     record = {}
     for name, (module, forward) in passes.items():
-        kept: dict[int, int] = {}
-        own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
-
-        def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            value = forward()
         record[name] = {
             "median_seconds": statistics.median(times[name][1:]),
             "parameters": sum(parameter.numel() for parameter in module.parameters()),
-            "activations_mib": round(sum(size for place, size in kept.items() if place not in own) / 2**20, 1),
+            "activations_mib": round(kept_bytes(forward, places_of(module)) / 2**20, 1),
         }
-        del value
     return record
 
 

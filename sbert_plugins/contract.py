@@ -315,14 +315,12 @@ def check_negatives(loss: Any, batch_size: int) -> None:
     """
     if not is_training(loss.model):
         return
-    if batch_size > 1:
-        loss.has_learned = True
-    elif not getattr(loss, "has_learned", False):
+    if not has_learned(loss, lambda: batch_size > 1):
         raise ValueError(
             f"{type(loss).__name__} takes the other sentences of a batch as negatives, got a batch of 1: "
             "raise per_device_train_batch_size to at least 2."
         )
-    else:
+    if batch_size < 2:
         logger.warning("A batch of one sentence has no negatives and gives no contrastive gradient.")
 
 
@@ -332,7 +330,7 @@ def has_learned(loss: Any, teaches: Callable[[], bool]) -> bool:
     It remembers that in ``has_learned``; what an evaluation has shown is of evaluations only.
     """
     trains = is_training(loss.model)
-    found = loss.has_learned or (not trains and getattr(loss, "has_shown", False)) or teaches()
+    found = getattr(loss, "has_learned", False) or (not trains and getattr(loss, "has_shown", False)) or teaches()
     setattr(loss, "has_learned" if trains else "has_shown", found)
     return found
 

@@ -40,17 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug or type(error).__name__ != "OutOfMemoryError":  # torch's, which is not loaded here
             raise
         smaller = " or ".join(f"--{name.replace('_', '-')}" for name in ("batch_size", "max_seq_length") if name in options)
-        print(f"sbert-plugins: error: {_first_line(error)} Give a lower {smaller}.", file=sys.stderr)
+        said, _, _ = str(error).partition("\n")  # statistics follow
+        print(f"sbert-plugins: error: {said} Give a lower {smaller}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sbert-plugins: interrupted.", file=sys.stderr)
         return 130
     return 0
-
-
-def _first_line(error: Exception) -> str:
-    """Return what an error says before it explains itself."""
-    return str(error).partition("\n")[0]
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -33,6 +33,7 @@ class Run(NamedTuple):
     output: Path
     json: dict[str, Any]  # what run.json will hold
     plan: Protocol | None
+    unread: str  # what is said of tokens that the encoder does not know
 
 
 def checked_run(
@@ -71,12 +72,12 @@ def checked_run(
     check_seed(seed)
     check_count(sentences)
     check_columns(recipe, sentences.column_names)
-    what_is_unread(sentences, model)
+    unread = what_is_unread(sentences, model)
     begun = Path(output) / RUN_FILE
     before = read_results(begun).get("prepared") if resume and begun.exists() else None
     prepared = how_prepared(recipe, sentences, (before or {}) | (plan.columns if plan else {}))
     values = run_values(method, sentences, model, settings, seed, bf16, keywords, columns or {}, prepared, text, dev)
-    return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan)
+    return Run(recipe, settings, Path(output), values | {"protocol": protocol}, plan, unread)
 
 
 def check_count(sentences: Dataset) -> None:

@@ -32,7 +32,7 @@ from sbert_plugins.recipes.protocols import STS_SENTENCES
 from sbert_plugins.recipes.provenance import provenance, provenance_of
 from sbert_plugins.recipes.reporting import check_report_to
 from sbert_plugins.recipes.settings import Recipe, Settings, processes
-from sbert_plugins.recipes.texts import text_name, what_is_unread
+from sbert_plugins.recipes.texts import text_name
 from sbert_plugins.recipes.trainer import (
     DEV_SCORE,
     Training,
@@ -191,7 +191,7 @@ def _trained(
     resume: bool,
 ) -> tuple[SentenceTransformerTrainer, float]:
     """Train; return the trainer and the seconds that it took."""
-    (_, settings, output, run, _), model, lengths = training.run, training.model, training.lengths
+    (_, settings, output, run, *_), model, lengths = training.run, training.model, training.lengths
     is_new = not output.exists()  # a trainer makes it
     evaluator = None if dev is None else dev_evaluator(dev, lengths["model"])
     with truncated_to(model, settings.max_seq_length):
@@ -230,13 +230,13 @@ def repetitions(text: dict[str, Any], sentences: int, recipe: Recipe) -> str:
 
 def _announce(training: Training, dev: ScoredPairs | None, report: Callable[[str], None]) -> None:
     """Say what is trained, and what of it may not be wanted."""
-    (recipe, settings, _, run, _), model, rows, lengths = training.run, training.model, training.rows, training.lengths
+    (recipe, settings, _, run, _, unread), model, rows, lengths = training.run, training.model, training.rows, training.lengths
     if recipe.note:
         report(recipe.note)
     known = f" of {run['text']['name']}" if run["text"]["name"] == text_name(STS_SENTENCES) else ""
     by = f", protocol {run['protocol']}," if run["protocol"] else ""
     report(f"Training {method_text(run)}{by} on {run['sentences']:,} {_units(recipe, rows)}{known}, seed {run['seed']}.")
-    for line in (repetitions(run["text"], run["sentences"], recipe), what_is_unread(rows, model)):
+    for line in (repetitions(run["text"], run["sentences"], recipe), unread):
         if line:
             report(line)
     chosen = ", ".join(f"{key}={value}" for key, value in run["loss_keywords"].items())
