@@ -16,6 +16,8 @@ from torch import Tensor
 from .embeddings import check_finite
 from .tables import data_path, read_table, whole_number
 
+SCORES = 10**8  # cosines at once: 400 MB of float32
+
 
 class RetrievalEvaluator(InformationRetrievalEvaluator):
     """Rank a corpus, or each query's candidates, by cosine: sentence-transformers' evaluator on texts that occur once.
@@ -93,7 +95,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             queries=dict(queries),
             corpus={document: corpus[document] for document in sorted(first.values())},
             relevant_docs=relevant,
-            corpus_chunk_size=max(len(first), 1),  # _score sees all documents at once
+            corpus_chunk_size=max(SCORES // len(queries), 1),
             map_at_k=[map_at_k],
             score_functions={"cosine": self._score},
             main_score_function="cosine",
@@ -103,6 +105,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             write_csv=write_csv,
         )
         self.test_sets = test_sets
+        self._start = 0
         place = {document: i for i, document in enumerate(self.corpus_ids)}
         self._ranked = self._places_of_candidates(place)
         texts = [queries[query] for query in self.queries_ids]
@@ -114,19 +117,24 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         return [[place[document] for document in self.candidates[query]] for query in self.queries_ids]
 
     def _score(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """Return cosines, minus infinity for what is not to be ranked."""
+        """Return cosines, minus infinity for what is not to be ranked, of the next documents of the corpus."""
+        start, end = self._start, self._start + len(documents)
+        self._start = end % len(self.corpus)  # the host asks chunk after chunk and does not say where it is
         scores = cos_sim(queries, documents)
         if self._ranked is not None:
             kept = torch.full_like(scores, -torch.inf)
             for row, places in enumerate(self._ranked):
-                kept[row, places] = scores[row, places]
+                here = [place - start for place in places if start <= place < end]
+                kept[row, here] = scores[row, here]
             scores = kept
-        if self._own:
-            scores[tuple(map(list, zip(*self._own, strict=True)))] = -torch.inf
+        if own := [(row, place - start) for row, place in self._own if start <= place < end]:
+            scores[tuple(map(list, zip(*own, strict=True)))] = -torch.inf
         return scores
 
     def embed_inputs(self, model: SentenceTransformer, sentences: Any, *args: Any, **keywords: Any) -> Any:
         """Encode, and refuse embeddings that are not finite."""
+        if sentences is self.queries:
+            self._start = 0  # a new ranking, also after one that was stopped
         embeddings: Any = super().embed_inputs(model, sentences, *args, **keywords)  # tensors, which the host calls arrays
         check_finite(embeddings)
         return embeddings

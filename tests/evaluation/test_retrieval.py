@@ -1,11 +1,13 @@
 import gzip
+from unittest.mock import Mock
 
 import pytest
 import torch
 from encoders import project_text
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator, RerankingEvaluator
+from sentence_transformers.util import cos_sim
 
-from sbert_plugins.evaluation import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
+from sbert_plugins.evaluation import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval, retrieval
 
 
 def toy(count=12):
@@ -151,10 +153,35 @@ def test_an_answer_that_is_no_candidate_is_not_looked_for(tiny_encoder):
     assert both == alone
 
 
-def test_all_documents_are_ranked_at_once():
-    """The host scores chunks of 50,000, in which places would be others."""
-    corpus = {str(i): f"text {i}" for i in range(50_001)}
-    assert RetrievalEvaluator({"q": "a cat"}, corpus, {"q": {"1"}}).corpus_chunk_size == len(corpus)
+@pytest.mark.parametrize("reranks", [False, True])
+@pytest.mark.parametrize("size", [1, 7])
+def test_chunks_of_the_corpus_change_no_number(tiny_encoder, size, reranks):
+    """The host ranks chunk after chunk: candidates and a query's own text stand at places of the whole corpus."""
+    queries, corpus, relevant = toy()
+    corpus |= {"own": queries["q3"], "zown": queries["q7"]}
+    candidates = {query: {*names, "d050", "own"} for query, names in relevant.items()} if reranks else None
+    evaluator = RetrievalEvaluator(queries, corpus, relevant, candidates=candidates)
+    model = tiny_encoder(pooling="mean")
+    expected = evaluator(model)
+    evaluator.corpus_chunk_size = size
+    assert [evaluator(model), evaluator(model)] == [pytest.approx(expected)] * 2
+
+
+def test_a_stopped_ranking_leaves_the_next_one_whole(tiny_encoder, monkeypatch):
+    evaluator, model = RetrievalEvaluator(*toy()), tiny_encoder(pooling="mean")
+    expected = evaluator(model)
+    evaluator.corpus_chunk_size = 10
+    monkeypatch.setattr(retrieval, "cos_sim", Mock(side_effect=[cos_sim(torch.ones(12, 2), torch.ones(10, 2)), MemoryError]))
+    with pytest.raises(MemoryError):
+        evaluator(model)
+    monkeypatch.undo()
+    assert evaluator(model) == pytest.approx(expected)
+
+
+def test_memory_of_the_scores_is_bounded():
+    queries = {f"q{i}": f"what {i}" for i in range(1000)}
+    evaluator = RetrievalEvaluator(queries, {"1": "an answer"}, {query: {"1"} for query in queries})
+    assert evaluator.corpus_chunk_size * len(queries) == retrieval.SCORES
 
 
 def test_a_text_is_found_under_the_first_of_its_ids():
