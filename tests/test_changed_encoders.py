@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from methods import METHODS
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Tokenizer
@@ -113,6 +113,12 @@ def test_an_encoder_with_a_trained_adapter_is_not_frozen(name, tiny_encoder, rec
     assert not [warning for warning in recwarn if "frozen" in str(warning.message)]
 
 
+def test_what_gives_no_sentence_vectors_is_refused(name, tiny_encoder):
+    model = SparseEncoder(modules=list(tiny_encoder()), device="cpu")
+    with pytest.raises(ValueError, match="model must be a SentenceTransformer, .* got SparseEncoder"):
+        BUILDS[name][0](model)
+
+
 class TestRoutes:
     def routed(self, tiny_encoder, *, shared):
         first, second = tiny_encoder(), tiny_encoder()
@@ -131,7 +137,7 @@ class TestRoutes:
             assert before.grad.any()
             assert model.transformers_model.get_input_embeddings().weight.grad is None
             columns = [model.preprocess(["a text", "another"], task=task) for task in ("query", "document")]
-            with pytest.raises(ValueError, match="two columns looks into one encoder, .* nothing of it would be trained"):
+            with pytest.raises(ValueError, match="two columns trains one route, .* nothing of it would be trained"):
                 build(model)(columns)
         else:
             with pytest.raises(ValueError, match="Loss.* looks into one encoder, got a model with one for each of"):

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
 from sbert_plugins.contract import asks_for_passes, value_of
@@ -22,10 +21,12 @@ def check_inner(argument: str, loss: object, model: SentenceTransformer) -> None
 
 def check_uncached(argument: str, loss: nn.Module) -> None:
     """Refuse a loss that embeds its columns in pieces, where gradients are read at what the encoder gives."""
-    if cached := [type(part).__name__ for part in loss.modules() if isinstance(part, CachedLossMixin)]:
+    if cached := [type(part).__name__ for part in loss.modules() if getattr(part, "uses_gradient_cache", False)]:
+        without = cached[0].removeprefix("Cached")
+        way_out = f"use {without}" if without != cached[0] else "build it without its cache,"
         raise ValueError(
             f"{argument} must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and "
-            f"again later: use {cached[0].removeprefix('Cached')} with a smaller batch."
+            f"again later: {way_out} with a smaller batch."
         )
 
 

@@ -17,7 +17,7 @@ from sbert_plugins.encoder import (
     Pass,
     is_training,
     require_dropout,
-    require_one_encoder,
+    require_equal_routes,
     rows_of_all_ranks,
     sentence_width,
     unwrap,
@@ -156,7 +156,7 @@ class PTBERTLoss(LossModule):
             require_dropout(unwrap(self.model), "PTBERTLoss with one column")
         elif positive.get("task") != anchor.get("task"):
             why = "only the slow copy's reads the second column, and nothing of it would be trained"
-            require_one_encoder(unwrap(self.model), "PTBERTLoss with two columns", why)
+            require_equal_routes(unwrap(self.model), "PTBERTLoss with two columns", why)
         begin_forward(self)
         follow_mode(self)
         training = is_training(self.model)

@@ -226,6 +226,8 @@ def _checked_directory(output: Path) -> Path:
     """Refuse a directory that is somebody else's."""
     if output.exists() and not output.is_dir():
         raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
+    if above := [path for path in output.parents if path.is_file()]:
+        raise FileExistsError(f"output must be a directory, got {output}, and {above[0]} is a file: name another one.")
     # A kill may leave a .tmp behind.
     others = output.exists() and any(path.suffix != ".tmp" for path in output.iterdir())
     if others and not (output / _START).exists():

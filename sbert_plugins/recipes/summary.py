@@ -80,7 +80,8 @@ def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2)
     value = number if isinstance(number, Number) else Number(number, None, 1)
     text = f"{value.mean:+.{digits}f}" if sign else f"{value.mean:.{digits}f}"
     spread = "" if value.deviation is None else f" ± {value.deviation:.{digits}f}"
-    return f"{text}{spread}{' *' if sign and value.is_beyond_chance() else ''}"
+    has_star = sign and float(text) and value.is_beyond_chance()  # a shown 0 has none: equal scores differ by noise of float
+    return f"{text}{spread}{' *' if has_star else ''}"
 
 
 def digits_of(title: str, start: Mapping[str, Any], rows: Sequence[Row]) -> int:

@@ -3,9 +3,9 @@ import copy
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
-from sbert_plugins.encoder import require_one_encoder
+from sbert_plugins.encoder import require_equal_routes, require_one_encoder
 
 
 def test_routes_of_their_own_encoders_are_refused_by_name(tiny_encoder):
@@ -24,3 +24,17 @@ def test_routes_that_share_one_are_taken(tiny_encoder):
     routes = Router.for_query_document(list(shared), [wrapped, Pooling(shared.get_embedding_dimension(), "mean")])
     require_one_encoder(SentenceTransformer(modules=[routes], device="cpu"), "ThisLoss")
     require_one_encoder(shared, "ThisLoss")
+
+
+def test_routes_with_weights_of_their_own_are_not_equal(tiny_encoder):
+    """One transformer, and a layer behind it for each: only that of the route which is run would learn."""
+    shared = tiny_encoder()
+    last = [Dense(32, 32), Dense(32, 32)]
+    routes = Router.for_query_document([*shared, last[0]], [*shared, last[1]])
+    model = SentenceTransformer(modules=[routes], device="cpu")
+    require_one_encoder(model, "ThisLoss")
+    with pytest.raises(ValueError, match="ThisLoss trains one route, got .* 'query' and 'document': why"):
+        require_equal_routes(model, "ThisLoss", "why")
+    for layer in last:
+        layer.requires_grad_(False)
+    require_equal_routes(model, "ThisLoss", "why")

@@ -9,11 +9,13 @@ from encoders import ARCHITECTURES, SENTENCES, project_counts, project_text
 from methods import METHODS
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
+    CachedGISTEmbedLoss,
     CachedMultipleNegativesRankingLoss,
     ContrastiveTensionLoss,
     ContrastiveTensionLossInBatchNegatives,
     DenoisingAutoEncoderLoss,
     MatryoshkaLoss,
+    MegaBatchMarginLoss,
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import WordWeights
@@ -465,6 +467,11 @@ class TestBases:
         nested = losses.WeightedSumLoss(encoder, {"a": (CachedMultipleNegativesRankingLoss(encoder), 1)})
         with pytest.raises(ValueError, match="got CachedMultipleNegativesRankingLoss"):
             build(encoder, nested)
+        with pytest.raises(ValueError, match="got CachedGISTEmbedLoss, .*use GISTEmbedLoss with a smaller batch"):
+            build(encoder, CachedGISTEmbedLoss(encoder, encoder))
+        with pytest.raises(ValueError, match="got MegaBatchMarginLoss, .*build it without its cache, with a smaller batch"):
+            build(encoder, MegaBatchMarginLoss(encoder))
+        build(encoder, MegaBatchMarginLoss(encoder, use_mini_batched_version=False))
 
     def test_a_base_without_gradients_is_refused(self, encoder):
         class Frozen(nn.Module):

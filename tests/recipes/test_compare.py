@@ -391,6 +391,8 @@ class TestRefuses:
             run()
         with pytest.raises(FileExistsError, match="must be a directory, got the file"):
             run(output=tmp_path / "out" / "mine.txt")
+        with pytest.raises(FileExistsError, match="must be a directory, got .*inside, and .*mine.txt is a file"):
+            run(output=tmp_path / "out" / "mine.txt" / "inside")
 
     @pytest.mark.parametrize("content", ["", "[]", "{}"])
     def test_a_broken_record(self, run, tmp_path, content):
