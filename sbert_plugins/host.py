@@ -281,6 +281,33 @@ def draws_taken_back(device: torch.device) -> Iterator[None]:
         set_generator_state(device, state)
 
 
+def take_preparation(model: Any) -> Any:
+    """Undo what accelerate leaves at a model that it has prepared, and return the forward in mixed precision, if there is one.
+
+    accelerate prepares no model twice: one that was evaluated, with all processes alone, is not wrapped for a training in
+    DistributedDataParallel, and one that was trained in bfloat16 goes on computing in it. accelerate 1.1.
+    """
+    vars(model).pop("_is_accelerate_prepared", None)
+    original = vars(model).pop("_original_forward", None)
+    if original is None:
+        return None
+    wrapped = vars(model).pop("forward", None)
+    if model.forward != original:  # somebody had put another one there
+        model.forward = original
+    return wrapped
+
+
+def is_prepared(model: Any) -> bool:
+    """Whether accelerate takes a model, not what it was wrapped in, for prepared. accelerate 1.1."""
+    return getattr(model, "_is_accelerate_prepared", False)
+
+
+def put_autocast(model: Any, wrapped: Any) -> None:
+    """Put back the forward that :func:`take_preparation` took."""
+    if wrapped is not None:
+        model._original_forward, model.forward = model.forward, wrapped
+
+
 def half_for_flash(encoder: nn.Module | None) -> AbstractContextManager[Any]:
     """Compute in bfloat16 where an encoder asks for flash attention, which takes no float32. transformers 5.3."""
     import torch

@@ -33,29 +33,33 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]], *, measure: str = "Spear
         measure: What they are.
     """
     names, tasks = list(scores), list(next(iter(scores.values())))
-    figure, (axes,) = _figure(1, 1, width=11, height=4.2)
-    width = 0.82 / len(names)
+    bars, rows = len(names) * len(tasks), -(-len(names) // 3)
+    figure, (axes,) = _figure(1, 1, width=max(11, 0.14 * bars), height=4 + 0.2 * rows)
+    width, is_narrow = 0.82 / len(names), bars > 30
     for place, name in enumerate(names):
         left = np.arange(len(tasks)) - 0.41 + place * width
         heights = np.array([scores[name][task] for task in tasks])
-        axes.bar(left, heights, width * 0.92, align="edge", color=_colour(place, len(names)), label=_plain(name))
+        bar = axes.bar(left, heights, width * 0.92, align="edge", color=_colour(place, len(names)), label=_plain(name))
+        for patch in bar:
+            patch.set(hatch=_hatch(place), edgecolor="white", linewidth=0)
         if place:
             for x, height, task in zip(left, heights, tasks, strict=True):
                 base = scores[names[0]][task]
                 place_of_text = (x + width / 2, max(height, base, 0))
-                axes.annotate(f"{height - base:+.1f}", place_of_text, (0, 2), textcoords="offset points", ha="center",
-                              fontsize=8, color=INK)  # fmt: skip
+                axes.annotate(f"{height - base:+.1f}", place_of_text, (0, 3), textcoords="offset points", ha="center",
+                              fontsize=8, color=INK, rotation=90 if is_narrow else 0)  # fmt: skip
     if len(names) > 1:
         bases = [scores[names[0]][task] for task in tasks]
         axes.hlines(bases, np.arange(len(tasks)) - 0.44, np.arange(len(tasks)) + 0.44, color=INK, lw=1, ls=(0, (3, 2)))
     every = [score for row in scores.values() for score in row.values()]
     lowest, highest = min(every), max(every)
     axes.set_xticks(range(len(tasks)), tasks)
-    axes.set_ylim(min(0, lowest - 5), 1.06 * highest if highest > 100 else 100)  # room for the distance over a bar
+    room = 1.14 if is_narrow else 1.06  # for the distance over a bar
+    axes.set_ylim(min(0, lowest - 5), room * highest if highest > 100 or is_narrow else 100)
     axes.set_ylabel(measure)
     axes.grid(axis="y", color=FAINT, alpha=0.3)
     axes.set_axisbelow(True)
-    axes.legend(ncols=3, frameon=False, loc="upper left", bbox_to_anchor=(0, 1.12), borderaxespad=0)
+    axes.legend(ncols=3, frameon=False, loc="lower left", bbox_to_anchor=(0, 1.02), borderaxespad=0)
     return figure
 
 
@@ -213,3 +217,8 @@ def _figure(rows: int, columns: int, *, width: float, height: float, **keywords:
 
 def _colour(place: int, count: int) -> str:
     return FAINT if place == 0 and count > 1 else COLOURS[(place - (count > 1)) % len(COLOURS)]
+
+
+def _hatch(place: int) -> str:
+    """Return what tells a bar from that of the same colour, six places before it."""
+    return ("", "///", "...", "xxx")[max(place - 1, 0) // len(COLOURS) % 4]

@@ -21,11 +21,12 @@ def check_inner(argument: str, loss: object, model: SentenceTransformer) -> None
 
 def check_uncached(argument: str, loss: nn.Module) -> None:
     """Refuse a loss that embeds its columns in pieces, where gradients are read at what the encoder gives."""
+    # The innermost: MatryoshkaLoss says so for what is in it.
     if cached := [type(part).__name__ for part in loss.modules() if getattr(part, "uses_gradient_cache", False)]:
-        without = cached[0].removeprefix("Cached")
-        way_out = f"use {without}" if without != cached[0] else "build it without its cache,"
+        without = cached[-1].removeprefix("Cached")
+        way_out = f"use {without}" if without != cached[-1] else "build it without its cache,"
         raise ValueError(
-            f"{argument} must embed its columns with gradients, got {cached[0]}, which embeds them in pieces without, and "
+            f"{argument} must embed its columns with gradients, got {cached[-1]}, which embeds them in pieces without, and "
             f"again later: {way_out} with a smaller batch."
         )
 
@@ -60,7 +61,7 @@ class InnerLoss:
         if not found:
             raise ValueError(
                 f"the base loss must embed the first column through its model, which {name} did not: its columns may be in "
-                "another order."
+                "another order, or a member that embeds the column itself stands in a sum (build this loss round that member)."
             )
         if torch.is_grad_enabled() and is_training(encode.model) and not found[0].all_vectors.requires_grad:
             raise ValueError(

@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
+    CachedGISTEmbedLoss,
     CachedMultipleNegativesRankingLoss,
+    GISTEmbedLoss,
+    MegaBatchMarginLoss,
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
@@ -33,7 +36,13 @@ from sbert_plugins.encoder import (
 from sbert_plugins.losses.inner import check_inner, check_uncached, inner_settings
 
 # Of one column twice they are SimCSE, whose views are of dropout; other losses may make views of their own.
-_RANKING = (MultipleNegativesRankingLoss, CachedMultipleNegativesRankingLoss)
+_RANKING = (
+    MultipleNegativesRankingLoss,
+    CachedMultipleNegativesRankingLoss,
+    GISTEmbedLoss,
+    CachedGISTEmbedLoss,
+    MegaBatchMarginLoss,
+)
 
 
 class WeightedSumLoss(nn.Module):
@@ -136,7 +145,7 @@ class WeightedSumLoss(nn.Module):
         self._in_two_views = [
             name
             for name, read in self.columns.items()
-            if read and len(set(read)) < len(read) and isinstance(self.losses[name], _RANKING)
+            if read and len(set(read)) < len(read) and any(isinstance(one, _RANKING) for one in self.losses[name].modules())
         ]
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:

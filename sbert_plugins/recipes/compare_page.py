@@ -72,11 +72,13 @@ def _what(start: Mapping[str, Any], records: Records, units: str) -> str:
     seeds = list(dict.fromkeys(cell["seed"] for cell in _all(records)))
     text = start["text"]["name"] or "a dataset"
     chosen = f"the checkpoint that is best on {cell['selected_by']}" if cell["selected_by"] else "its last update"
+    failed = sum("failed" in cell for cell in _all(records))
+    of_them = f" {failed} of the trainings failed (below)." if failed else ""
     layers = f" ({start['layers']} layers)" if start.get("layers") and " layers)" not in start["encoder"]["name"] else ""
     return (
         f"{start['encoder']['name']}{layers}, {start['pooling']} pooling, on {cell['sentences']:,} {units} of {text}: "
         f"{len(records)} method{'s' * (len(records) > 1)}, {len(seeds)} seed{'s' * (len(seeds) > 1)} each, all from the same "
-        f"start and, but for what the settings below show, in the same way. A training ends with {chosen}."
+        f"start and, but for what the settings below show, in the same way. A training ends with {chosen}.{of_them}"
         + "".join(f" {note}" for note in [*start.get("notes", []), mixed_versions([start, *_all(records)])] if note)
     )
 

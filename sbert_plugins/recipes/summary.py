@@ -78,9 +78,10 @@ def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2)
     if number is None:
         return "none"
     value = number if isinstance(number, Number) else Number(number, None, 1)
-    text = f"{value.mean:+.{digits}f}" if sign else f"{value.mean:.{digits}f}"
+    mean = round(value.mean, digits) + 0.0  # no -0.00
+    text = f"{mean:+.{digits}f}" if sign else f"{mean:.{digits}f}"
     spread = "" if value.deviation is None else f" ± {value.deviation:.{digits}f}"
-    has_star = sign and float(text) and value.is_beyond_chance()  # a shown 0 has none: equal scores differ by noise of float
+    has_star = sign and mean and value.is_beyond_chance()  # a shown 0 has none: equal scores differ by noise of float
     return f"{text}{spread}{' *' if has_star else ''}"
 
 

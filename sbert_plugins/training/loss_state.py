@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
+from sbert_plugins import host
 from sbert_plugins.contract import keeps_its_mode
 
 from .checkpoints import mark_complete, unmark_later
@@ -327,6 +328,12 @@ class LossStateCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Tell the loss that the training begins, and its length; restore, where the trainer continues."""
         require_same_model(self.loss, kwargs["model"])
+        if get_world_size() > 1 and host.is_prepared(kwargs["model"]):
+            raise ValueError(
+                "gradients were not to be averaged over the processes: the host does not wrap an encoder in "
+                "DistributedDataParallel that was evaluated before its training. Train first, or use "
+                "sbert_plugins.training.SentenceTransformerTrainer."
+            )
         if state.global_step > 0:
             folder = self.resume_from_checkpoint or self._folder(args, state)
             self._require_same_training(Path(folder), state)

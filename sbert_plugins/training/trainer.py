@@ -87,7 +87,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
       one, and other settings of the loss are refused by name; ``resume_from_checkpoint=True`` takes the newest complete
       checkpoint, and ``load_best_model_at_end`` restores the loss with the encoder.
     - **An optimizer of one's own** that leaves out what the loss owns is refused.
-    - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks.
+    - **Several processes**: the loss's weights start as rank 0's, and their gradients are averaged over ranks; so are the
+      encoder's also after an evaluation, which leaves it unwrapped in the host's trainer.
     - **Clipping**: ``max_grad_norm`` holds for encoder and loss jointly, and so does the logged ``grad_norm``.
     - **Modes**: the loss's modules follow the model's train and eval mode, but for other encoders in it (a frozen guide, a
       momentum copy) and frozen parts in eval mode (a teacher): whether those use dropout is for the loss to say.
@@ -96,6 +97,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
       as ``dataset/key``, means over that dataset's batches. An evaluation's are of its own data (``eval_key``, with several
       datasets ``eval_dataset_key``). A term that was 0 all along or had no gradient, and a decoder
       that read nothing of the sentence vectors, are named at the end.
+    - **Precision**: mixed precision ends with the training, and the host leaves the encoder in it. What is measured afterwards
+      is what is saved and loaded elsewhere; an evaluation in a training has the training's precision.
     - **Evaluation** changes nothing: how often a training is evaluated, and whether, leaves its updates as they are.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns, and one that
       is better the lower is refused without ``greater_is_better=False``.
@@ -136,6 +139,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._made_optimizer: Any = None
         self._trained_by_it: set[int] = set()  # what was to be trained when it was made
         self._finite = FiniteCheck(self)
+        self._autocast: Any = None  # what mixed precision puts round the encoder's forward, between two trainings
         self._computing: Any = None  # the loss of the batch that is being computed
         self._terms: dict[str, Tensor] = {}  # its terms
         self._weight = 1  # what these count
@@ -187,6 +191,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
+        self._prepare_anew()
         self._synced_mode = None  # another trainer may have set the loss's modes
         self._finite.begin(checkpoint)
         self._forget_outgrown_optimizer()
@@ -194,7 +199,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._tell_what_resuming_loses()
         self._evaluated, self._resumed = {}, checkpoint
         self.model.model_card_data.eval_results_dict = {}  # what was measured before is of other weights
-        output = super().train(checkpoint, *args, **kwargs)
+        try:
+            output = super().train(checkpoint, *args, **kwargs)
+        finally:
+            self._autocast = host.take_preparation(self.model)  # what is measured next is what is saved
         self._finite.read()
         self._keep_scores_of_what_is_kept()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
@@ -205,6 +213,13 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite.check_weights()
         self._tell_of_idle_parts(is_resumed=checkpoint is not None)
         return output
+
+    def _prepare_anew(self) -> None:
+        """Have the host prepare the model for this training, whatever was done with it; what is wrapped stays as it was."""
+        if self.model_wrapped is self.model:
+            host.take_preparation(self.model)
+        else:  # in DistributedDataParallel
+            host.put_autocast(self.model, self._autocast)
 
     def forget_terms(self) -> None:
         """Begin to log anew: a training that was interrupted in this process leaves some, and so does one out of memory."""
@@ -598,6 +613,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             for module, mode in modes.items():
                 module.training = mode
             self._synced_mode = None
+            if not self.is_in_train:
+                host.take_preparation(self.model)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as the host does, and warn where a test set chooses the checkpoint.

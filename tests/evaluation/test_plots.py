@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -36,6 +38,19 @@ class TestBars:
         assert [segment[0][1] for segment in lines.get_segments()] == [40, 50, 45]
         assert [text.get_text() for text in axes.get_legend().get_texts()] == ["raw", "trained"]
         assert figure_is_drawn(figure)
+
+    def test_many_models_can_be_told_apart_and_read(self):
+        """Distances stand upright, none over another; no two bars have one look, and the legend covers none."""
+        scores = {f"model {i}": dict.fromkeys(TASKS, 99.0 - i) for i in range(20)}
+        figure = plots.sts_bars(scores)
+        assert figure_is_drawn(figure)
+        (axes,) = figure.axes
+        boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.x0)
+        assert all(left.x1 <= right.x0 + 1 for left, right in pairwise(boxes))
+        assert max(box.y1 for box in boxes) <= axes.get_window_extent().y1
+        assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+        first = axes.patches[:: len(TASKS)]
+        assert len({(to_hex(bar.get_facecolor()), bar.get_hatch()) for bar in first}) == 20
 
     def test_one_model_has_no_baseline(self):
         (axes,) = plots.sts_bars({"one": dict.fromkeys(TASKS, 50)}).axes

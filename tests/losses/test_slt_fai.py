@@ -472,6 +472,14 @@ class TestBases:
         with pytest.raises(ValueError, match="got MegaBatchMarginLoss, .*build it without its cache, with a smaller batch"):
             build(encoder, MegaBatchMarginLoss(encoder))
         build(encoder, MegaBatchMarginLoss(encoder, use_mini_batched_version=False))
+        with pytest.raises(ValueError, match="got CachedMultipleNegativesRankingLoss"):
+            build(encoder, MatryoshkaLoss(encoder, CachedMultipleNegativesRankingLoss(encoder), [32, 16]))
+
+    def test_a_member_that_embeds_the_column_itself_is_told_from_a_wrong_order(self, encoder):
+        ranking = MatryoshkaLoss(encoder.train(), MultipleNegativesRankingLoss(encoder), [32, 16])
+        loss = build(encoder, losses.WeightedSumLoss(encoder, {"ranking": (ranking, 1, [0, 0])}))
+        with pytest.raises(ValueError, match="stands in a sum .build this loss round that member"):
+            loss([encoder.preprocess(SENTENCES)], None)
 
     def test_a_base_without_gradients_is_refused(self, encoder):
         class Frozen(nn.Module):

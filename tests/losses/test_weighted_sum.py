@@ -11,7 +11,9 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     ContrastiveTensionLoss,
     DenoisingAutoEncoderLoss,
+    GISTEmbedLoss,
     MatryoshkaLoss,
+    MegaBatchMarginLoss,
     MultipleNegativesRankingLoss,
 )
 
@@ -88,6 +90,14 @@ class TestTerms:
         model.train()
         with pytest.raises(ValueError, match=r"losses\['simcse'\], which reads a column twice, makes its positive pairs by"):
             loss([features])
+        for ranking in (
+            MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [32, 8]),
+            losses.WeightedSumLoss(model, {"inner": (MultipleNegativesRankingLoss(model), 1)}),
+            GISTEmbedLoss(model, tiny_encoder()),
+            MegaBatchMarginLoss(model, use_mini_batched_version=False),
+        ):
+            with pytest.raises(ValueError, match=r"losses\['around'\], which reads a column twice, makes its positive"):
+                losses.WeightedSumLoss(model, {"around": (ranking, 1, [0, 0])})([features])
         consert = losses.WeightedSumLoss(model, {"views of its own": (losses.ConSERTLoss(model), 1, [0, 0])})
         assert consert([features])["views of its own/nt_xent"].isfinite()
         model.eval()

@@ -596,3 +596,11 @@ def test_learning_curves_are_those_of_the_first_seed_that_has_scores():
     cells = [{"seed": 0, "failed": "no"}, {"seed": 1, "scores": {"x": 61.0}, "seconds": 1.0, "log": log}]
     shown = _plots({"scores": {"x": 60.0}}, {"a": cells}, summarise({"a": cells}, ["x"]))
     assert "What the training with seed 1 logged" in shown
+
+
+def test_the_page_says_first_that_trainings_failed(result, folder):
+    start = json.loads((folder / "out" / "start.json").read_text(encoding="utf-8"))
+    here = next(iter(records(folder / "out").values()))
+    assert "failed" not in _what(start, {"a": [here]}, "sentences")
+    both = {"a": [here], "b": [here | {"failed": "no"}]}
+    assert "1 of the trainings failed (below)." in _what(start, both, "sentences")

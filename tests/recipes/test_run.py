@@ -494,8 +494,12 @@ class TestBadInput:
 
 
 def test_bf16_on_a_cpu(tiny_encoder, tmp_path):
-    results = recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", settings=quick(), bf16=True)
+    """What it scores is what is saved, and not what autocast makes of it."""
+    run = {"output": tmp_path / "run", "settings": quick(), "probes": {"graded pairs": recipes.graded_pairs()}}
+    results = recipes.train("arccse", anchors(40), tiny_encoder(), **run, bf16=True)
     assert results["bf16"] is True
+    saved = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    assert module.score(saved, recipes.graded_pairs()) == results["after"]["graded pairs"]
 
 
 def test_what_the_loss_owns_has_its_own_learning_rate(tiny_encoder, tmp_path, monkeypatch):

@@ -48,6 +48,8 @@ def test_nothing_but_failures():
         (Number(0.75, 0.25, 3), True, "+0.75 ± 0.25 *"),
         (Number(0.75, 0.25, 3), False, "0.75 ± 0.25"),
         (Number(1e-14, 0.0, 2), True, "+0.00 ± 0.00"),  # noise of float
+        (Number(-0.001, 0.001, 2), True, "+0.00 ± 0.00"),
+        (Number(-0.001, None, 1), False, "0.00"),
         (Number(-0.5, None, 1), True, "-0.50"),
         (None, True, "none"),
         (3.14159, False, "3.14"),

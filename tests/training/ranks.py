@@ -85,6 +85,43 @@ def trained_in_stages(encoder: str, folder: Path) -> str:
     return f"{spread(model.parameters())} apart"
 
 
+def trained_after_evaluations(encoder: str, folder: Path) -> list[float]:
+    """Evaluate and train twice, and once more with a second trainer; the spread of the encoder after each training."""
+    model = SentenceTransformer(encoder, device="cpu")
+    loss, rows = losses.ConSERTLoss(model), Dataset.from_dict({"anchor": project_text()[:32]})
+    settings = arguments(folder, max_steps=2, per_device_train_batch_size=4, learning_rate=1e-3)
+    spreads = []
+    first, second = (
+        training.SentenceTransformerTrainer(model=model, args=settings, train_dataset=rows, eval_dataset=rows, loss=loss)
+        for _ in range(2)
+    )
+    for trainer in (first, first, second):
+        trainer.evaluate()
+        trainer.train()
+        spreads.append(spread(model.parameters()))
+    return spreads
+
+
+def stock_trainer_after_an_evaluation(encoder: str, folder: Path) -> str:
+    """What is said of the host's trainer, which then averages no gradients."""
+    model = SentenceTransformer(encoder, device="cpu")
+    loss, rows = losses.PTBERTLoss(model, queue_size=8), Dataset.from_dict({"anchor": project_text()[:16]})
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments(folder, max_steps=1, per_device_train_batch_size=4),
+        train_dataset=rows,
+        eval_dataset=rows,
+        loss=loss,
+        callbacks=[training.LossStateCallback(loss)],
+    )
+    trainer.evaluate()
+    try:
+        trainer.train()
+    except ValueError as error:
+        return str(error)
+    return f"{spread(model.parameters())} apart"
+
+
 def queued_with_evaluations(encoder: str, folder: Path, trainer_class: type) -> int:
     """Return how many sentences a queue has seen after two updates that are each followed by an evaluation."""
     model = SentenceTransformer(encoder, device="cpu")
@@ -194,6 +231,8 @@ def main() -> None:
         report[f"queued by {trainer_class.__module__.partition('.')[0]}"] = queued
     state, logged = arccon_run(encoder, folder / "arccon", batch_size=8)
     report["arccon"] = {"logged": logged}
+    report["evaluated first"] = trained_after_evaluations(encoder, folder / "evaluated")
+    report["evaluated by the host"] = stock_trainer_after_an_evaluation(encoder, folder / "evaluated by the host")
     report["stages"] = trained_in_stages(encoder, folder / "stages")
     report["dev"] = scored_at_its_own_length(encoder, folder / "dev")
     report["updates"] = {rows: updates_made(encoder, folder / "updates", rows) for rows in (41, 47, 48)}

@@ -1,13 +1,15 @@
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from datasets import Dataset
 from encoders import SENTENCES
-from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainer as StockTrainer
 
-from sbert_plugins import losses, training
+from sbert_plugins import host, losses, training
 from sbert_plugins.training import precision
 
 
@@ -66,3 +68,69 @@ def test_a_gpu_that_emulates_bfloat16(monkeypatch, caplog, emulates):
 
 def test_the_default_of_a_cpu_is_float32():
     assert not precision.has_bf16(torch.device("cpu"))
+
+
+class TestMixedPrecision:
+    """accelerate leaves a trained encoder in autocast, in which it scores otherwise than what is saved of it."""
+
+    def trainer(self, model, folder, kind=training.SentenceTransformerTrainer):
+        arguments = SentenceTransformerTrainingArguments(
+            str(folder), max_steps=1, bf16=True, use_cpu=True, report_to="none", save_strategy="no"
+        )
+        rows = Dataset.from_dict({"anchor": SENTENCES})
+        return kind(model=model, args=arguments, train_dataset=rows, loss=losses.ConSERTLoss(model))
+
+    def dtypes(self, model):
+        """Of what the encoder's first linear map gives in each training step and pass to come."""
+        seen = []
+        layer = model.transformers_model.encoder.layer[0].attention.self.query
+        layer.register_forward_hook(lambda module, arguments, output: seen.append(output.dtype))
+        return seen
+
+    def test_ends_with_the_training(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        trainer, seen = self.trainer(model, tmp_path), self.dtypes(model)
+        trainer.train()
+        assert set(seen) == {torch.bfloat16}
+        assert not vars(model).keys() & {"forward", "_original_forward", "_is_accelerate_prepared"}
+        model.save_pretrained(str(tmp_path / "model"))
+        assert (model.encode(SENTENCES) == SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(SENTENCES)).all()
+        seen.clear()
+        trainer.train()
+        assert set(seen) == {torch.bfloat16}
+
+    def test_ends_with_one_that_failed(self, tiny_encoder, tmp_path, monkeypatch):
+        model = tiny_encoder()
+        trainer = self.trainer(model, tmp_path)
+        monkeypatch.setattr(trainer, "training_step", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+        assert not vars(model).keys() & {"forward", "_original_forward", "_is_accelerate_prepared"}
+
+    def test_begins_again_where_the_host_wraps_no_more(self, tiny_encoder, tmp_path):
+        """As under DistributedDataParallel, which stays round the encoder between two trainings."""
+        model = tiny_encoder()
+        trainer, seen = self.trainer(model, tmp_path), self.dtypes(model)
+        trainer.train()
+        trainer.model_wrapped = None
+        trainer._prepare_anew()
+        seen.clear()
+        model(model.preprocess(SENTENCES))
+        assert set(seen) == {torch.bfloat16}
+        host.take_preparation(model)
+        model(model.preprocess(SENTENCES))
+        assert seen[-1] == torch.float32
+
+    def test_a_forward_of_ones_own_stays(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        own = model.forward = MethodType(lambda self, *args, **keywords: type(self).forward(self, *args, **keywords), model)
+        self.trainer(model, tmp_path).train()
+        assert model.forward is own
+
+    def test_a_slow_copy_made_after_it_computes_in_float32(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        self.trainer(model, tmp_path, kind=StockTrainer).train()  # the host leaves it there
+        loss = losses.PTBERTLoss(model, num_pseudo_tokens=4, queue_size=8)
+        seen = self.dtypes(loss.momentum_encoder.copies[0])
+        loss.momentum_encoder(model.preprocess(SENTENCES), training=False)
+        assert set(seen) == {torch.float32}

@@ -66,6 +66,12 @@ def test_unequal_last_batches_and_a_rank_without_a_long_sentence(report):
     assert without["triplet"] == 0
 
 
+def test_an_evaluation_before_a_training_leaves_ranks_equal(report):
+    """accelerate takes a model that was evaluated for prepared, and the host trains it without DistributedDataParallel."""
+    assert report["evaluated first"] == [0.0, 0.0, 0.0]
+    assert "were not to be averaged" in report["evaluated by the host"]
+
+
 def test_what_is_unfrozen_between_two_trainings_is_refused(report):
     """The wrapper of the first training, which the loss holds, averages what was trained then."""
     assert report["stages"].endswith("averages no gradients of theirs: build loss and trainer anew.")
