@@ -95,8 +95,14 @@ def _lines_of(path: Path) -> Iterator[str]:
     # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
     # utf-8-sig, for the byte order mark that Excel and Notepad write would be part of the first field.
     opener: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
-            yield from lines
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} must be a text in UTF-8{', gzipped' * (path.suffix == '.gz')} ({error}).") from error
+    with opener(path, "rb") as lines:
+        try:
+            for number, line in enumerate(lines, start=1):
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: must be UTF-8, got byte 0x{error.object[error.start]:02x}. Convert the file first, for "
+                "example: iconv -f ENCODING -t utf-8, with what it was saved in (cp1252, utf-16, gb18030, ...)."
+            ) from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} must be gzipped, by its name, got another file ({error}).") from error

@@ -167,6 +167,19 @@ def test_a_byte_order_mark_is_no_label(write):
     assert retrieval.queries == ["a cat"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("pairs.tsv", "1\ta\tb\n2\ta\tGröße\n".encode("latin1"), "pairs.tsv, line 2: must be UTF-8, got byte 0xf6.*iconv"),
+        ("pairs.tsv.gz", b"1\ta\tb\n", "pairs.tsv.gz must be gzipped"),
+    ],
+)
+def test_a_file_that_is_no_utf8_or_not_gzipped(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        evaluation.own_pairs(tmp_path / name)
+
+
 def test_a_query_of_nothing(write):
     write("s/queries.tsv", ("a", " "))
     write("s/corpus.tsv", ("a", "x"), ("b", ""))
