@@ -101,7 +101,7 @@ def _lines_of(path: Path) -> Iterator[str]:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path}, line {number}: must be UTF-8, got byte 0x{error.object[error.start]:02x}. Convert the file first, for "
+                f"{path}, line {number}: must be UTF-8, got byte 0x{error.object[error.start]:02x}. Convert it first, for "
                 "example: iconv -f ENCODING -t utf-8, with what it was saved in (cp1252, utf-16, gb18030, ...)."
             ) from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
