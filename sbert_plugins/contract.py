@@ -16,7 +16,15 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import Encoder, freeze_mask_template, is_training, rows_of_other_ranks, unwrap, without_ddp
+from sbert_plugins.encoder import (
+    Encoder,
+    freeze_mask_template,
+    is_training,
+    require_sentence_encoder,
+    rows_of_other_ranks,
+    unwrap,
+    without_ddp,
+)
 
 logger = logging.getLogger(__name__)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -338,8 +346,10 @@ def has_learned(loss: Any, teaches: Callable[[], bool]) -> bool:
 def begin_init(loss: Any, given: Mapping[str, Any]) -> None:
     """Keep what a loss is built with, for :func:`settings_of`; called by its ``__init__`` with ``locals()``.
 
-    A mask template of its encoder is frozen: loading makes the 0-1 weights trainable.
+    A model without sentence vectors is refused. A mask template of its encoder is frozen: loading makes the 0-1 weights
+    trainable.
     """
+    require_sentence_encoder(given["model"])
     freeze_mask_template(given["model"])
     build = given["__class__"].__init__  # not that of a subclass
     names = [parameter.name for parameter in inspect.signature(build).parameters.values() if parameter.kind is _KEYWORD]

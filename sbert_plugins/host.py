@@ -281,8 +281,8 @@ def draws_taken_back(device: torch.device) -> Iterator[None]:
         set_generator_state(device, state)
 
 
-def take_preparation(model: Any) -> Any:
-    """Undo what accelerate leaves at a model that it has prepared, and return the forward in mixed precision, if there is one.
+def undo_preparation(model: Any) -> None:
+    """Take off a model what accelerate leaves at one that it has prepared, the forward in mixed precision with it.
 
     accelerate prepares no model twice: one that was evaluated, with all processes alone, is not wrapped for a training in
     DistributedDataParallel, and one that was trained in bfloat16 goes on computing in it. accelerate 1.1.
@@ -290,22 +290,22 @@ def take_preparation(model: Any) -> Any:
     vars(model).pop("_is_accelerate_prepared", None)
     original = vars(model).pop("_original_forward", None)
     if original is None:
-        return None
-    wrapped = vars(model).pop("forward", None)
+        return
+    vars(model).pop("forward", None)
     if model.forward != original:  # somebody had put another one there
         model.forward = original
-    return wrapped
+
+
+def leave_unprepared(trainer: Any) -> None:
+    """Have an evaluation outside of a training take the model as it is. transformers 5.3 prepares it, for good, if none is."""
+    models = trainer.accelerator._models
+    if not models:
+        models.append(trainer.model)  # a training forgets it
 
 
 def is_prepared(model: Any) -> bool:
     """Whether accelerate takes a model, not what it was wrapped in, for prepared. accelerate 1.1."""
     return getattr(model, "_is_accelerate_prepared", False)
-
-
-def put_autocast(model: Any, wrapped: Any) -> None:
-    """Put back the forward that :func:`take_preparation` took."""
-    if wrapped is not None:
-        model._original_forward, model.forward = model.forward, wrapped
 
 
 def half_for_flash(encoder: nn.Module | None) -> AbstractContextManager[Any]:

@@ -113,10 +113,24 @@ def test_an_encoder_with_a_trained_adapter_is_not_frozen(name, tiny_encoder, rec
     assert not [warning for warning in recwarn if "frozen" in str(warning.message)]
 
 
-def test_what_gives_no_sentence_vectors_is_refused(name, tiny_encoder):
-    model = SparseEncoder(modules=list(tiny_encoder()), device="cpu")
-    with pytest.raises(ValueError, match="model must be a SentenceTransformer, .* got SparseEncoder"):
-        BUILDS[name][0](model)
+LOSSES = [
+    losses.ArcCSELoss,
+    losses.BagOfWordsLoss,
+    losses.ConSERTLoss,
+    losses.DenoSentLoss,
+    losses.PaSeRLoss,
+    losses.PTBERTLoss,
+    lambda model: losses.SLTFAILoss(model, None, frequencies=None),
+    lambda model: losses.WeightedSumLoss(model, {"a": (None, 1)}),
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_gives_no_sentence_vectors_is_refused(loss, tiny_encoder):
+    model = tiny_encoder()
+    for wrong in (SparseEncoder(modules=list(model), device="cpu"), model[0], model.transformers_model, None):
+        with pytest.raises(ValueError, match=f"model must be a SentenceTransformer, .* got {type(wrong).__name__}"):
+            loss(wrong)
 
 
 class TestRoutes:
@@ -137,7 +151,7 @@ class TestRoutes:
             assert before.grad.any()
             assert model.transformers_model.get_input_embeddings().weight.grad is None
             columns = [model.preprocess(["a text", "another"], task=task) for task in ("query", "document")]
-            with pytest.raises(ValueError, match="two columns trains one route, .* nothing of it would be trained"):
+            with pytest.raises(ValueError, match="two columns looks into one encoder, .* nothing of it would be trained"):
                 build(model)(columns)
         else:
             with pytest.raises(ValueError, match="Loss.* looks into one encoder, got a model with one for each of"):

@@ -15,7 +15,7 @@ from .dropout import dropout_off, dropout_rates, require_dropout, set_dropout
 from .encode import Encoder, MemberEncoder, Pass, SharedPasses
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .passes import input_embeddings, sentence_width
-from .routes import require_equal_routes, require_one_encoder
+from .routes import require_equal_routes, require_one_encoder, require_sentence_encoder
 from .seen import FirstPass
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset, require_tokenizer
 from .views import VIEW_PARTS, VIEWS, View, require_views, viewed
@@ -48,6 +48,7 @@ __all__ = [
     "require_dropout",
     "require_equal_routes",
     "require_one_encoder",
+    "require_sentence_encoder",
     "require_tokenizer",
     "require_views",
     "rows_of_all_ranks",

@@ -13,14 +13,12 @@ from torch import Tensor, nn
 from .distributed import is_compiled, transformer_of, unwrap
 from .dropout import dropout_off
 from .mask_template import has_mask_template
-from .routes import require_sentence_encoder
 
 ENCODER_TOKENS = "encoder_token_embeddings"
 
 
 def sentence_width(model: SentenceTransformer) -> int:
     """Return the width of the sentence vectors that a pass gives; ``truncate_dim`` cuts only those of ``encode``."""
-    require_sentence_encoder(model)
     truncate_dim, model.truncate_dim = model.truncate_dim, None
     try:
         width = model.get_embedding_dimension()

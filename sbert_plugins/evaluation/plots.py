@@ -39,9 +39,8 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]], *, measure: str = "Spear
     for place, name in enumerate(names):
         left = np.arange(len(tasks)) - 0.41 + place * width
         heights = np.array([scores[name][task] for task in tasks])
-        bar = axes.bar(left, heights, width * 0.92, align="edge", color=_colour(place, len(names)), label=_plain(name))
-        for patch in bar:
-            patch.set(hatch=_hatch(place), edgecolor="white", linewidth=0)
+        axes.bar(left, heights, width * 0.92, align="edge", color=_colour(place, len(names)), label=_plain(name),
+                 hatch=_hatch(place), edgecolor="white", linewidth=0)  # fmt: skip
         if place:
             for x, height, task in zip(left, heights, tasks, strict=True):
                 base = scores[names[0]][task]
@@ -55,7 +54,7 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]], *, measure: str = "Spear
     lowest, highest = min(every), max(every)
     axes.set_xticks(range(len(tasks)), tasks)
     room = 1.14 if is_narrow else 1.06  # for the distance over a bar
-    axes.set_ylim(min(0, lowest - 5), room * highest if highest > 100 or is_narrow else 100)
+    axes.set_ylim(min(0, lowest - 5), max(room * highest, 1) if highest > 100 or is_narrow else 100)
     axes.set_ylabel(measure)
     axes.grid(axis="y", color=FAINT, alpha=0.3)
     axes.set_axisbelow(True)

@@ -95,7 +95,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             queries=dict(queries),
             corpus={document: corpus[document] for document in sorted(first.values())},
             relevant_docs=relevant,
-            corpus_chunk_size=max(SCORES // len(queries), 1),
+            corpus_chunk_size=max(SCORES // sum(map(bool, relevant.values())), 1),
             map_at_k=[map_at_k],
             score_functions={"cosine": self._score},
             main_score_function="cosine",
@@ -119,7 +119,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
     def _score(self, queries: Tensor, documents: Tensor) -> Tensor:
         """Return cosines, minus infinity for what is not to be ranked, of the next documents of the corpus."""
         start, end = self._start, self._start + len(documents)
-        self._start = end % len(self.corpus)  # the host asks chunk after chunk and does not say where it is
+        self._start = end  # the host asks chunk after chunk and does not say where it is
         scores = cos_sim(queries, documents)
         if self._ranked is not None:
             kept = torch.full_like(scores, -torch.inf)

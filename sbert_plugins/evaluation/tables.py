@@ -105,4 +105,4 @@ def _lines_of(path: Path) -> Iterator[str]:
                 "example: iconv -f ENCODING -t utf-8, with what it was saved in (cp1252, utf-16, gb18030, ...)."
             ) from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} must be gzipped, by its name, got another file ({error}).") from error
+            raise ValueError(f"{path} ends in .gz and is not a whole gzip file ({error}).") from error

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses import uses_gradient_cache
 from torch import Tensor, nn
 
 from sbert_plugins.contract import asks_for_passes, value_of
@@ -22,9 +23,9 @@ def check_inner(argument: str, loss: object, model: SentenceTransformer) -> None
 def check_uncached(argument: str, loss: nn.Module) -> None:
     """Refuse a loss that embeds its columns in pieces, where gradients are read at what the encoder gives."""
     # The innermost: MatryoshkaLoss says so for what is in it.
-    if cached := [type(part).__name__ for part in loss.modules() if getattr(part, "uses_gradient_cache", False)]:
+    if cached := [type(part).__name__ for part in loss.modules() if uses_gradient_cache(part)]:
         without = cached[-1].removeprefix("Cached")
-        way_out = f"use {without}" if without != cached[-1] else "build it without its cache,"
+        way_out = f"use {without}" if without != cached[-1] else "build it without its cache (use_mini_batched_version=False),"
         raise ValueError(
             f"{argument} must embed its columns with gradients, got {cached[-1]}, which embeds them in pieces without, and "
             f"again later: {way_out} with a smaller batch."

@@ -31,6 +31,7 @@ from sbert_plugins.encoder import (
     is_training,
     refuse_bypass,
     require_dropout,
+    require_sentence_encoder,
     unwrap,
 )
 from sbert_plugins.losses.inner import check_inner, check_uncached, inner_settings
@@ -114,6 +115,7 @@ class WeightedSumLoss(nn.Module):
         functional.check_balance(balance)
         if not losses:
             raise ValueError("losses must hold at least one loss, got none.")
+        require_sentence_encoder(model)
         freeze_mask_template(model)
         self.model = model
         self.balance = balance
@@ -142,11 +144,7 @@ class WeightedSumLoss(nn.Module):
             self.losses[name] = loss
             self.weights[name] = weight
             self.columns[name] = None if columns is None else list(columns)
-        self._in_two_views = [
-            name
-            for name, read in self.columns.items()
-            if read and len(set(read)) < len(read) and any(isinstance(one, _RANKING) for one in self.losses[name].modules())
-        ]
+        self._in_two_views = [name for name, read in self.columns.items() if read and _ranks_twice(self.losses[name], read)]
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of all losses on one batch."""
@@ -220,3 +218,13 @@ class WeightedSumLoss(nn.Module):
         """BibTeX entries of the losses, each once."""
         entries = [str(getattr(loss, "citation", None) or "").strip() for loss in self.losses.values()]
         return "\n\n".join(filter(None, dict.fromkeys(entries))) + "\n"
+
+
+def _ranks_twice(loss: nn.Module, read: Sequence[int]) -> bool:
+    """Whether a ranking loss in ``loss``, which is given these columns, reads one of them twice."""
+    if isinstance(loss, WeightedSumLoss):
+        given = {name: range(len(read)) if columns is None else columns for name, columns in loss.columns.items()}
+        return any(
+            _ranks_twice(loss.losses[name], [read[i] for i in places if i < len(read)]) for name, places in given.items()
+        )
+    return len(set(read)) < len(read) and any(isinstance(part, _RANKING) for part in loss.modules())

@@ -38,7 +38,7 @@ class MomentumEncoder(nn.Module):
         self.momentum = momentum
         self.dropout = dropout
         self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
-        host.take_preparation(self.copies[0])  # an earlier training's
+        host.undo_preparation(self.copies[0])  # an earlier training's
         for parameter in self.copies.parameters():
             if parameter.dtype in (torch.bfloat16, torch.float16):
                 parameter.data = parameter.data.float()  # a step of 1 - m is below the last bit of half precision

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -277,6 +278,18 @@ def require_same_model(loss: Losses, model: nn.Module) -> None:
             )
 
 
+def take_out_of_ddp(loss: nn.Module, model: nn.Module) -> None:
+    """Put ``model`` back where a training left it wrapped: the host puts the next wrapper in the place of a model alone.
+
+    The old one averages the gradients of what was trained when it was made.
+    """
+    for part in list(loss.modules()):
+        wrapper = getattr(part, "model", None)
+        inside = set(wrapper.modules()) if isinstance(wrapper, nn.Module) else set()
+        if wrapper is not model and model in inside and any(isinstance(each, DistributedDataParallel) for each in inside):
+            part.model = model
+
+
 def _call(loss: Losses, method: str, *args: Any, **keywords: Any) -> None:
     for module in _asking(loss, method):
         if callable(getattr(module, method)):  # somebody's own loss may call a setting so
@@ -328,10 +341,11 @@ class LossStateCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Tell the loss that the training begins, and its length; restore, where the trainer continues."""
         require_same_model(self.loss, kwargs["model"])
-        if get_world_size() > 1 and host.is_prepared(kwargs["model"]):
+        is_alone = host.is_prepared(kwargs["model"]) and not args.fsdp and not args.deepspeed
+        if get_world_size() > 1 and is_alone and any(one.requires_grad for one in kwargs["model"].parameters()):
             raise ValueError(
-                "gradients were not to be averaged over the processes: the host does not wrap an encoder in "
-                "DistributedDataParallel that was evaluated before its training. Train first, or use "
+                "the encoder must not be evaluated before it is trained in several processes: the host then leaves "
+                "DistributedDataParallel out, and each process trains its own. Train first, or use "
                 "sbert_plugins.training.SentenceTransformerTrainer."
             )
         if state.global_step > 0:

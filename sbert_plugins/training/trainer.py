@@ -52,6 +52,7 @@ from .loss_state import (
     own_state,
     require_same_model,
     save_loss_state,
+    take_out_of_ddp,
 )
 from .precision import tell_of_half_weights, tell_of_slow_bf16
 from .random_state import kept_random_state
@@ -97,8 +98,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
       as ``dataset/key``, means over that dataset's batches. An evaluation's are of its own data (``eval_key``, with several
       datasets ``eval_dataset_key``). A term that was 0 all along or had no gradient, and a decoder
       that read nothing of the sentence vectors, are named at the end.
-    - **Precision**: mixed precision ends with the training, and the host leaves the encoder in it. What is measured afterwards
-      is what is saved and loaded elsewhere; an evaluation in a training has the training's precision.
+    - **Precision**: mixed precision is the training's, and of evaluations in it. Before and after it the encoder computes as
+      what is saved of it does elsewhere, where the host leaves it in autocast.
     - **Evaluation** changes nothing: how often a training is evaluated, and whether, leaves its updates as they are.
     - **Choice**: a ``metric_for_best_model`` that an evaluator measures on a test set (its ``test_sets``) warns, and one that
       is better the lower is refused without ``greater_is_better=False``.
@@ -113,8 +114,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     Raises:
         ValueError: For a ``model_init``, which would hand one loss from trial to trial. From ``train``, before anything is
             loaded or written: a loss round another model, a checkpoint that is incomplete or holds the state of another loss
-            (with file and mismatch), more weights to train than before in several processes, several GPUs in one process
-            (start it with torchrun), FSDP, DeepSpeed, and what cannot be right with ``sam_rho``.
+            (with file and mismatch), several GPUs in one process (start it with torchrun), FSDP, DeepSpeed, and what cannot
+            be right with ``sam_rho``.
         ImportError: With a version of transformers below 5.3, under which the loss's weights would not be clipped.
         OSError: From ``train``, if the best checkpoint cannot be loaded at its end.
         DivergedError: From ``train``, a ValueError too: with the update, the term and the first texts of the batch whose
@@ -139,7 +140,6 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._made_optimizer: Any = None
         self._trained_by_it: set[int] = set()  # what was to be trained when it was made
         self._finite = FiniteCheck(self)
-        self._autocast: Any = None  # what mixed precision puts round the encoder's forward, between two trainings
         self._computing: Any = None  # the loss of the batch that is being computed
         self._terms: dict[str, Tensor] = {}  # its terms
         self._weight = 1  # what these count
@@ -202,7 +202,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         try:
             output = super().train(checkpoint, *args, **kwargs)
         finally:
-            self._autocast = host.take_preparation(self.model)  # what is measured next is what is saved
+            host.undo_preparation(self.model)  # what is measured next is what is saved
         self._finite.read()
         self._keep_scores_of_what_is_kept()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
@@ -215,11 +215,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         return output
 
     def _prepare_anew(self) -> None:
-        """Have the host prepare the model for this training, whatever was done with it; what is wrapped stays as it was."""
-        if self.model_wrapped is self.model:
-            host.take_preparation(self.model)
-        else:  # in DistributedDataParallel
-            host.put_autocast(self.model, self._autocast)
+        """Have the host prepare the model for this training, whatever was done with it before, and in which trainer."""
+        host.undo_preparation(self.model)
+        self.model_wrapped = self.model
+        for member in named_losses(self.loss).values():
+            take_out_of_ddp(member, self.model)
 
     def forget_terms(self) -> None:
         """Begin to log anew: a training that was interrupted in this process leaves some, and so does one out of memory."""
@@ -245,11 +245,6 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         is_the_users = optimizer is not self._made_optimizer or self.optimizer_cls_and_kwargs is not None
         if optimizer is None or is_the_users or self._trained_by_it.issuperset(self._to_train()):
             return
-        if get_world_size() > 1:
-            raise ValueError(
-                "more weights are to be trained than in the training before, whose DistributedDataParallel, which the loss "
-                "holds, averages no gradients of theirs: build loss and trainer anew."
-            )
         logger.info("More weights are trained than in the training before: the optimizer begins anew.")
         self.optimizer = None
 
@@ -598,6 +593,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """Evaluate or predict as the host does; terms and diagnostics that no log has taken are of other data."""
+        host.leave_unprepared(self)
         self._evaluating_as = metric_key_prefix
         self._diagnostics["eval"], self.accum_loss_components["eval"] = {}, {}
         self._tell_collator()
@@ -613,8 +609,6 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             for module, mode in modes.items():
                 module.training = mode
             self._synced_mode = None
-            if not self.is_in_train:
-                host.take_preparation(self.model)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as the host does, and warn where a test set chooses the checkpoint.

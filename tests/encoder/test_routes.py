@@ -33,7 +33,9 @@ def test_routes_with_weights_of_their_own_are_not_equal(tiny_encoder):
     routes = Router.for_query_document([*shared, last[0]], [*shared, last[1]])
     model = SentenceTransformer(modules=[routes], device="cpu")
     require_one_encoder(model, "ThisLoss")
-    with pytest.raises(ValueError, match="ThisLoss trains one route, got .* 'query' and 'document': why"):
+    with pytest.raises(
+        ValueError, match="ThisLoss trains one route, got a model with weights to train of each of 'query' and"
+    ):
         require_equal_routes(model, "ThisLoss", "why")
     for layer in last:
         layer.requires_grad_(False)

@@ -171,7 +171,7 @@ def test_a_byte_order_mark_is_no_label(write):
     ("name", "content", "message"),
     [
         ("pairs.tsv", "1\ta\tb\n2\ta\tGröße\n".encode("latin1"), "pairs.tsv, line 2: must be UTF-8, got byte 0xf6.*iconv"),
-        ("pairs.tsv.gz", b"1\ta\tb\n", "pairs.tsv.gz must be gzipped"),
+        ("pairs.tsv.gz", b"1\ta\tb\n", "pairs.tsv.gz ends in .gz and is not a whole gzip file"),
     ],
 )
 def test_a_file_that_is_no_utf8_or_not_gzipped(tmp_path, name, content, message):

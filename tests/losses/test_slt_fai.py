@@ -469,9 +469,12 @@ class TestBases:
             build(encoder, nested)
         with pytest.raises(ValueError, match="got CachedGISTEmbedLoss, .*use GISTEmbedLoss with a smaller batch"):
             build(encoder, CachedGISTEmbedLoss(encoder, encoder))
-        with pytest.raises(ValueError, match="got MegaBatchMarginLoss, .*build it without its cache, with a smaller batch"):
+        with pytest.raises(ValueError, match="got MegaBatchMarginLoss, .*build it without its cache .*, with a smaller batch"):
             build(encoder, MegaBatchMarginLoss(encoder))
-        build(encoder, MegaBatchMarginLoss(encoder, use_mini_batched_version=False))
+        taken = build(encoder, MegaBatchMarginLoss(encoder, use_mini_batched_version=False))
+        terms = taken([encoder.preprocess(SENTENCES), encoder.preprocess(SENTENCES[::-1])], None)
+        sum(terms.values()).backward()
+        assert encoder.transformers_model.get_input_embeddings().weight.grad.any()
         with pytest.raises(ValueError, match="got CachedMultipleNegativesRankingLoss"):
             build(encoder, MatryoshkaLoss(encoder, CachedMultipleNegativesRankingLoss(encoder), [32, 16]))
 

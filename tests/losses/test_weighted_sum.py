@@ -98,6 +98,9 @@ class TestTerms:
         ):
             with pytest.raises(ValueError, match=r"losses\['around'\], which reads a column twice, makes its positive"):
                 losses.WeightedSumLoss(model, {"around": (ranking, 1, [0, 0])})([features])
+        inner = {"ranking": (MultipleNegativesRankingLoss(model), 1, [0, 1]), "consert": (losses.ConSERTLoss(model), 1, [2])}
+        once = losses.WeightedSumLoss(model, {"inner": (losses.WeightedSumLoss(model, inner), 1, [0, 1, 0])})
+        assert once([features, model.preprocess(SENTENCES[::-1])])["inner/ranking"].isfinite()
         consert = losses.WeightedSumLoss(model, {"views of its own": (losses.ConSERTLoss(model), 1, [0, 0])})
         assert consert([features])["views of its own/nt_xent"].isfinite()
         model.eval()

@@ -67,29 +67,28 @@ def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
     }
 
 
-def trained_in_stages(encoder: str, folder: Path) -> str:
-    """Unfreeze the embeddings between two trainings of one trainer; return what is said of it."""
+def trained_in_stages(encoder: str, folder: Path, trainers: int) -> tuple[float, float]:
+    """Unfreeze the embeddings between two trainings with one loss; return how far they moved, and their spread."""
     model = SentenceTransformer(encoder, device="cpu")
     model[0].model.embeddings.requires_grad_(False)
     settings = arguments(folder, max_steps=2, per_device_train_batch_size=4, learning_rate=1e-3)
     rows = Dataset.from_dict({"anchor": project_text()[:32]})
-    trainer = training.SentenceTransformerTrainer(
-        model=model, args=settings, train_dataset=rows, loss=losses.ConSERTLoss(model)
+    loss, embeddings = losses.ConSERTLoss(model), model[0].model.embeddings
+    first, *others = (
+        training.SentenceTransformerTrainer(model=model, args=settings, train_dataset=rows, loss=loss) for _ in range(trainers)
     )
-    trainer.train()
-    model[0].model.embeddings.requires_grad_(True)
-    try:
-        trainer.train()
-    except ValueError as error:
-        return str(error)
-    return f"{spread(model.parameters())} apart"
+    first.train()
+    embeddings.requires_grad_(True)
+    before = embeddings.word_embeddings.weight.detach().clone()
+    [first, *others][-1].train()
+    return (embeddings.word_embeddings.weight.detach() - before).abs().max().item(), spread(model.parameters())
 
 
-def trained_after_evaluations(encoder: str, folder: Path) -> list[float]:
+def trained_after_evaluations(encoder: str, folder: Path, **changes) -> list[float]:
     """Evaluate and train twice, and once more with a second trainer; the spread of the encoder after each training."""
     model = SentenceTransformer(encoder, device="cpu")
     loss, rows = losses.ConSERTLoss(model), Dataset.from_dict({"anchor": project_text()[:32]})
-    settings = arguments(folder, max_steps=2, per_device_train_batch_size=4, learning_rate=1e-3)
+    settings = arguments(folder, max_steps=2, per_device_train_batch_size=4, learning_rate=1e-3, **changes)
     spreads = []
     first, second = (
         training.SentenceTransformerTrainer(model=model, args=settings, train_dataset=rows, eval_dataset=rows, loss=loss)
@@ -231,9 +230,11 @@ def main() -> None:
         report[f"queued by {trainer_class.__module__.partition('.')[0]}"] = queued
     state, logged = arccon_run(encoder, folder / "arccon", batch_size=8)
     report["arccon"] = {"logged": logged}
-    report["evaluated first"] = trained_after_evaluations(encoder, folder / "evaluated")
+    for name, changes in {"": {}, ", bf16": {"bf16": True, "eval_strategy": "steps", "eval_steps": 1}}.items():
+        report[f"evaluated first{name}"] = trained_after_evaluations(encoder, folder / "evaluated", **changes)
     report["evaluated by the host"] = stock_trainer_after_an_evaluation(encoder, folder / "evaluated by the host")
-    report["stages"] = trained_in_stages(encoder, folder / "stages")
+    stages = {name: trained_in_stages(encoder, folder / "stages", count) for name, count in (("one", 1), ("two", 2))}
+    report["stages"] = stages
     report["dev"] = scored_at_its_own_length(encoder, folder / "dev")
     report["updates"] = {rows: updates_made(encoder, folder / "updates", rows) for rows in (41, 47, 48)}
     by_rank = [None] * dist.get_world_size()

@@ -9,7 +9,7 @@ from encoders import SENTENCES
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers import SentenceTransformerTrainer as StockTrainer
 
-from sbert_plugins import host, losses, training
+from sbert_plugins import losses, training
 from sbert_plugins.training import precision
 
 
@@ -78,7 +78,7 @@ class TestMixedPrecision:
             str(folder), max_steps=1, bf16=True, use_cpu=True, report_to="none", save_strategy="no"
         )
         rows = Dataset.from_dict({"anchor": SENTENCES})
-        return kind(model=model, args=arguments, train_dataset=rows, loss=losses.ConSERTLoss(model))
+        return kind(model=model, args=arguments, train_dataset=rows, eval_dataset=rows, loss=losses.ConSERTLoss(model))
 
     def dtypes(self, model):
         """Of what the encoder's first linear map gives in each training step and pass to come."""
@@ -99,6 +99,17 @@ class TestMixedPrecision:
         trainer.train()
         assert set(seen) == {torch.bfloat16}
 
+    def test_is_not_that_of_an_evaluation_before_or_after(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        trainer, seen = self.trainer(model, tmp_path), self.dtypes(model)
+        trainer.args.eval_strategy, trainer.args.eval_steps = "steps", 1
+        for _ in range(2):
+            for run, dtype in ((trainer.evaluate, torch.float32), (trainer.train, torch.bfloat16)):
+                seen.clear()
+                run()
+                assert set(seen) == {dtype}
+        assert not vars(model).keys() & {"forward", "_original_forward", "_is_accelerate_prepared"}
+
     def test_ends_with_one_that_failed(self, tiny_encoder, tmp_path, monkeypatch):
         model = tiny_encoder()
         trainer = self.trainer(model, tmp_path)
@@ -106,20 +117,6 @@ class TestMixedPrecision:
         with pytest.raises(KeyboardInterrupt):
             trainer.train()
         assert not vars(model).keys() & {"forward", "_original_forward", "_is_accelerate_prepared"}
-
-    def test_begins_again_where_the_host_wraps_no_more(self, tiny_encoder, tmp_path):
-        """As under DistributedDataParallel, which stays round the encoder between two trainings."""
-        model = tiny_encoder()
-        trainer, seen = self.trainer(model, tmp_path), self.dtypes(model)
-        trainer.train()
-        trainer.model_wrapped = None
-        trainer._prepare_anew()
-        seen.clear()
-        model(model.preprocess(SENTENCES))
-        assert set(seen) == {torch.bfloat16}
-        host.take_preparation(model)
-        model(model.preprocess(SENTENCES))
-        assert seen[-1] == torch.float32
 
     def test_a_forward_of_ones_own_stays(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
