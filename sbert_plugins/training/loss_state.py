@@ -206,9 +206,9 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = Fa
         return
     found = f"{index_file} is of a training with {', '.join(changed)}"
     if not allow_changed:
+        old = "start as many processes again" if index["processes"] != get_world_size() else "give the loss its old settings"
         raise ValueError(
-            f"{found}. Resuming would go on with another one: give the loss its old settings, or resume with "
-            "allow_changed_settings=True."
+            f"{found}. Resuming would go on with another one: {old}, or resume in a script with allow_changed_settings=True."
         )
     logger.warning("%s. It goes on with the new settings.", found)
 
@@ -278,6 +278,19 @@ def require_same_model(loss: Losses, model: nn.Module) -> None:
             )
 
 
+def require_processes_together(args: TrainingArguments) -> None:
+    """Refuse processes of one group that would each train all rows for themselves: the host on CPUs, if nobody says so.
+
+    Raises:
+        ValueError: If the arguments know of fewer processes than the group has.
+    """
+    if get_world_size() > 1 and args.world_size != get_world_size():
+        raise ValueError(
+            f"the arguments must be of all {get_world_size()} processes, got {args.world_size} of which each would train for "
+            "itself: without GPUs set use_cpu=True, or ACCELERATE_USE_CPU=true before torchrun."
+        )
+
+
 def take_out_of_ddp(loss: nn.Module, model: nn.Module) -> None:
     """Put ``model`` back where a training left it wrapped: the host puts the next wrapper in the place of a model alone.
 
@@ -341,6 +354,7 @@ class LossStateCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Tell the loss that the training begins, and its length; restore, where the trainer continues."""
         require_same_model(self.loss, kwargs["model"])
+        require_processes_together(args)
         is_alone = host.is_prepared(kwargs["model"]) and not args.fsdp and not args.deepspeed
         if get_world_size() > 1 and is_alone and any(one.requires_grad for one in kwargs["model"].parameters()):
             raise ValueError(

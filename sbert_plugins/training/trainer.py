@@ -50,6 +50,7 @@ from .loss_state import (
     named_losses,
     own_modules,
     own_state,
+    require_processes_together,
     require_same_model,
     save_loss_state,
     take_out_of_ddp,
@@ -139,6 +140,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._own_parameters: list[nn.Parameter] = []
         self._made_optimizer: Any = None
         self._trained_by_it: set[int] = set()  # what was to be trained when it was made
+        self._at_begin: set[int] = set()  # and when the training began
         self._finite = FiniteCheck(self)
         self._computing: Any = None  # the loss of the batch that is being computed
         self._terms: dict[str, Tensor] = {}  # its terms
@@ -191,6 +193,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
+        self._at_begin = set(self._to_train())
         self._prepare_anew()
         self._synced_mode = None  # another trainer may have set the loss's modes
         self._finite.begin(checkpoint)
@@ -237,7 +240,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         return made
 
     def _to_train(self) -> Iterator[int]:
-        return (id(one) for one in (*self.model.parameters(), *self._own_parameters) if one.requires_grad)
+        parts = (self.model, *named_losses(self.loss).values())
+        return (id(one) for part in parts for one in part.parameters() if one.requires_grad)
 
     def _forget_outgrown_optimizer(self) -> None:
         """Have an optimizer made anew that an earlier training made, if more is to be trained now: the host keeps it."""
@@ -324,6 +328,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 f"neftune_noise_alpha must be None, got {self.args.neftune_noise_alpha}: the host looks for the word "
                 "embeddings of a language model, and finds none in a SentenceTransformer."
             )
+        require_processes_together(self.args)
         members = named_losses(self.loss)
         talking = [name for name, member in members.items() if talks_to_others(member)]
         # Accelerate deals batches out: in one step each process may have one of another dataset.
@@ -485,9 +490,24 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             loss = step(model, inputs, num_items_in_batch)
         if self.args.logging_nan_inf_filter:
             self._finite.read()  # the host waits for the loss right after this
-        if self._sharpness is None and self.accelerator.sync_gradients:
-            self.average_own_gradients()
+        if self.accelerator.sync_gradients:
+            self._refuse_unfrozen()
+            if self._sharpness is None:
+                self.average_own_gradients()
         return loss
+
+    def _refuse_unfrozen(self) -> None:
+        """Refuse weights that are unfrozen in a training and do not learn, or apart from the other processes' ones."""
+        unfrozen = set(self._to_train()) - self._at_begin
+        if not unfrozen:
+            return
+        groups: list[dict[str, Any]] = getattr(self.optimizer, "param_groups", [])
+        if get_world_size() > 1 or not unfrozen <= {id(parameter) for group in groups for parameter in group["params"]}:
+            raise ValueError(
+                f"{len(unfrozen)} weights were unfrozen during the training, which began without them: the optimizer holds "
+                "them not, or several processes do not average their gradients. Train in two stages: trainer.train() again, "
+                "after requires_grad_(True)."
+            )
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Compute the loss in the model's mode and keep its diagnostics."""

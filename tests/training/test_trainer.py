@@ -210,6 +210,55 @@ class TestOneTrainerTwice:
         assert torch.equal(model[0].model.embeddings.word_embeddings.weight, before)
 
 
+class Unfreeze(transformers.TrainerCallback):
+    """Unfreezes the encoder after its first update."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def on_step_end(self, args, state, control, **_):
+        self.model.requires_grad_(True)
+
+
+class TestUnfreezingInATraining:
+    """The optimizer was made without these weights: they learned nothing, and took part in the norm that is clipped."""
+
+    def trainer(self, model, folder, **keywords):
+        model[0].model.embeddings.requires_grad_(False)
+        rows = Dataset.from_dict({"anchor": SENTENCES * 2})
+        return training.SentenceTransformerTrainer(
+            model=model,
+            args=arguments(folder, max_steps=3),
+            train_dataset=rows,
+            loss=Probe(model),
+            callbacks=[Unfreeze(model)],
+            **keywords,
+        )
+
+    def test_is_refused(self, model, tmp_path):
+        with pytest.raises(ValueError, match="weights were unfrozen during the training, .* Train in two stages"):
+            self.trainer(model, tmp_path).train()
+
+    def test_is_the_users_with_an_optimizer_that_holds_them(self, model, tmp_path):
+        loss = Probe(model)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=0.1)
+        trainer = self.trainer(model, tmp_path, optimizers=(optimizer, None))
+        trainer.loss = loss
+        before = model[0].model.embeddings.word_embeddings.weight.detach().clone()
+        trainer.train()
+        assert not torch.equal(model[0].model.embeddings.word_embeddings.weight, before)
+
+
+@pytest.mark.parametrize("kind", [training.SentenceTransformerTrainer, sentence_transformers.SentenceTransformerTrainer])
+def test_processes_that_would_each_train_for_themselves_are_refused(model, tmp_path, monkeypatch, kind):
+    """torchrun on CPUs without use_cpu: a group of two, of which the arguments know nothing."""
+    loss = Probe(model)
+    trainer = trainer_of(model, loss, tmp_path, trainer_class=kind, callbacks=[training.LossStateCallback(loss)])
+    monkeypatch.setattr(training.loss_state, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match="must be of all 2 processes, got 1 .* use_cpu=True"):
+        trainer.train()
+
+
 class LookAside(transformers.TrainerCallback):
     """Computes the loss by hand after each update, in eval mode, as people do to look at other data."""
 
