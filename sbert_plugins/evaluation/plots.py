@@ -29,7 +29,8 @@ def sts_bars(scores: Mapping[str, Mapping[str, float]], *, measure: str = "Spear
     """Bars per task and model; the first model is the baseline, a line across its task, and others show the distance.
 
     Args:
-        scores: Scores by model and task. The axis ends at 100, or above the highest of them where that is more.
+        scores: Scores by model and task. The axis ends at 100, or above the highest of them where that is more or the
+            bars are narrow, over which distances stand upright.
         measure: What they are.
     """
     names, tasks = list(scores), list(next(iter(scores.values())))
