@@ -140,7 +140,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._own_parameters: list[nn.Parameter] = []
         self._made_optimizer: Any = None
         self._trained_by_it: set[int] = set()  # what was to be trained when it was made
-        self._at_begin: set[int] = set()  # and when the training began
+        self._frozen: list[nn.Parameter] = []  # what was not, when the training began
         self._finite = FiniteCheck(self)
         self._computing: Any = None  # the loss of the batch that is being computed
         self._terms: dict[str, Tensor] = {}  # its terms
@@ -193,7 +193,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if checkpoint is not None:
             load_loss_state(self.loss, self.model, checkpoint)
         self._own_parameters = self._broadcast_own_state()
-        self._at_begin = set(self._to_train())
+        self._frozen = [one for one in self._parameters() if not one.requires_grad]
         self._prepare_anew()
         self._synced_mode = None  # another trainer may have set the loss's modes
         self._finite.begin(checkpoint)
@@ -239,9 +239,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._trained_by_it = set(self._to_train())
         return made
 
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        return (one for part in (self.model, *named_losses(self.loss).values()) for one in part.parameters())
+
     def _to_train(self) -> Iterator[int]:
-        parts = (self.model, *named_losses(self.loss).values())
-        return (id(one) for part in parts for one in part.parameters() if one.requires_grad)
+        return (id(one) for one in self._parameters() if one.requires_grad)
 
     def _forget_outgrown_optimizer(self) -> None:
         """Have an optimizer made anew that an earlier training made, if more is to be trained now: the host keeps it."""
@@ -498,7 +500,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def _refuse_unfrozen(self) -> None:
         """Refuse weights that are unfrozen in a training and do not learn, or apart from the other processes' ones."""
-        unfrozen = set(self._to_train()) - self._at_begin
+        unfrozen = {id(one) for one in self._frozen if one.requires_grad}
         if not unfrozen:
             return
         groups: list[dict[str, Any]] = getattr(self.optimizer, "param_groups", [])
