@@ -90,6 +90,12 @@ def test_train_then_evaluate(text, encoder, tmp_path, capsys, caplog):
     assert len(printed) == 3
 
 
+def test_one_of_several_processes_prints(text, encoder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sentence_transformers.util.get_rank", lambda: 1)
+    assert cli.main(["train", "arccse", str(text), "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]) == 0
+    assert "before  after" not in capsys.readouterr().out
+
+
 def write_pairs(folder):
     rows = [f"{i % 6}\t{line}\t{project_text()[150 + i]}\n" for i, line in enumerate(project_text()[30:60])]
     (folder / "graded.tsv").write_text("".join(rows), encoding="utf-8")

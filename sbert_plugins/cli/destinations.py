@@ -51,9 +51,7 @@ def prepare_push(options: argparse.Namespace) -> None:
 
 
 def push(options: argparse.Namespace) -> None:
-    """Push the trained model, where that is asked for, from one process of several."""
-    from sentence_transformers.util import get_rank
-
-    if options.push_to_hub is not None and not get_rank():
+    """Push the trained model, where that is asked for."""
+    if options.push_to_hub is not None:
         address = recipes.push_to_hub(options.output, options.push_to_hub, private=not options.public)
         print(f"Pushed to {address} ({'public' if options.public else 'private'}).")

@@ -190,8 +190,11 @@ def _train(options: argparse.Namespace) -> None:
         print_seeds(recipes.train_seeds(options.method, sentences, start, seeds=seeds, **how), options, plan)
     else:
         results = recipes.train(options.method, sentences, start(), seed=options.seed, resume=options.resume, **how)
-        print_results(results, options, plan)
-        push(options)
+        from sentence_transformers.util import get_rank
+
+        if not get_rank():  # of several processes one prints and pushes
+            print_results(results, options, plan)
+            push(options)
 
 
 def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:

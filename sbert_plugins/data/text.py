@@ -235,7 +235,8 @@ def _rows(
         deque(side_by_side, maxlen=0)  # behind the limit, too, rows show whether the texts belong together
     _say_blank(names, blank)
     if not rows:
-        raise ValueError(f"{names} must hold at least one {what}, got {blank} blank lines and nothing else.")
+        got = f"{blank} blank lines and nothing else" if blank else "nothing"
+        raise ValueError(f"{names} must hold at least one {what}, got {got}.")
     if wordless == len(rows):
         raise ValueError(
             f"{names} must hold sentences, got {wordless:,} without a letter or digit beside special tokens such as [PAD]; "
@@ -340,8 +341,10 @@ def _load_table(path: Path) -> Dataset:
     if _suffix(path) in DELIMITERS:
         return read_delimited(path, DELIMITERS[_suffix(path)])
     try:
-        if kind == "parquet" and path.suffix.lower() == ".gz":  # datasets unpacks the others alone
-            with gzip.open(path) as file:
+        is_packed = path.suffix.lower() == ".gz"
+        # Datasets unpacks the other kinds alone, and reads no parquet without rows.
+        if kind == "parquet" and (is_packed or not pyarrow.parquet.read_metadata(path).num_rows):
+            with gzip.open(path) if is_packed else path.open("rb") as file:
                 return Dataset(pyarrow.parquet.read_table(io.BytesIO(file.read())))
         # To datasets a path is a pattern: s[ab].csv would read sa.csv and sb.csv.
         # What it has read before it knows by path and time, and not by content.

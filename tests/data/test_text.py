@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 
+import pyarrow.parquet
 import pytest
 from datasets import Dataset
 
@@ -361,6 +362,15 @@ class TestBadInput:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name} ?{message}"):
             read_sentences(tmp_path / name)
+
+    @pytest.mark.parametrize("suffix", ["parquet", "parquet.gz"])
+    def test_table_without_rows(self, tmp_path, suffix):
+        without = pyarrow.table({"text": pyarrow.array([], pyarrow.string())})
+        pyarrow.parquet.write_table(without, tmp_path / "plain")
+        content = (tmp_path / "plain").read_bytes()
+        (tmp_path / f"table.{suffix}").write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+        with pytest.raises(ValueError, match=r"must hold at least one sentence, got nothing\."):
+            read_sentences(tmp_path / f"table.{suffix}")
 
     @pytest.mark.parametrize("column", ["missing", "id", None])
     def test_column(self, tmp_path, column):
