@@ -190,11 +190,16 @@ def _train(options: argparse.Namespace) -> None:
         print_seeds(recipes.train_seeds(options.method, sentences, start, seeds=seeds, **how), options, plan)
     else:
         results = recipes.train(options.method, sentences, start(), seed=options.seed, resume=options.resume, **how)
-        from sentence_transformers.util import get_rank
+        _conclude(results, options, plan)
 
-        if not get_rank():  # of several processes one prints and pushes
-            print_results(results, options, plan)
-            push(options)
+
+def _conclude(results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
+    """Print and push, from one process of several."""
+    from sentence_transformers.util import get_rank
+
+    if not get_rank():
+        print_results(results, options, plan)
+        push(options)
 
 
 def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:

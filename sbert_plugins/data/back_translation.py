@@ -13,7 +13,7 @@ from datasets.fingerprint import Hasher
 from sbert_plugins import __version__
 
 from .cache import cache_folder, code_of
-from .noise import refuse_no_list
+from .noise import texts_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ def back_translate(
 
     Returns:
         A dataset with the columns ``anchor`` and ``paraphrase``, in the order of ``sentences``. Where nothing comes back the
-        sentence is its own paraphrase; a warning tells how often.
+        sentence is its own paraphrase; a warning tells how often. Of a text beyond a model's length (512 tokens of MarianMT)
+        the beginning alone is translated, with a warning: such texts are for :func:`crop_pairs`.
 
     Raises:
         ValueError: On a size below 1, a dataset without ``anchor``, no sentence, and a callable that returns other than as
@@ -118,16 +119,25 @@ class _Model:
     def __init__(self, name: str, device: str | None, generation: dict[str, Any]) -> None:
         self.name, self.device, self.generation = name, device, generation
         self.model: Any = None
+        self.has_told = False
 
     def __call__(self, texts: list[str]) -> list[str]:
         import torch
 
         if self.model is None:
             self._load()
+        self._tell_of_long(texts)
         inputs = self.tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(self.model.device)
         with torch.inference_mode():
             ids = self.model.generate(**inputs, **self.generation)
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+    def _tell_of_long(self, texts: list[str]) -> None:
+        most = self.tokenizer.model_max_length
+        if not self.has_told and any(len(ids) > most for ids in self.tokenizer(texts, verbose=False)["input_ids"]):
+            logger.warning("%s reads %d tokens: of longer texts the rest is left out, and missing in the paraphrase.",
+                           self.name, most)  # fmt: skip
+            self.has_told = True
 
     def _load(self) -> None:
         import torch
@@ -146,14 +156,9 @@ class _Model:
 
 
 def _anchors(sentences: Dataset | Sequence[str]) -> list[str]:
-    refuse_no_list(sentences)
-    if isinstance(sentences, Dataset) and "anchor" not in sentences.column_names:
-        raise ValueError(f"sentences must have a column anchor, got {', '.join(sentences.column_names)}.")
-    anchors = sentences["anchor"][:] if isinstance(sentences, Dataset) else list(sentences)
+    anchors = texts_of(sentences)
     if not anchors:
         raise ValueError("sentences must hold at least one sentence, got none.")
-    if bad := [i for i, text in enumerate(anchors) if not isinstance(text, str)]:
-        raise ValueError(f"sentences must be text, got {anchors[bad[0]]!r} in row {bad[0]}.")
     return anchors
 
 

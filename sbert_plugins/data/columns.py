@@ -16,7 +16,7 @@ from datasets.fingerprint import Hasher
 from sbert_plugins import __version__, host
 
 from .cache import cache_folder, code_of
-from .noise import delete_words, refuse_no_list, swap_words
+from .noise import delete_words, python_rows, swap_words, text_from, texts_of
 from .phrases import (
     WORD,
     Extractor,
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _PLACE = "place of the sentence"  # of the text, while the rows are made
 _FEWEST_STOP_WORDS, _JUDGED = 0.12, 200  # of how many words at least
-_FORM = 2  # of the file: another one is not read
+_FORM = 3  # of the file: another one is not read
 
 
 def paser_columns(
@@ -128,7 +128,7 @@ def _whole(rows: Dataset, sentences: Dataset, mask_token: str) -> Dataset:
     without = len(sentences) - len(np.unique(rows.data.column(_PLACE).to_numpy()))
     if without:
         logger.warning("Left out %s of %s sentences, which hold no phrase.", f"{without:,}", f"{len(sentences):,}")
-    return rows.remove_columns(_PLACE)
+    return rows.remove_columns(_PLACE).with_format(None)  # of a transform, too, which would see its own rows again
 
 
 def _check_values(mask_token: object, top_k: int, **shares: float) -> None:
@@ -186,17 +186,22 @@ def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -
 
 
 def _with_anchor(sentences: Dataset | Sequence[str]) -> Dataset:
-    refuse_no_list(sentences)
-    table = sentences if isinstance(sentences, Dataset) else Dataset.from_dict({"anchor": list(sentences)})
-    others = [name for name in ("text", "sentence") if name in table.column_names]
-    if "anchor" not in table.column_names and others:
-        table = table.rename_column(others[0], "anchor")
+    if not isinstance(sentences, Dataset):
+        return Dataset.from_dict({"anchor": texts_of(sentences)})
+    others = [name for name in ("text", "sentence") if name in sentences.column_names]
+    is_named = "anchor" in sentences.column_names or not others
+    table = python_rows(sentences if is_named else sentences.rename_column(others[0], "anchor"))
     columns = table.column_names
-    if "anchor" not in columns or {"masked", "phrase"} & set(columns):
+    if taken := {"masked", "phrase"} & set(columns):
         raise ValueError(
-            f"sentences must have a column anchor, and none named masked or phrase; got {', '.join(columns)}: "
-            f'dataset.rename_column("{columns[0]}", "anchor").'
+            f"sentences must have no column {' or '.join(sorted(taken))}, which are made here; got {', '.join(columns)}: "
+            f"dataset.remove_columns({sorted(taken)})."
         )
+    if "anchor" not in columns:
+        example = f': dataset.rename_column("{columns[0]}", "anchor")' if columns else ""
+        raise ValueError(f"sentences must have a column anchor, got {', '.join(columns) or 'none'}{example}.")
+    if table.data.column("anchor").null_count:  # of some rows, which a selection may have left out
+        texts_of(table["anchor"])
     return table
 
 
@@ -251,7 +256,7 @@ def _augment(
     sentence: str, rng: random.Random, keep: str, *, synonyms: Callable[..., str] | None, deletion: float, swap: float
 ) -> str:
     if synonyms is not None:
-        sentence = synonyms(sentence, rng, keep=keep)
+        sentence = text_from(synonyms, synonyms(sentence, rng, keep=keep))
     if deletion:
         sentence = delete_words(sentence, deletion, rng, keep=keep)
     if swap:
@@ -262,5 +267,11 @@ def _augment(
 def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> Path:
     """Name the file of the rows: those of a dataset in memory ``datasets`` alone would keep in memory."""
     codes = [code_of(arguments[name]) for name in ("extractor", "synonyms")]
-    name = Hasher.hash([_FORM, host.fingerprint(sentences), sorted(arguments.items()), codes])
+    try:
+        name = Hasher.hash([_FORM, host.fingerprint(sentences), sorted(arguments.items()), codes])
+    except TypeError as error:
+        raise ValueError(
+            f"extractor and synonyms must be callables that can be pickled, by which their rows are known again, got one that "
+            f"cannot ({error}): make what it holds (a client, a lock) inside of the call."
+        ) from error
     return cache_folder() / f"paser-{name}.arrow"

@@ -6,7 +6,10 @@ import hashlib
 import logging
 import random
 import re
+import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +25,8 @@ logger = logging.getLogger(__name__)
 CROPS = ("sentences", "spans")
 _SCHEMA = pa.schema({"anchor": pa.string(), "positive": pa.string()})
 _ROWS_A_WRITE = 10_000
+_UNFINISHED = "crops-unfinished-"
+_A_WEEK = 7 * 24 * 3600  # longer than any call writes
 
 # Signs that may end a sentence, and what follows them; those of other scripts need no space: Chinese and Japanese, then Hindi,
 # Urdu, Arabic, Armenian, Amharic, Burmese, Khmer.
@@ -182,8 +187,12 @@ def _texts(documents: Dataset | Iterable[str]) -> Iterator[str]:
                 "pass the column itself, dataset['text'] for example."
             )
         documents = documents["document"]
-    if isinstance(documents, (str, bytes, Mapping)) or not isinstance(documents, Iterable):
-        raise ValueError(f"documents must be a list of texts, got {type(documents).__name__}: put one text in a list.")
+    by_keys = isinstance(documents, Mapping) or hasattr(documents, "columns")  # a DatasetDict, a DataFrame
+    if isinstance(documents, (str, bytes)) or by_keys or not isinstance(documents, Iterable):
+        raise ValueError(
+            f"documents must be a list of texts, got {type(documents).__name__}: put one text in a list, name a column of a "
+            "table (table['text'])."
+        )
     for place, document in enumerate(documents):
         if not isinstance(document, str):
             raise ValueError(f"documents must be texts, got {type(document).__name__} at place {place}: leave such rows out.")
@@ -194,7 +203,11 @@ def _written(rows: Iterator[tuple[str, str]]) -> Dataset:
     """Write rows to a file in the cache of ``datasets`` that is named after what it holds, and open it."""
     folder = cache_folder()
     digest = hashlib.sha256()
-    with TemporaryDirectory(dir=folder) as unfinished:
+    for killed in folder.glob(f"{_UNFINISHED}*"):
+        with suppress(FileNotFoundError):  # another process has just finished
+            if time.time() - killed.stat().st_mtime > _A_WEEK:
+                shutil.rmtree(killed, ignore_errors=True)
+    with TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as unfinished:
         path = Path(unfinished) / "crops.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as stream:
             while batch := list(islice(rows, _ROWS_A_WRITE)):

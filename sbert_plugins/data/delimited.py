@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from datasets import Dataset, Features, Value, concatenate_datasets
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _ROWS = 10_000
+_QUOTED = re.compile(r'"(?=.*"")(?:[^"]|"")+"', re.DOTALL)  # in marks, and each mark in it is doubled
 _LONGEST = 2**31 - 1  # characters of a cell; csv's own limit is 131,072, which a document may pass
 
 
@@ -90,8 +92,11 @@ def _rows_of(path: Path, delimiter: str) -> Iterator[list[str]]:
         try:
             for row in rows:
                 width = width or len(row)
+                place = f"{path}, line {number + rows.line_num}"
                 if any(cell.strip() for cell in row[width:]):
-                    raise ValueError(_too_long(row, width, f"{path}, line {number + rows.line_num}", delimiter))
+                    raise ValueError(_too_long(row, width, place, delimiter))
+                if delimiter == "\t":
+                    refuse_quoting(row, width, place)
                 yield row[:width] + [""] * (width - len(row))
         except csv.Error as error:
             raise ValueError(
@@ -107,6 +112,19 @@ def _long_cells() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(limit)
+
+
+def refuse_quoting(row: Sequence[str], width: int, place: str) -> None:
+    """Refuse a row between tabs whose cells are quoted as with commas, as pandas writes what holds a mark or a line break."""
+    doubled = [cell for cell in row if _QUOTED.fullmatch(cell)]
+    last = row[-1] if len(row) < width and row else ""
+    broken = [last] if last.startswith('"') and last.count('"') % 2 else []
+    if cells := [*doubled, *broken]:
+        raise ValueError(
+            f"{place}: between tabs a quotation mark is a letter, and a cell holds no line break; got {cells[0][:40]!r}, "
+            "which is quoted: write the table with commas, as .csv, or convert it: "
+            "pandas.read_csv(FILE, sep='\\t').to_parquet('text.parquet')."
+        )
 
 
 def _too_long(row: list[str], width: int, place: str, delimiter: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import as_file, files
 from itertools import islice
 from pathlib import Path
@@ -198,6 +198,8 @@ def _vocabulary_size(tokenizer: Any) -> int:
 def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
     if isinstance(sentences, str):
         raise TypeError("sentences must be an iterable of texts, got one text.")
+    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):  # whose names would be counted
+        raise TypeError(f"sentences must be texts, got {type(sentences).__name__}: name a split or a column, table['text'].")
     rest = iter(sentences)
     while batch := list(islice(rest, _BATCH)):
         if wrong := [type(text).__name__ for text in batch if not isinstance(text, str)]:

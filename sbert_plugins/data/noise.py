@@ -80,7 +80,7 @@ AUGMENTATIONS = {"reorder": swap_words, "duplication": duplicate_words, "deletio
 
 
 def positive_pairs(
-    sentences: Iterable[str],
+    sentences: Dataset | Iterable[str],
     augment: str | Callable[[str, random.Random], str],
     *,
     ratio: float = 0.1,
@@ -89,7 +89,7 @@ def positive_pairs(
     """Give each sentence an altered copy, for ``losses.PTBERTLoss(model, num_pseudo_tokens=0)``: PT-BERT's discrete baselines.
 
     Args:
-        sentences: Texts.
+        sentences: Texts, or a dataset with the column ``anchor``.
         augment: ``"reorder"``, ``"duplication"``, ``"deletion"``, or a callable that gets a sentence and a ``random.Random``
             and returns the copy: ``lambda sentence, rng: recombine_roles(sentence, label)`` is the paper's MoCo + SRL.
         ratio: Share of the words that change, for the three named ones. The paper gives none; 0.1 is EDA's.
@@ -111,14 +111,36 @@ def positive_pairs(
         def augment(sentence: str, rng: random.Random) -> str:
             return function(sentence, ratio, rng)
 
-    refuse_no_list(sentences)
-    rng, anchors = random.Random(seed), list(sentences)
-    if bad := [place for place, text in enumerate(anchors) if not isinstance(text, str)]:
-        raise ValueError(f"sentences must be text, got {anchors[bad[0]]!r} in row {bad[0]}.")
-    positives = [augment(sentence, rng) for sentence in anchors]
+    rng, anchors = random.Random(seed), texts_of(sentences)
+    positives = [text_from(augment, augment(sentence, rng)) for sentence in anchors]
     if same := sum(map(eq, anchors, positives)):
         logger.warning("%s of %s copies are their sentence as it is.", f"{same:,}", f"{len(anchors):,}")
     return Dataset.from_dict({"anchor": anchors, "positive": positives})
+
+
+def texts_of(sentences: Dataset | Iterable[str]) -> list[str]:
+    """Return sentences, or the column ``anchor`` of a dataset, each of which must be text, as a list."""
+    refuse_no_list(sentences)
+    if isinstance(sentences, Dataset):
+        if "anchor" not in sentences.column_names:
+            raise ValueError(f"sentences must have a column anchor, got {', '.join(sentences.column_names) or 'none'}.")
+        sentences = python_rows(sentences)["anchor"]
+    texts = list(sentences)
+    if bad := [place for place, text in enumerate(texts) if not isinstance(text, str)]:
+        raise ValueError(f"sentences must be text, got {texts[bad[0]]!r} in row {bad[0]}.")
+    return texts
+
+
+def python_rows(dataset: Dataset) -> Dataset:
+    """Return a dataset that gives strings, whatever library's arrays it was set to give; a transform of one's own stays."""
+    return dataset if dataset.format["type"] in (None, "custom") else dataset.with_format(None)
+
+
+def text_from(made_by: Callable[..., object], made: object) -> str:
+    """Return what a callable made, which must be text."""
+    if not isinstance(made, str):
+        raise ValueError(f"{made_by!r} must return a string, got {made!r}: a return is missing?")
+    return made
 
 
 def refuse_no_list(sentences: object) -> None:

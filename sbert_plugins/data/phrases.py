@@ -110,12 +110,12 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
     """Return what :func:`rank_phrases` returns, with the places where the extractor found each."""
     if not isinstance(sentence, str):
         raise ValueError(f"a sentence must be a string, got {sentence!r}.")
-    found: dict[str, list[Any]] = {}  # words in lower case -> text, score, spans
+    found: dict[str, list[Any]] = {}  # words as they compare -> text, score, spans
     for start, end, score in sorted(resolve_extractor(extractor)(sentence)):
         if not 0 <= start < end <= len(sentence):
             raise ValueError(f"extractor must give spans inside the sentence (0 to {len(sentence)}), got {start} to {end}.")
         text = sentence[start:end]
-        entry = found.setdefault(text.lower(), [text, score, []])
+        entry = found.setdefault(" ".join(_plain(text).split()), [text, score, []])
         if score > entry[1]:
             entry[1] = score
         entry[2].append((start, end))

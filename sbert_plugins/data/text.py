@@ -11,19 +11,20 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, groupby, islice, zip_longest
+from itertools import chain, groupby, islice, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from datasets import Dataset, load_dataset
+from datasets import Dataset, concatenate_datasets, load_dataset
 
-from sbert_plugins.data.delimited import DELIMITERS, holds_numbers, lines_of, read_delimited
+from sbert_plugins.data.delimited import DELIMITERS, holds_numbers, lines_of, read_delimited, refuse_quoting
 from sbert_plugins.data.scripts import spaceless_letters
 
 logger = logging.getLogger(__name__)
 
 _END: Any = object()
+_CHARACTERS_A_PART = 2**28  # of four bytes at most
 _TABULAR = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -57,8 +58,7 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
             not exist, a text holds NUL characters, no sentence is left, or none holds a letter.
     """
     _check_limit(limit)
-    rows = _rows([source], _texts_of(source, column), limit=limit)
-    return Dataset.from_dict({"anchor": [sentence for (sentence,) in rows]})
+    return _as_dataset(_rows([source], _texts_of(source, column), limit=limit), ["anchor"])
 
 
 def read_pairs(source: str | Path, paraphrases: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
@@ -87,7 +87,7 @@ def read_pairs(source: str | Path, paraphrases: str | Path, *, column: str | Non
             f"{paraphrases} must hold paraphrases of {source}, got each sentence again: the column of a table that holds them "
             "is named paraphrase."
         )
-    return Dataset.from_dict({"anchor": [a for a, _ in rows], "paraphrase": [b for _, b in rows]})
+    return _as_dataset(rows, ["anchor", "paraphrase"])
 
 
 def read_documents(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
@@ -109,7 +109,22 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
     """
     _check_limit(limit)
     texts = _texts_of(source, column, prefer="document", of_file=_paragraphs_of)
-    return Dataset.from_dict({"document": [document for (document,) in _rows([source], texts, limit=limit, what="document")]})
+    return _as_dataset(_rows([source], texts, limit=limit, what="document"), ["document"])
+
+
+def _as_dataset(rows: Sequence[Sequence[str]], names: Sequence[str]) -> Dataset:
+    """Make a dataset, in parts where a column is long: its texts lie one behind the other, and no further than 2 GB."""
+    starts, size = [0], 0
+    for place, row in enumerate(rows):
+        size += max(map(len, row))
+        if size > _CHARACTERS_A_PART:
+            starts.append(place)
+            size = max(map(len, row))
+    parts = [
+        Dataset.from_dict(dict(zip(names, map(list, zip(*rows[start:end], strict=True)), strict=True)))
+        for start, end in pairwise([*dict.fromkeys(starts), len(rows)])
+    ]
+    return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
 
 
 def _text_lines(path: Path) -> Iterator[str]:
@@ -286,30 +301,46 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     path = Path(source)
     names = ["anchor", "positive", "negative"]
     if path.is_file() and (DELIMITERS.get(_suffix(path)) == "\t" or _suffix(path) not in _TABULAR):
-        rows, blank, places = [], 0, [-3, -2, -1]
-        for number, line in enumerate(_text_lines(path), start=1):
-            cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
-            if number == 1 and set(names) <= set(header := [cell.lower() for cell in cells]):  # as a table has
-                places = [header.index(name) for name in names]
-                continue
-            fields = [cells[place] for place in places] if len(cells) > max(2, *places) else []
-            if not line.strip():
-                blank += 1
-                continue
-            if not fields or not all(fields) or "\0" in line:
-                raise ValueError(
-                    f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
-                )
-            if number == 1 and all(map(str.isidentifier, fields)):
-                logger.warning(
-                    "%s: its first line is read as a triplet, %s: a header says %s.", path, fields, ", ".join(names)
-                )
-            rows.append(fields)
-            if len(rows) == limit:
-                break
-        _say_blank(str(path), blank)
-        return _as_triplets(rows, path, names)
+        return _as_triplets(_tabbed_triplets(path, names, limit), path, names)
     return _triplets_of(_load_table(path) if path.is_file() else _load_from_hub(str(source), "triplet"), source, names, limit)
+
+
+def _tabbed_triplets(path: Path, names: list[str], limit: int | None) -> list[list[str]]:
+    """Read the last three fields of each line, or those that a header names."""
+    rows: list[list[str]] = []
+    blank, places = 0, [-3, -2, -1]
+    is_first = True
+    for number, line in enumerate(_text_lines(path), start=1):
+        if not line.strip():
+            blank += 1
+            continue
+        cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
+        refuse_quoting(cells, len(names), f"{path}, line {number}")
+        if is_first and set(names) <= set(header := [cell.lower() for cell in cells]):  # as a table has
+            places, is_first = [header.index(name) for name in names], False
+            continue
+        fields = [cells[place] for place in places] if len(cells) > max(2, *places) else []
+        if not fields or not all(fields) or "\0" in line:
+            raise ValueError(
+                f"{path}, line {number}: expected tab-separated anchor, positive and negative, got {line.strip()!r}."
+            )
+        if is_first and all(map(_may_be_a_name, fields)):
+            logger.warning("%s: its first line is read as a triplet, %s: a header says %s.", path, fields, ", ".join(names))
+        is_first = False
+        rows.append(fields)
+        if len(rows) == limit:
+            break
+    _say_blank(str(path), blank)
+    if rows and holds_numbers([negative for _, _, negative in rows]):
+        raise ValueError(
+            f"{path} must hold an anchor, a positive and a negative in the last three fields of a line, got numbers in "
+            f"the last ({rows[0][2]!r}): name the columns in a header, {', '.join(names)} and what else there is."
+        )
+    return rows
+
+
+def _may_be_a_name(text: str) -> bool:
+    return len(text.split()) <= 2 and not text.endswith(_STOPS)
 
 
 def _triplets_of(table: Dataset, source: str | Path, names: list[str], limit: int | None) -> Dataset:
@@ -321,17 +352,17 @@ def _triplets_of(table: Dataset, source: str | Path, names: list[str], limit: in
         )
     rows = []
     for number, row in enumerate(zip(*(table[name][:limit] for name in names), strict=True), start=1):
-        fields = [field.strip() if isinstance(field, str) else None for field in row]
+        fields = [field.strip() if isinstance(field, str) else "" for field in row]
         if not all(fields):
             raise ValueError(f"{source}, row {number}: expected a text as anchor, positive and negative, got {list(row)}.")
         rows.append(fields)
     return _as_triplets(rows, source, names)
 
 
-def _as_triplets(rows: Sequence[Sequence[str | None]], source: str | Path, names: list[str]) -> Dataset:
+def _as_triplets(rows: Sequence[Sequence[str]], source: str | Path, names: list[str]) -> Dataset:
     if not rows:
         raise ValueError(f"{source} must hold at least one triplet, got none.")
-    return Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    return _as_dataset(rows, names)
 
 
 def _load_table(path: Path) -> Dataset:

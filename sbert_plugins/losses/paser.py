@@ -165,7 +165,7 @@ class PaSeRLoss(LossModule):
         if len(columns) != 3:
             raise ValueError(
                 f"PaSeRLoss reads three text columns (anchor, masked, phrase), got {len(columns)}: "
-                "data.paser_columns makes them from sentences."
+                "data.paser_columns makes them from sentences, dataset.select_columns leaves others out."
             )
         anchor, masked, phrase = columns
         self._check(masked, phrase)

@@ -1,4 +1,5 @@
 import json
+import shutil
 import ssl
 from pathlib import Path
 
@@ -152,6 +153,14 @@ class TestModels:
         for sentence, paraphrase in zip(SENTENCES, pairs["paraphrase"], strict=True):
             alone = data.back_translate([sentence], forward=forward, backward=backward, generation={"num_beams": 2})
             assert alone["paraphrase"][:] == [paraphrase]
+
+    def test_a_text_beyond_the_length_of_the_model_is_told_of_once(self, marian, tmp_path, caplog):
+        there = tmp_path / "short"
+        shutil.copytree(marian[0], there)
+        settings = there / "tokenizer_config.json"
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 16}))
+        data.back_translate([*project_text()[:3], "word " * 30], forward=str(there), backward=marian[1], batch_size=2)
+        assert caplog.text.count("reads 16 tokens: of longer texts the rest is left out") == 1
 
     def test_a_changed_model_is_another(self, marian, cache):
         """A path is known by its files, not by its name alone."""

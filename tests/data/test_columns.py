@@ -1,4 +1,7 @@
 import importlib
+import os
+import ssl
+import subprocess
 import sys
 
 import datasets
@@ -111,6 +114,17 @@ class TestRows:
         with pytest.raises(ValueError, match="got DataFrame: give one of its splits or columns"):
             columns(frame)
 
+    def test_a_transform_is_applied_once(self):
+        table = Dataset.from_dict({"anchor": ["A dog runs to the sea."]})
+        rows = columns(table.with_transform(lambda batch: {"anchor": [f"query: {text}" for text in batch["anchor"]]}), top_k=1)
+        assert rows[0] == {"anchor": "query: A dog runs to the sea.", "masked": "query: A [MASK] [MASK] to the sea.",
+                           "phrase": " dog runs"}  # fmt: skip
+
+    @pytest.mark.parametrize("kind", ["numpy", "arrow", "pandas"])
+    def test_other_libraries_arrays(self, kind):
+        table = Dataset.from_dict({"anchor": ["A dog runs to the sea."]})
+        assert columns(table.with_format(kind))[:] == columns(table)[:]
+
     @pytest.mark.parametrize("name", ["text", "sentence"])
     def test_usual_names_of_the_column(self, name):
         sentence = "A dog runs to the sea."
@@ -218,6 +232,28 @@ class TestReproducible:
             rows = columns(["A dog runs to the sea."], synonyms=importlib.import_module("my_synonyms").replaced)
             assert rows["anchor"][0].endswith(ending)
 
+    def test_a_changed_module_behind_a_script_makes_other_rows(self, cache, tmp_path):
+        """A function of ``__main__`` is known by its own lines, and calls those of another file."""
+        script = tmp_path / "script.py"
+        script.write_text(
+            "import my_words\n"
+            "from my_words import ending\n"
+            "from sbert_plugins import data\n"
+            "synonyms = lambda text, rng, keep: my_words.replaced(text)\n"
+            "rows = data.paser_columns(['A dog runs to the sea.'], mask_token='[MASK]', synonyms=synonyms)\n"
+            "there = lambda texts: [text + ending() for text in texts]\n"
+            "pairs = data.back_translate(['A dog runs.'], forward=there, backward=lambda texts: texts)\n"
+            "assert rows['anchor'][0].endswith(ending()), rows['anchor'][0]\n"
+            "assert pairs['paraphrase'][0].endswith(ending()), pairs['paraphrase'][0]\n"
+        )
+        environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+        for ending in ("one", "two"):
+            (tmp_path / "my_endings.py").write_text(f"def ending():\n    return ' {ending}'\n")
+            (tmp_path / "my_words.py").write_text(
+                "from my_endings import ending\ndef replaced(text):\n    return text + ending()\n"
+            )
+            subprocess.run([sys.executable, script], check=True, env=environment, cwd=tmp_path)
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
@@ -242,10 +278,21 @@ class TestBadInput:
         with pytest.raises(ValueError, match="sentences must be a list of sentences, got one string"):
             columns("A dog runs to the sea.")
 
-    @pytest.mark.parametrize("names", [["title"], ["anchor", "masked"], ["anchor", "phrase"]])
-    def test_columns(self, names):
-        way_out = rf': dataset.rename_column\("{names[0]}", "anchor"\)'
-        with pytest.raises(ValueError, match=f"must have a column anchor, and none named .*; got {', '.join(names)}{way_out}"):
+    @pytest.mark.parametrize(
+        ("names", "message"),
+        [
+            (["title"], r'must have a column anchor, got title: dataset.rename_column\("title", "anchor"\)'),
+            ([], r"must have a column anchor, got none\."),
+            (
+                ["anchor", "masked"],
+                r"must have no column masked, .*; got anchor, masked: dataset.remove_columns\(\['masked'\]\)",
+            ),
+            (["anchor", "phrase"], "must have no column phrase, "),
+        ],
+        ids=str,
+    )
+    def test_columns(self, names, message):
+        with pytest.raises(ValueError, match=message):
             columns(Dataset.from_dict({name: ["A dog runs."] for name in names}))
 
     def test_sentences_without_a_phrase_are_counted(self, caplog):
@@ -257,9 +304,27 @@ class TestBadInput:
         columns(["It is so.", "A dog runs to the sea."], keep_without_phrase=True)
         assert caplog.text == ""
 
-    def test_none_is_no_sentence(self):
-        with pytest.raises(ValueError, match="a sentence must be a string, got None"):
-            columns(["A dog runs to the sea.", None])
+    @pytest.mark.parametrize("missing", [None, float("nan"), 5])
+    def test_none_is_no_sentence(self, missing):
+        with pytest.raises(ValueError, match=f"sentences must be text, got {missing} in row 1"):
+            columns(["A dog runs to the sea.", missing])
+
+    def test_a_missing_sentence_of_a_dataset_is_found_before_any_is_read(self):
+        table = Dataset.from_dict({"anchor": ["A dog runs to the sea.", None, "The cat sleeps."]})
+        with pytest.raises(ValueError, match="sentences must be text, got None in row 1"):
+            columns(table, extractor=lambda _: pytest.fail("a sentence was read"))
+        assert len(columns(table.select([0, 2]), top_k=1)) == 2  # without it
+
+    def test_a_callable_that_returns_nothing(self):
+        with pytest.raises(ValueError, match=r"must return a string, got None: a return is missing\?"):
+            columns(["A dog runs to the sea."], synonyms=lambda text, rng, keep: None)
+
+    def test_an_extractor_that_cannot_be_pickled(self):
+        client = ssl.create_default_context()
+        with pytest.raises(
+            ValueError, match="extractor and synonyms must be callables that can be pickled, .*make what it holds"
+        ):
+            columns(["A dog runs to the sea."], extractor=lambda sentence: client and [(0, 5, 1.0)])
 
     @pytest.mark.parametrize("sentences", [["It is so.", ""], ["你好世界"]])
     def test_no_phrase_at_all(self, sentences):

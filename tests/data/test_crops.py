@@ -1,8 +1,11 @@
+import os
 import random
 import subprocess
 import sys
+import time
 
 import datasets
+import pandas
 import pytest
 from datasets import Dataset
 
@@ -189,6 +192,13 @@ class TestReproducible:
         assert first._fingerprint == second._fingerprint
         assert len(list(cache.iterdir())) == 2
 
+    def test_what_a_killed_call_left_goes_after_a_week(self, cache):
+        for name, days in (("crops-unfinished-a", 8), ("crops-unfinished-b", 1), ("of another", 8)):
+            (cache / name).mkdir(parents=True)
+            os.utime(cache / name, (time.time() - days * 24 * 3600,) * 2)
+        data.crop_pairs(DOCUMENTS)
+        assert sorted(path.name for path in cache.iterdir() if path.is_dir()) == ["crops-unfinished-b", "of another"]
+
     def test_more_rows_than_are_written_at_once(self, monkeypatch):
         expected = rows_of(data.crop_pairs(DOCUMENTS * 4))
         monkeypatch.setattr(crops, "_ROWS_A_WRITE", 5)
@@ -216,6 +226,10 @@ class TestBadInput:
             (b"A text.", "must be a list of texts, got bytes"),
             (None, "must be a list of texts, got NoneType"),
             ({"train": DOCUMENTS}, "must be a list of texts, got dict"),
+            (
+                pandas.DataFrame({"text": DOCUMENTS}),
+                r"a list of texts, got DataFrame: .*name a column of a table \(table\['text'\]\)",
+            ),
             ([*DOCUMENTS, None], "must be texts, got NoneType at place 3: leave such rows out"),
             ([["a", "b"]], "must be texts, got list at place 0"),
             (Dataset.from_dict({"text": DOCUMENTS}), r"must have a column document, got text: .*dataset\['text'\]"),

@@ -2,7 +2,9 @@ import gzip
 import tracemalloc
 
 import numpy as np
+import pandas
 import pytest
+from datasets import Dataset, DatasetDict
 from encoders import SENTENCES, project_text
 
 from sbert_plugins.data import TokenFrequencies
@@ -47,6 +49,10 @@ class TestFromCorpus:
     def test_bad_input(self, tokenizers):
         with pytest.raises(TypeError, match="must be an iterable of texts, got one text"):
             TokenFrequencies.from_corpus("A sentence.", tokenizers["bpe"])
+        rows = {"text": ["A sentence."]}
+        for names in (pandas.DataFrame(rows), DatasetDict(train=Dataset.from_dict(rows))):
+            with pytest.raises(TypeError, match=f"must be texts, got {type(names).__name__}: name a split or a column"):
+                TokenFrequencies.from_corpus(names, tokenizers["bpe"])
         with pytest.raises(TypeError, match="must be texts, got NoneType"):
             TokenFrequencies.from_corpus(["A sentence.", None], tokenizers["bpe"])
         with pytest.raises(ValueError, match="must hold a token that occurs, got zeros only"):

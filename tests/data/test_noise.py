@@ -2,6 +2,7 @@ import random
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from sbert_plugins import data
 
@@ -102,6 +103,16 @@ class TestPositivePairs:
     def test_a_callable(self):
         rows = data.positive_pairs(iter(["a b", "c d"]), lambda sentence, rng: sentence.upper() + rng.choice("!"))
         assert rows.to_dict() == {"anchor": ["a b", "c d"], "positive": ["A B!", "C D!"]}
+
+    def test_a_dataset(self):
+        rows = data.positive_pairs(Dataset.from_dict({"anchor": ["a b", "c d"], "id": [1, 2]}), lambda text, rng: text.upper())
+        assert rows.to_dict() == {"anchor": ["a b", "c d"], "positive": ["A B", "C D"]}
+        with pytest.raises(ValueError, match="sentences must have a column anchor, got text"):
+            data.positive_pairs(Dataset.from_dict({"text": ["a b"]}), "deletion")
+
+    def test_a_callable_that_returns_nothing(self):
+        with pytest.raises(ValueError, match="must return a string, got None"):
+            data.positive_pairs(["a b"], lambda text, rng: None)
 
     def test_bad_input(self):
         with pytest.raises(ValueError, match="augment must be reorder, duplication, deletion or a callable, got 'crop'"):

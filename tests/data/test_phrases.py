@@ -342,6 +342,21 @@ class TestChunks:
             data.Chunks(kinds)
 
 
+@pytest.mark.parametrize(
+    ("sentence", "places"),
+    [
+        ("We love the New  York pizza, and the New York pizza is cheap.", 2),
+        ("The quick fox\njumped over the quick fox jumped", 2),
+        ("The caf\u00e9 owner is the cafe\u0301 owner of it", 2),
+    ],
+)
+def test_one_phrase_however_it_is_written(sentence, places):
+    """Else its copy would hold the words that it hides."""
+    best = phrases.locate_phrases(sentence)[0]
+    assert len(best.spans) == places
+    assert len({phrase for phrase, _ in data.rank_phrases(sentence)}) == len(phrases.locate_phrases(sentence))
+
+
 def test_stop_words_are_words():
     assert all(phrases.WORD.fullmatch(word) and word == word.lower() for word in data.ENGLISH_STOP_WORDS)
     assert 200 < len(data.ENGLISH_STOP_WORDS) < 400

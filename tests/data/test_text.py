@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 
+import pandas
 import pyarrow.parquet
 import pytest
 from datasets import Dataset
@@ -327,11 +328,11 @@ class TestBadInput:
             with pytest.raises(FileNotFoundError, match="does not exist: a text is a file here"):
                 read_sentences(name)
 
-    @pytest.mark.parametrize(("content", "blank"), [("", 0), ("\n \n", 2)])
+    @pytest.mark.parametrize(("content", "blank"), [("", "nothing"), ("\n \n", "2 blank lines")])
     def test_no_sentence(self, tmp_path, content, blank):
         path = tmp_path / "text.txt"
         path.write_text(content, encoding="utf-8")
-        with pytest.raises(ValueError, match=f"text.txt must hold at least one sentence, got {blank} blank lines"):
+        with pytest.raises(ValueError, match=f"text.txt must hold at least one sentence, got {blank}"):
             read_sentences(path)
 
     def test_not_utf8(self, tmp_path):
@@ -449,6 +450,35 @@ def test_lines_that_look_like_rows_are_warned_of(tmp_path, caplog, lines, tabs):
     assert (f"s.txt: its lines have {tabs} each" in caplog.text) == (tabs is not None)
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "tsv.gz"])
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [(["Plain.", 'He said "go".'], 3), (["Plain.", "One line.\nAnother.", "Plain."], 3)],
+)
+def test_quoting_between_tabs_is_refused(tmp_path, suffix, texts, line):
+    """As pandas writes it: read as it stands, marks and half sentences would be trained."""
+    path = tmp_path / f"t.{suffix}"
+    pandas.DataFrame({"text": texts, "stars": range(len(texts))}).to_csv(path, sep="\t", index=False)
+    with pytest.raises(ValueError, match=rf"line {line}: between tabs a quotation mark is a letter.*sep='.t'"):
+        read_sentences(path)
+
+
+@pytest.mark.parametrize("row", ['"Go," she said.', '"Go"', 'the 5" pipe', '"Why?" and "How?"', '"" said he ""'])
+def test_marks_between_tabs_are_letters(tmp_path, row):
+    (tmp_path / "t.tsv").write_text(f"text\tstars\n{row}\t3\n", encoding="utf-8")
+    assert texts(read_sentences(tmp_path / "t.tsv", column="text")) == [row]
+
+
+def test_more_text_than_lies_in_one_piece(tmp_path, monkeypatch):
+    (tmp_path / "t.txt").write_text("\n".join(LINES * 20), encoding="utf-8")
+    whole = read_sentences(tmp_path / "t.txt")
+    for most, parts_expected in ((1, 60), (40, 20)):
+        monkeypatch.setattr("sbert_plugins.data.text._CHARACTERS_A_PART", most)
+        parts = read_sentences(tmp_path / "t.txt")
+        assert texts(parts) == texts(whole)
+        assert parts.data.column("anchor").num_chunks == parts_expected
+
+
 class TestTriplets:
     ROWS = [["a dog", "an animal", "a cat"], ["rain", "wet weather", "sun"]]  # noqa: RUF012
 
@@ -478,6 +508,11 @@ class TestTriplets:
         path.write_text(f"{header}\n{row}\na\tb\n", encoding="utf-8")
         with pytest.raises(ValueError, match="line 3: expected tab-separated"):
             read_triplets(path)
+
+    def test_a_grade_is_no_negative(self, tmp_path):
+        (tmp_path / "t.tsv").write_text("a dog\tan animal\ta cat\t0.5\na fox\tan animal\ta hen\t1\n")
+        with pytest.raises(ValueError, match="got numbers in the last .*0.5.*: name the columns in a header, anchor"):
+            read_triplets(tmp_path / "t.tsv")
 
     def test_real_file(self, data_dir):
         triplets = read_triplets(data_dir / "nli" / "nli_triplets.tsv.gz")
@@ -632,7 +667,7 @@ class TestDocuments:
     def test_bad_input(self, tmp_path):
         path = tmp_path / "text.txt"
         path.write_text("\n \n")
-        with pytest.raises(ValueError, match="must hold at least one document, got 0 blank lines"):
+        with pytest.raises(ValueError, match="must hold at least one document, got nothing"):
             read_documents(path)
         path.write_bytes("Erster.\n\nGröße\n".encode("latin1"))
         with pytest.raises(ValueError, match="line 3: text must be UTF-8"):
