@@ -20,6 +20,7 @@ from sbert_plugins.encoder import (
     Encoder,
     freeze_mask_template,
     is_training,
+    keep_template_frozen,
     require_sentence_encoder,
     rows_of_other_ranks,
     unwrap,
@@ -202,8 +203,11 @@ def begin_forward(loss: Any, *, bypasses_ddp: bool = False, reads_tokens: bool =
     if (roles := getattr(loss, "tokens", None)) is not None:
         roles.check(unwrap(loss.model).tokenizer)
     if is_training(loss.model):
+        keep_template_frozen(loss.model)
         warn_unless_kept(loss)
         require_trained(loss)
+    else:
+        warn_of_eval_mode(loss)
 
 
 def refuse_wrappers(loss: Any, *, bypasses_ddp: bool = False, reads_tokens: bool = False) -> None:
@@ -248,9 +252,22 @@ def warn_unless_kept(loss: Any) -> None:
         warnings.warn(
             f"{type(loss).__name__} owns weights that checkpoints of sentence-transformers' trainer do not hold: a resumed "
             "training would start them anew. Train with sbert_plugins.training.SentenceTransformerTrainer, or add "
-            "callbacks=[sbert_plugins.training.LossStateCallback(loss)]. In a loop of your own, save loss.state_dict() and "
-            "set loss.state_is_kept = True.",
+            "callbacks=[sbert_plugins.training.LossStateCallback(loss)]. In a loop of your own, give the optimizer "
+            "loss.parameters(), which are the encoder's and these, save loss.state_dict() and set loss.state_is_kept = True.",
             stacklevel=4,
+        )
+
+
+def warn_of_eval_mode(loss: Any) -> None:
+    """Warn, once a loss, that a loop goes on in eval mode, in which ``encode`` and evaluators leave the encoder."""
+    if getattr(loss, "has_warned_of_mode", False) or not torch.is_grad_enabled():
+        return
+    if any(parameter.requires_grad for parameter in loss.model.parameters()):
+        loss.has_warned_of_mode = True
+        logger.warning(
+            "%s is computed with gradients while the encoder is in eval mode, as encode() and evaluators leave it: in a loop "
+            "of your own call model.train() before you go on, and evaluate a loss under torch.no_grad().",
+            type(loss).__name__,
         )
 
 

@@ -304,9 +304,9 @@ def pseudo_token_mapping(
     if mask is not None and mask.shape != tokens.shape[:2]:
         raise ValueError(f"mask must be {tuple(tokens.shape[:2])} like tokens, got {tuple(mask.shape)}.")
     with torch.autocast(tokens.device.type, enabled=False):
-        pseudo_tokens, sentence, tokens, query, key, value = map(
-            _full_precision, (pseudo_tokens, sentence, tokens, query, key, value)
-        )
+        read = [_full_precision(each) for each in (pseudo_tokens, sentence, tokens, query, key, value)]
+        dtype = max((each.dtype for each in read), key=lambda dtype: dtype.itemsize)  # of weights and encoder the finer
+        pseudo_tokens, sentence, tokens, query, key, value = (each.to(dtype) for each in read)
         scores = (pseudo_tokens @ query @ key.T) @ tokens.transpose(1, 2) / math.sqrt(width)  # (B, P, L)
         if mask is not None:
             scores = scores.masked_fill(~mask.bool().unsqueeze(1), torch.finfo(scores.dtype).min)

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from sbert_plugins import host
+
+from .distributed import is_training
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -22,8 +25,11 @@ def set_dropout(model: nn.Module, dropout: float) -> None:
             setattr(module, name, dropout)
 
 
-def require_dropout(model: nn.Module, needed_by: str) -> None:
-    """Raise ``ValueError`` for an encoder without dropout: its two views of a sentence would be identical."""
+def require_dropout(model: nn.Module, needed_by: str, *, in_a_forward: bool = True) -> None:
+    """Raise ``ValueError`` for an encoder without dropout, or in a forward of a training with all of it off.
+
+    Two views of a sentence would be identical.
+    """
     if not any(dropout_rates(model)):  # in each forward: most often the first is above 0
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but every dropout probability of this model is 0.0, so "
@@ -31,14 +37,21 @@ def require_dropout(model: nn.Module, needed_by: str) -> None:
             "SentenceTransformer(name, config_kwargs={'hidden_dropout_prob': 0.1, 'attention_probs_dropout_prob': 0.1}), "
             "for ModernBERT config_kwargs={'embedding_dropout': 0.1, 'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
         )
+    if in_a_forward and is_training(model) and torch.is_grad_enabled() and not any(dropout_rates(model, in_training=True)):
+        raise ValueError(
+            f"{needed_by} makes its positive pairs by dropout, but every dropout of this model is in eval mode, as "
+            "SentenceTransformer loads it, so both views would be identical: call model.train() before the training."
+        )
 
 
-def dropout_rates(model: nn.Module) -> Iterator[float]:
-    """Yield the probability of each dropout of ``model``, in the order of its modules.
+def dropout_rates(model: nn.Module, *, in_training: bool = False) -> Iterator[float]:
+    """Yield the probability of each dropout of ``model``, in the order of its modules, or of those in training mode alone.
 
     Some layers hold it as a number (``attention_dropout``, XLM's and BART's ``dropout``) instead of an ``nn.Dropout``.
     """
     for module in model.modules():
+        if in_training and not module.training:
+            continue
         if isinstance(module, _DROPOUTS):
             yield module.p
         yield from (vars(module)[name] for name in _numbers(module))

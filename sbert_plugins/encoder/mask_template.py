@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from sbert_plugins import host
 
+from .distributed import unwrap
 from .tokens import added_around
 
 _SENTENCE, _MASK = "[X]", "[MASK]"
@@ -92,9 +93,17 @@ def has_mask_template(model: SentenceTransformer) -> bool:
 
 def freeze_mask_template(model: SentenceTransformer) -> None:
     """Keep training from moving the 0-1 weights of a mask template, and a model card from printing them, if there are any."""
+    model = unwrap(model)
     if has_mask_template(model):
         weights: Any = model[1].requires_grad_(False)
         weights.vocab = _Vocabulary(weights.vocab)
+
+
+def keep_template_frozen(model: SentenceTransformer) -> None:
+    """Freeze the weights of a mask template again where all of an encoder was unfrozen; to be called in each forward."""
+    inside = unwrap(model)
+    if len(inside) > 1 and isinstance(inside[1], WordWeights) and inside[1].emb_layer.weight.requires_grad:
+        freeze_mask_template(inside)
 
 
 class _Vocabulary(list):

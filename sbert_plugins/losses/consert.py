@@ -19,6 +19,7 @@ from sbert_plugins.encoder import (
     require_one_encoder,
     require_views,
     sentence_width,
+    unwrap,
 )
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
@@ -109,7 +110,7 @@ class ConSERTLoss(LossModule):
         for name, rate in (("feature_cutoff_rate", feature_cutoff_rate), ("token_cutoff_rate", token_cutoff_rate)):
             functional.check_share(name, rate, "To leave it out, leave it out of the views.")
         if "dropout" in (*first_view, *second_view):
-            require_dropout(model, "ConSERTLoss with a view of dropout")
+            require_dropout(model, "ConSERTLoss with a view of dropout", in_a_forward=False)
         require_one_encoder(model, "ConSERTLoss")
         self.tokens = TokenRoles(model.tokenizer)
         if {*first_view, *second_view} - {"dropout"}:
@@ -135,6 +136,8 @@ class ConSERTLoss(LossModule):
         anchor, positive = one_or_two(self, columns)
         begin_forward(self)
         views = (self.first_view, self.second_view)
+        if positive is anchor and any("dropout" in parts for parts in views):
+            require_dropout(unwrap(self.model), "ConSERTLoss with a view of dropout")
         if positive is anchor and not any(views):
             raise ValueError(
                 "one of first_view and second_view must change the sentence where there is one column, got none: both would "

@@ -27,7 +27,7 @@ from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHea
 
 
 class PTBERTLoss(LossModule):
-    r"""PT-BERT (Tan et al., Findings of ACL 2022, https://aclanthology.org/2022.findings-acl.22): learns from one column.
+    r"""PT-BERT (Tan et al., Findings of ACL 2022, https://aclanthology.org/2022.findings-acl.22): sentences or pairs.
 
     1. A sentence passes the encoder and, without gradient, a slow copy of it. On both sides one attention layer maps it onto
        ``num_pseudo_tokens`` learned vectors and back to one, so that sentences of all lengths are compared as sentences of
@@ -56,7 +56,7 @@ class PTBERTLoss(LossModule):
     its batch in the queue's newest slots.
 
     Args:
-        model: Any encoder that sentence-transformers loads, with dropout.
+        model: Any encoder that sentence-transformers loads; for one column with dropout.
         num_pseudo_tokens: Length of the pseudo sentence. 0 leaves pseudo tokens and attention out: the paper's MoCo-BERT.
         queue_size: Vectors in the queue. The batch enters it before it is scored, the paper's count: with 256 each sentence
             has 1 positive and 255 negatives.

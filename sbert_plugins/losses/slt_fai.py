@@ -147,7 +147,7 @@ class SLTFAILoss(LossModule):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._own_diagnostics: dict[str, Tensor] = {}
         self._inner = InnerLoss()
-        self.warm_up = WarmUp(warmup_steps, "SLTFAILoss")
+        self.warm_up = WarmUp(warmup_steps, self)
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +12,8 @@ from sbert_plugins import functional
 
 from .decoding import require_width
 from .word_embeddings import WordScorer
+
+logger = logging.getLogger(__name__)
 
 
 class BagOfWordsDecoder(nn.Module):
@@ -34,6 +37,7 @@ class BagOfWordsDecoder(nn.Module):
             (nn.init.eye_ if memory_dimension == head.width else nn.init.orthogonal_)(block)
             self.map.weight.copy_(torch.cat([factor * block for factor in start], dim=1))
         nn.init.zeros_(self.map.bias)
+        self._has_warned = False
 
     def forward(self, memory: Tensor, head: WordScorer, candidates: Tensor) -> Tensor:
         """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits.
@@ -68,6 +72,12 @@ class BagOfWordsDecoder(nn.Module):
             The loss, and diagnostics: ``token_accuracy`` (share of tokens that are among as many best candidates as their
             text has tokens) and ``information`` (nats a token that the loss rises with another text's vector).
         """
+        if len(ids) == 1 and self.training and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "A batch of one text: its words are told from those of the batch's other texts, of which there are none, and "
+                "little is learned. Raise per_device_train_batch_size; batches that are accumulated do not count."
+            )
         rows, columns = content.nonzero(as_tuple=True)  # once: a device is waited for each time
         tokens = ids[rows, columns]
         candidates, targets = tokens.unique(return_inverse=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import torch
 import transformers
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from sentence_transformers import SentenceTransformer
@@ -63,7 +64,8 @@ class MLMHead(nn.Module):
         setattr(full, full.base_model_prefix, _PassThrough())
         # transformers' decorator hides self from the checker.
         self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)  # type: ignore[call-arg]
-        self._pad = silent_token(encoder) if output.weight is embeddings else None
+        self._is_tied = output.weight is embeddings
+        self._pad = silent_token(encoder) if self._is_tied else None
 
     @property
     def table(self) -> Tensor:
@@ -79,17 +81,23 @@ class MLMHead(nn.Module):
         """Give the output matrix weights of its own, a copy of what they are: not tied to the word embeddings any more."""
         output = self.full.get_output_embeddings()
         output.weight = nn.Parameter(output.weight.detach().clone())
-        self._pad = None
+        self._is_tied, self._pad = False, None
 
     def follow(self, model: nn.Module) -> None:
-        """Take the encoder's dtype, which ``model.bfloat16()`` changes without the head; to be called in each forward.
+        """Take the encoder's dtype, which ``model.bfloat16()`` changes without the head, and its table where it has another.
+
+        To be called in each forward.
 
         Raises:
             ValueError: If the encoder has another number of word embeddings by now, to which the head does not fit.
         """
-        words = table_of(encoder_of(model), before=self.full.get_output_embeddings().out_features)
+        output = self.full.get_output_embeddings()
+        words = table_of(encoder_of(model), before=output.out_features)
         if any(parameter.dtype != words.dtype for parameter in self.parameters()):
-            self.to(words.dtype)
+            with torch.inference_mode(False):  # of an evaluation, whose tensors cannot be trained
+                self.to(words.dtype)
+        if self._is_tied and output.weight is not words:
+            output.weight = words
 
     def forward(self, token_embeddings: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Map (N, D) token embeddings to (N, V) logits, or to those of the (C,) ids that are candidates."""

@@ -39,6 +39,9 @@ class MomentumEncoder(nn.Module):
         self.dropout = dropout
         self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
         host.undo_preparation(self.copies[0])  # an earlier training's
+        self._keep_precision()
+
+    def _keep_precision(self) -> None:
         for parameter in self.copies.parameters():
             if parameter.dtype in (torch.bfloat16, torch.float16):
                 parameter.data = parameter.data.float()  # a step of 1 - m is below the last bit of half precision
@@ -57,6 +60,7 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def encode(self, features: dict[str, Tensor], *, training: bool) -> Pass:
         """Run a batch through the first copy, the encoder's; all copies are in their mode then."""
+        self._keep_precision()  # loss.bfloat16() is of the copies, too
         self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
         encoder: Any = self.copies[0]
         # The trainer's autocast covers the forward of the trained model only.

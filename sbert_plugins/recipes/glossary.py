@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LOGGED = {
     "loss": "sum of the terms below it, mean over the updates since the log before",
-    "base": "slt-fai: the loss it goes round (base/TERM where that has several)",
+    "base": "slt-fai: the loss it goes round, by its terms (base/simcse, base/nt_xent)",
     "contrastive": "pt-bert, denosent: cross-entropy of a sentence against those of the batch, and the queue",
     "simcse": "simcse: cross-entropy of a sentence and itself in another dropout view against those of the batch",
     "nt_xent": "consert, recommended: cross-entropy of two views of a sentence against those of the batch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,10 @@ class AugmentingCollator(SentenceTransformerDataCollator):
         # Seeds given as text are hashed alike in every process.
         rng = random.Random(f"{self.seed}|{self._epoch.value}|{sorted(row.items())}")
         dataset = {"dataset_name": row.pop("dataset_name")} if "dataset_name" in row else {}  # the host's, not the user's
-        return {**self.augment(row, rng), **dataset}
+        augmented = self.augment(row, rng)
+        if not isinstance(augmented, Mapping):
+            raise ValueError(f"augment must return the texts of a row by their columns, got {augmented!r}: a return is missing?")
+        return {**augmented, **dataset}
 
 
 class EpochCallback(TrainerCallback):

@@ -320,7 +320,7 @@ class LossStateCallback(TrainerCallback):
     Writes into each checkpoint after the trainer has, and restores when training resumes. Unlike
     :class:`~sbert_plugins.training.SentenceTransformerTrainer` it does not average gradients over ranks, does not clip the
     loss's weights, does not look for a torn checkpoint before it resumes, and leaves the loss's last weights where
-    ``load_best_model_at_end`` restores the encoder. ``model.fit`` takes no callbacks.
+    ``load_best_model_at_end`` restores the encoder. ``model.fit`` takes none.
 
     Args:
         loss: The loss, or dict of losses, that the trainer got.

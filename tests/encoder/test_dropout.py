@@ -125,6 +125,20 @@ def test_dropout_rates_of_an_encoder(tiny_encoder, architecture):
     assert max(dropout_rates(tiny_encoder(architecture))) == pytest.approx(0.1)
 
 
+def test_dropout_that_is_off_is_refused_in_training(tiny_encoder):
+    """As ``SentenceTransformer`` loads it: it says that it trains, and what is inside does not."""
+    model = tiny_encoder().eval()
+    require_dropout(model, "SomeLoss")
+    model.training = True
+    with pytest.raises(ValueError, match=r"every dropout of this model is in eval mode, .*call model.train\(\)"):
+        require_dropout(model, "SomeLoss")
+    with torch.no_grad():
+        require_dropout(model, "SomeLoss")
+    model.train()
+    require_dropout(model, "SomeLoss")
+    assert list(dropout_rates(model)) == list(dropout_rates(model, in_training=True))
+
+
 @pytest.mark.parametrize("architecture", NO_DROPOUT)
 def test_an_encoder_without_dropout_is_refused(tiny_encoder, architecture):
     model = tiny_encoder(architecture, **NO_DROPOUT[architecture])

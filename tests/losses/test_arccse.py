@@ -89,7 +89,7 @@ class TestValue:
     def test_features_are_left_as_they_came(self, encoder):
         features = encoder.preprocess(SENTENCES)
         before = dict(features)
-        losses.ArcCSELoss(encoder)([features])
+        losses.ArcCSELoss(encoder.train())([features])
         assert set(features) == set(before)
         assert all(features[key] is before[key] for key in before)
 
@@ -153,7 +153,7 @@ class TestPasses:
 
     @pytest.mark.parametrize(("min_words", "share"), [(1, 1.0), (len(LONG.split()), 0.25), (len(LONG.split()) + 1, 0.0)])
     def test_min_words(self, encoder, min_words, share):
-        loss = losses.ArcCSELoss(encoder, min_words=min_words)
+        loss = losses.ArcCSELoss(encoder.train(), min_words=min_words)
         loss([encoder.preprocess(SENTENCES)])
         assert loss.diagnostics["long_share"] == share
 

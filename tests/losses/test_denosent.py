@@ -153,7 +153,7 @@ class TestPasses:
         ],
     )
     def test_one_forward_of_what_is_needed(self, encoder, keywords, columns, rows):
-        loss = build(encoder, **keywords)
+        loss = build(encoder.train(), **keywords)
         recorder = Recorder(encoder)
         loss(batch(encoder, *columns))
         ((inputs, _),) = recorder.calls
@@ -169,7 +169,7 @@ class TestPasses:
         assert inputs["input_ids"] is columns[1 if reconstruct == "anchor" else 0]["input_ids"]
 
     def test_the_vocabulary_is_met_at_the_sentences_own_tokens(self, encoder):
-        loss = build(encoder)
+        loss = build(encoder.train())
         recorder, decoded = Recorder(loss.head), Recorder(loss.decoder)
         sentences = [*SENTENCES, ""]
         loss(batch(encoder, sentences))

@@ -196,7 +196,8 @@ class TestGradients:
                 handle.remove()
             else:
                 table = loss.head.full.get_output_embeddings()
-                tied, table.weight = table.weight, torch.nn.Parameter(table.weight.detach().clone())
+                tied = table.weight
+                loss.head.untie()
                 backward()
                 table.weight = tied
             gradients.append(embeddings.weight.grad.clone())

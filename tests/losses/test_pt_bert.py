@@ -150,14 +150,14 @@ class TestValue:
     def test_features_are_left_as_they_came(self, encoder):
         features = encoder.preprocess(SENTENCES)
         before = dict(features)
-        losses.PTBERTLoss(encoder)([features])
+        losses.PTBERTLoss(encoder.train())([features])
         assert set(features) == set(before)
         assert all(features[key] is before[key] for key in before)
 
     def test_behind_a_mask_template_the_encoders_tokens_are_read(self, encoder):
         """The template leaves one token embedding that is not 0: pseudo tokens would have nothing to choose from."""
         modules.apply_mask_template(encoder)
-        loss = losses.PTBERTLoss(encoder, num_pseudo_tokens=4, queue_size=8)
+        loss = losses.PTBERTLoss(encoder.train(), num_pseudo_tokens=4, queue_size=8)
         seen = []
         loss.mapping.attention.register_forward_hook(lambda module, arguments, output: seen.append(arguments[1]))
         loss([encoder.preprocess(SENTENCES)])
@@ -392,12 +392,13 @@ class TestBadInput:
 
     def test_sentence_vectors_of_another_width(self, encoder):
         encoder.append(Dense(32, 8))
+        encoder.train()
         with pytest.raises(ValueError, match=r"as wide as the sentence vectors, got \(8, .*, 32\) for .* \(8, 8\)"):
             losses.PTBERTLoss(encoder)([encoder.preprocess(SENTENCES)])
         assert losses.PTBERTLoss(encoder, attend_to="pooled")([encoder.preprocess(SENTENCES)])["contrastive"] > 0
 
     def test_flattened_batches(self, encoder):
-        loss = losses.PTBERTLoss(encoder)
+        loss = losses.PTBERTLoss(encoder.train())
         encode, column = given(torch.randn(2, 32), tokens=torch.randn(1, 9, 32)), encoder.preprocess(SENTENCES[:2])
         with pytest.raises(ValueError, match=r"without an attention_mask: set model\[0\].unpad_inputs = False"):
             loss.compute_loss_from_passes(encode, [column])

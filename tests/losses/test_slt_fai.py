@@ -128,7 +128,7 @@ class TestValue:
     def test_features_are_left_as_they_came(self, encoder):
         features = encoder.preprocess(SENTENCES)
         before = dict(features)
-        build(encoder)([features])
+        build(encoder.train())([features])
         assert set(features) == set(before)
         assert all(features[key] is before[key] for key in before)
 
@@ -346,6 +346,21 @@ class TestWarmUp:
         training.load_loss_state(loss, encoder, tmp_path)
         assert [all(self.step(loss, encoder, optimizer)) for _ in range(3)] == [False, False, True]
 
+    def test_a_plain_state_brings_it_back_too(self, encoder):
+        loss = build(encoder.train(), warmup_steps=2)
+        start = copy.deepcopy(loss.state_dict())
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+        for _ in range(2):
+            assert [all(self.step(loss, encoder, optimizer)) for _ in range(3)] == [False, False, True]
+            loss.load_state_dict(start)
+
+    def test_another_number_of_updates_holds_from_then_on(self, encoder):
+        loss = build(encoder.train(), warmup_steps=1)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+        assert [all(self.step(loss, encoder, optimizer)) for _ in range(2)] == [False, True]
+        loss.warmup_steps = 4
+        assert [all(self.step(loss, encoder, optimizer)) for _ in range(4)] == [False, False, True, True]
+
     def test_a_share_of_the_training(self, encoder, tmp_path):
         from datasets import Dataset
         from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -498,7 +513,7 @@ class TestBases:
             build(encoder.train(), Frozen())([encoder.preprocess(SENTENCES)])
 
     def test_a_base_that_reads_another_column_is_refused(self, encoder):
-        base = losses.WeightedSumLoss(encoder, {"simcse": (MultipleNegativesRankingLoss(encoder), 1, [1, 1])})
+        base = losses.WeightedSumLoss(encoder.train(), {"simcse": (MultipleNegativesRankingLoss(encoder), 1, [1, 1])})
         features = [encoder.preprocess(SENTENCES), encoder.preprocess(SENTENCES[::-1])]
         with pytest.raises(
             ValueError, match="must embed the first column through its model, which WeightedSumLoss did not: its columns"

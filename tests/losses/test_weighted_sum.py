@@ -69,7 +69,7 @@ class TestTerms:
                 torch.testing.assert_close(both.diagnostics[f"{name}/{key}"], value)
 
     def test_one_loss_of_weight_one_is_that_loss(self, encoder):
-        arccse = losses.ArcCSELoss(encoder)
+        arccse = losses.ArcCSELoss(encoder.train())
         features = encoder.preprocess(SENTENCES)
         torch.manual_seed(0)
         alone = arccse([features])
@@ -237,7 +237,7 @@ class TestSharedPasses:
     def test_nothing_to_share_nothing_changed(self, encoder, members):
         """Columns stay merged, and the draws those of the losses alone."""
         columns = [encoder.preprocess(SENTENCES), encoder.preprocess(SENTENCES[::-1])]
-        entries = {name: (losses.ArcCSELoss(encoder), 1, indices) for name, indices in members.items()}
+        entries = {name: (losses.ArcCSELoss(encoder.train()), 1, indices) for name, indices in members.items()}
         loss = losses.WeightedSumLoss(encoder, entries)
         merged = []
         encoder[0].register_forward_hook(lambda module, arguments, output: merged.append(len(output["token_embeddings"])))
@@ -246,7 +246,7 @@ class TestSharedPasses:
 
     def test_a_compiled_encoder_is_left_alone(self, encoder):
         """Its token embeddings cannot be kept for who asks later."""
-        loss, passes = self.mix(encoder), []
+        loss, passes = self.mix(encoder.train()), []
         loss.model = torch.compile(encoder, backend="eager")
         loss.model.register_forward_hook(lambda module, arguments, output: passes.append(len(output["sentence_embedding"])))
         loss.losses.pop("consert")  # refuses it

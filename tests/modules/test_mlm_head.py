@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from encoders import ARCHITECTURES, SENTENCES
@@ -26,6 +28,41 @@ def with_head(tiny_encoder, tmp_path):
         return full, SentenceTransformer(modules=[transformer, pooling], device="cpu").eval()
 
     return build
+
+
+class TestFollowing:
+    @pytest.mark.parametrize("how", ["set_input_embeddings", "another encoder", "assign"])
+    def test_a_tied_head_scores_by_the_table_that_the_encoder_has_now(self, tiny_encoder, how):
+        model = tiny_encoder()
+        head = MLMHead(model, checkpoint="fresh")
+        transformer = model.transformers_model
+        if how == "another encoder":
+            model[0].model = copy.deepcopy(transformer)
+        elif how == "assign":
+            model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
+        else:
+            transformer.set_input_embeddings(copy.deepcopy(transformer.get_input_embeddings()))
+        table = model.transformers_model.get_input_embeddings().weight
+        assert head.table is not table
+        head.follow(model)
+        assert head.table is table
+
+    def test_an_untied_one_keeps_its_own(self, tiny_encoder):
+        model = tiny_encoder()
+        head = MLMHead(model, checkpoint="fresh")
+        head.untie()
+        table = head.table
+        head.follow(model)
+        assert head.table is table
+
+    def test_half_precision_is_followed_in_an_evaluation_and_trained_later(self, tiny_encoder):
+        model = tiny_encoder()
+        head = MLMHead(model, checkpoint="fresh")
+        model.bfloat16()
+        with torch.inference_mode():
+            head.follow(model)
+        head(torch.randn(2, model.transformers_model.config.hidden_size)).sum().backward()
+        assert all(parameter.grad is not None for parameter in head.parameters())
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -51,6 +51,16 @@ def test_after_k_updates_it_is_the_closed_form(parts):
         assert abs(average.numpy() - stepped).max() <= 1e-6
 
 
+def test_it_stays_in_full_precision(parts):
+    """``loss.bfloat16()`` is of the copies, too, and most of their steps are below its last bit."""
+    model, head = parts
+    slow = MomentumEncoder(model, head, momentum=0.99)
+    for part in (slow, model, head):
+        part.bfloat16()
+    slow.encode(model.preprocess(["It is raining."]), training=False)
+    assert {parameter.dtype for parameter in slow.parameters()} == {torch.float32}
+
+
 @pytest.mark.parametrize("dropout", [True, False])
 def test_its_mode_follows_training_and_dropout(parts, dropout):
     model, head = parts
