@@ -66,7 +66,7 @@ class AugmentingCollator(SentenceTransformerDataCollator):
         dataset = {"dataset_name": row.pop("dataset_name")} if "dataset_name" in row else {}  # the host's, not the user's
         augmented = self.augment(row, rng)
         if not isinstance(augmented, Mapping):
-            raise ValueError(f"augment must return the texts of a row by their columns, got {augmented!r}: a return is missing?")
+            raise ValueError(f"augment must return a row's texts by their columns, got {augmented!r}: a return is missing?")
         return {**augmented, **dataset}
 
 

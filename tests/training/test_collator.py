@@ -37,8 +37,8 @@ class TestAugmentingCollator:
         assert sorted(seen[0][0].split()) == sorted(SENTENCES[0].split())
 
     def test_a_callable_that_returns_nothing(self, tiny_encoder):
-        collator = AugmentingCollator(tiny_encoder().preprocess, augment=lambda row, rng: None)
-        with pytest.raises(ValueError, match="augment must return the texts of a row by their columns, got None"):
+        collator = training.AugmentingCollator(tiny_encoder().preprocess, augment=lambda row, rng: None)
+        with pytest.raises(ValueError, match="augment must return a row's texts by their columns, got None"):
             collator([{"anchor": "It is raining."}])
 
     def test_rows_of_the_dataset_stay_as_they_are(self, tiny_encoder):
