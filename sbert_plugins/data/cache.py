@@ -7,15 +7,16 @@ import hashlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from datasets import config
 
-_INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_STANDARD = Path(sysconfig.get_path("stdlib"))
+_WRITTEN = (ModuleType, FunctionType, MethodType, functools.partial, type)
 
 
 def cache_folder() -> Path:
@@ -30,13 +31,14 @@ def code_of(made_by: Any) -> str | None:
 
     ``datasets`` takes a function of an imported module for unchanged as long as its name is. One of ``__main__`` it reads
     itself, but not what that calls elsewhere. Read are the file of the callable and the modules of one's own that it reaches
-    by a name in its module; of installed packages that of the callable alone. This library's own have its version.
+    by a name in its module, not what it imports in its body; of installed packages that of the callable alone. This library's
+    own have its version.
     """
     files = set(_files_reached(made_by))
     while isinstance(made_by, functools.partial):
         made_by = made_by.func
     written = made_by if inspect.isroutine(made_by) or inspect.isclass(made_by) else type(made_by)
-    if (written.__module__ or "__main__").split(".")[0] not in ("__main__", "sbert_plugins", "builtins"):
+    if (getattr(written, "__module__", None) or "__main__").split(".")[0] not in ("__main__", "sbert_plugins", "builtins"):
         with suppress(TypeError):  # compiled
             files.add(Path(inspect.getsourcefile(inspect.unwrap(written)) or ""))
     found = sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file())
@@ -55,27 +57,28 @@ def _files_reached(made_by: Any) -> Iterator[Path]:
         if not isinstance(thing, ModuleType):
             waiting += _parts(thing)
         elif _is_ones_own(thing):
-            yield Path(str(thing.__file__))
-            waiting += [part for part in vars(thing).values() if isinstance(part, ModuleType | FunctionType | type)]
+            if file := vars(thing).get("__file__"):
+                yield Path(file)
+            waiting += [part for part in vars(thing).values() if isinstance(part, _WRITTEN)]
 
 
-def _parts(thing: Any) -> Iterable[Any]:
-    """Return what a callable, a class or an object is made of."""
+def _parts(thing: Any) -> list[Any]:
+    """Return what a callable, a class or an object is made of; no object is asked for anything, which it might compute."""
     if isinstance(thing, functools.partial):
-        return thing.func, *thing.args, *thing.keywords.values()
-    if inspect.ismethod(thing):
-        return thing.__func__, thing.__self__
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    if isinstance(thing, staticmethod | classmethod | MethodType):
+        return [thing.__func__, *([type(thing.__self__)] if isinstance(thing, MethodType) else [])]
     written = thing if isinstance(thing, FunctionType | type) else type(thing)
+    is_main = written.__module__ == "__main__"
     module = sys.modules.get(written.__module__)
-    wrapped = (thing.__wrapped__,) if hasattr(thing, "__wrapped__") else ()
-    if written.__module__ != "__main__" and not _is_ones_own(module):
+    wrapped = [one for one in [inspect.getattr_static(thing, "__wrapped__", None)] if isinstance(one, FunctionType)]
+    if not (is_main or _is_ones_own(module)):
         return wrapped
     if isinstance(thing, FunctionType):
-        named = (thing.__globals__[name] for name in _names(thing.__code__) if name in thing.__globals__)
-        return module, *wrapped, *_held(thing), *named
-    if isinstance(thing, type):
-        return module, *thing.__mro__[1:], *vars(thing).values()
-    return type(thing), *wrapped, *getattr(thing, "__dict__", {}).values()
+        reached = [*_held(thing), *(thing.__globals__[name] for name in _names(thing.__code__) if name in thing.__globals__)]
+        # What else a module holds may come and go, a model that is loaded at the first call; of __main__ dill reads it.
+        return [module, *wrapped, *(one for one in reached if is_main or isinstance(one, _WRITTEN))]
+    return [module, *thing.__mro__[1:], *vars(thing).values()] if isinstance(thing, type) else [type(thing)]
 
 
 def _held(function: FunctionType) -> Iterator[Any]:
@@ -92,8 +95,11 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _is_ones_own(module: ModuleType | None) -> bool:
-    """Whether a module is neither ``__main__``, nor this library's, nor installed."""
-    file = getattr(module, "__file__", None)
-    if module is None or file is None or module.__name__.split(".")[0] in ("__main__", "sbert_plugins"):
+    """Whether a module, or a folder of modules, is neither ``__main__``, nor this library's, nor installed."""
+    if module is None or module.__name__.split(".")[0] in ("__main__", "sbert_plugins"):
         return False
-    return not any(Path(file).is_relative_to(folder) for folder in _INSTALLED)
+    file = vars(module).get("__file__")
+    places = [Path(place) for place in ([file] if file else vars(module).get("__path__", ()))]
+    return bool(places) and not any(
+        {"site-packages", "dist-packages"} & set(place.parts) or place.is_relative_to(_STANDARD) for place in places
+    )

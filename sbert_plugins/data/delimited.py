@@ -88,16 +88,21 @@ def _rows_of(path: Path, delimiter: str) -> Iterator[list[str]]:
     quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     rows = csv.reader(chain([header], lines), delimiter=delimiter, quoting=quoting, strict=True)
     width = 0
+    quoted: Quoting | None = None  # between tabs
     with _long_cells():
         try:
             for row in rows:
                 width = width or len(row)
-                place = f"{path}, line {number + rows.line_num}"
                 if any(cell.strip() for cell in row[width:]):
-                    raise ValueError(_too_long(row, width, place, delimiter))
-                if delimiter == "\t":
-                    refuse_quoting(row, width, place)
+                    raise ValueError(_too_long(row, width, f"{path}, line {number + rows.line_num}", delimiter))
+                if delimiter == "\t" and quoted is None:
+                    quoted = Quoting(path, width)
+                    quoted.check(row)
+                if quoted is not None:
+                    quoted.see(row, number + rows.line_num)
                 yield row[:width] + [""] * (width - len(row))
+            if quoted is not None:
+                quoted.check()
         except csv.Error as error:
             raise ValueError(
                 f"{path}, line {number + rows.line_num}: cells must be parted by {_NAMES[delimiter]} and could not be read so "
@@ -114,15 +119,44 @@ def _long_cells() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def refuse_quoting(row: Sequence[str], width: int, place: str) -> None:
-    """Refuse a row between tabs whose cells are quoted as with commas, as pandas writes what holds a mark or a line break."""
-    doubled = [cell for cell in row if _QUOTED.fullmatch(cell)]
-    last = row[-1] if len(row) < width and row else ""
-    broken = [last] if last.startswith('"') and last.count('"') % 2 else []
-    if cells := [*doubled, *broken]:
+class Quoting:
+    """Looks whether cells between tabs are quoted as with commas, as pandas writes those with a mark or a line break in them.
+
+    That is so if each cell with marks is quoted, or if a row ends within marks and it or the next one is short.
+    """
+
+    def __init__(self, path: Path, width: int) -> None:
+        self._path, self._width = path, width
+        self._first = ""  # quoted cell
+        self._has_plain = False  # marks in a cell that is not
+        self._within = ""  # the cell with which the row before ended, if within marks
+        self._was_short = False
+
+    def see(self, row: Sequence[str], line: int) -> None:
+        """Look at a row."""
+        is_short = len(row) < self._width
+        if self._within and row and row[0].count('"') % 2 and (is_short or self._was_short):
+            self._refuse(self._within, line - 1)
+        for cell in row:
+            if '"' in cell:
+                is_quoted = bool(_QUOTED.fullmatch(cell))
+                self._first = self._first or cell * is_quoted
+                self._has_plain |= not is_quoted and cell.count('"') % 2 == 0
+        is_within = bool(row) and row[-1].startswith('"') and row[-1].count('"') % 2 == 1
+        self._within, self._was_short = row[-1] if is_within else "", is_short
+
+    def check(self, header: Sequence[str] = ()) -> None:
+        """Refuse a table that is quoted, or whose header is."""
+        if names := [name for name in header if len(name) > 2 and name[0] == name[-1] == '"']:
+            self._refuse(names[0], 1)
+        if self._first and not self._has_plain:
+            self._refuse(self._first)
+
+    def _refuse(self, cell: str, line: int | None = None) -> None:
+        place = f"{self._path}, line {line}" if line else str(self._path)
         raise ValueError(
-            f"{place}: between tabs a quotation mark is a letter, and a cell holds no line break; got {cells[0][:40]!r}, "
-            "which is quoted: write the table with commas, as .csv, or convert it: "
+            f"{place}: between tabs a quotation mark is a letter, and a cell holds no line break; got {cell[:40]!r}, which is "
+            "quoted: write the table with commas, as .csv, or convert it: "
             "pandas.read_csv(FILE, sep='\\t').to_parquet('text.parquet')."
         )
 

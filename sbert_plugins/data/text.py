@@ -18,12 +18,13 @@ from typing import Any
 import pyarrow.parquet
 from datasets import Dataset, concatenate_datasets, load_dataset
 
-from sbert_plugins.data.delimited import DELIMITERS, holds_numbers, lines_of, read_delimited, refuse_quoting
+from sbert_plugins.data.delimited import DELIMITERS, Quoting, holds_numbers, lines_of, read_delimited
 from sbert_plugins.data.scripts import spaceless_letters
 
 logger = logging.getLogger(__name__)
 
 _END: Any = object()
+_TELLING = 10  # rows
 _CHARACTERS_A_PART = 2**28  # of four bytes at most
 _TABULAR = {
     ".parquet": "parquet",
@@ -121,7 +122,7 @@ def _as_dataset(rows: Sequence[Sequence[str]], names: Sequence[str]) -> Dataset:
             starts.append(place)
             size = max(map(len, row))
     parts = [
-        Dataset.from_dict(dict(zip(names, map(list, zip(*rows[start:end], strict=True)), strict=True)))
+        Dataset.from_dict({name: [row[place] for row in rows[start:end]] for place, name in enumerate(names)})
         for start, end in pairwise([*dict.fromkeys(starts), len(rows)])
     ]
     return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
@@ -309,13 +310,13 @@ def _tabbed_triplets(path: Path, names: list[str], limit: int | None) -> list[li
     """Read the last three fields of each line, or those that a header names."""
     rows: list[list[str]] = []
     blank, places = 0, [-3, -2, -1]
-    is_first = True
+    is_first, quoted = True, Quoting(path, len(names))
     for number, line in enumerate(_text_lines(path), start=1):
         if not line.strip():
             blank += 1
             continue
         cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
-        refuse_quoting(cells, len(names), f"{path}, line {number}")
+        quoted.see(cells, number)
         if is_first and set(names) <= set(header := [cell.lower() for cell in cells]):  # as a table has
             places, is_first = [header.index(name) for name in names], False
             continue
@@ -331,7 +332,10 @@ def _tabbed_triplets(path: Path, names: list[str], limit: int | None) -> list[li
         if len(rows) == limit:
             break
     _say_blank(str(path), blank)
-    if rows and holds_numbers([negative for _, _, negative in rows]):
+    quoted.check()
+    # By a few of them, or where a header says what they are, they may be numbers.
+    is_sure = places[0] < 0 and (limit is None or len(rows) >= _TELLING)
+    if rows and is_sure and holds_numbers([negative for _, _, negative in rows]):
         raise ValueError(
             f"{path} must hold an anchor, a positive and a negative in the last three fields of a line, got numbers in "
             f"the last ({rows[0][2]!r}): name the columns in a header, {', '.join(names)} and what else there is."

@@ -28,7 +28,7 @@ def set_dropout(model: nn.Module, dropout: float) -> None:
 def require_dropout(model: nn.Module, needed_by: str, *, in_a_forward: bool = True) -> None:
     """Raise ``ValueError`` for an encoder without dropout, or in a forward of a training with all of it off.
 
-    Two views of a sentence would be identical.
+    Two views of a sentence would be identical, or one that should differ would be the sentence as it is.
     """
     if not any(dropout_rates(model)):  # in each forward: most often the first is above 0
         raise ValueError(
@@ -40,7 +40,7 @@ def require_dropout(model: nn.Module, needed_by: str, *, in_a_forward: bool = Tr
     if in_a_forward and is_training(model) and torch.is_grad_enabled() and not any(dropout_rates(model, in_training=True)):
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but every dropout of this model is in eval mode, as "
-            "SentenceTransformer loads it, so both views would be identical: call model.train() before the training."
+            "SentenceTransformer loads it: call model.train() before the training."
         )
 
 

@@ -37,7 +37,7 @@ class BagOfWordsDecoder(nn.Module):
             (nn.init.eye_ if memory_dimension == head.width else nn.init.orthogonal_)(block)
             self.map.weight.copy_(torch.cat([factor * block for factor in start], dim=1))
         nn.init.zeros_(self.map.bias)
-        self._has_warned = False
+        self._has_learned = False
 
     def forward(self, memory: Tensor, head: WordScorer, candidates: Tensor) -> Tensor:
         """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits.
@@ -72,12 +72,13 @@ class BagOfWordsDecoder(nn.Module):
             The loss, and diagnostics: ``token_accuracy`` (share of tokens that are among as many best candidates as their
             text has tokens) and ``information`` (nats a token that the loss rises with another text's vector).
         """
-        if len(ids) == 1 and self.training and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "A batch of one text: its words are told from those of the batch's other texts, of which there are none, and "
-                "little is learned. Raise per_device_train_batch_size; batches that are accumulated do not count."
-            )
+        if self.training and not self._has_learned:  # at the first batch: a later one may be the rest of an epoch
+            self._has_learned = True
+            if len(ids) == 1:
+                logger.warning(
+                    "A batch of one text: its words are told from those of the batch's other texts, of which there are none, "
+                    "and little is learned. Raise per_device_train_batch_size; batches that are accumulated do not count."
+                )
         rows, columns = content.nonzero(as_tuple=True)  # once: a device is waited for each time
         tokens = ids[rows, columns]
         candidates, targets = tokens.unique(return_inverse=True)

@@ -86,7 +86,7 @@ class MLMHead(nn.Module):
     def follow(self, model: nn.Module) -> None:
         """Take the encoder's dtype, which ``model.bfloat16()`` changes without the head, and its table where it has another.
 
-        To be called in each forward.
+        To be called in each forward. Weights that are tied stay so until :meth:`untie`.
 
         Raises:
             ValueError: If the encoder has another number of word embeddings by now, to which the head does not fit.

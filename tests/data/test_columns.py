@@ -1,8 +1,10 @@
 import importlib
 import os
+import re
 import ssl
 import subprocess
 import sys
+import xmlrpc.client
 
 import datasets
 import pandas
@@ -11,6 +13,7 @@ from datasets import Dataset
 from encoders import project_text
 
 from sbert_plugins import data
+from sbert_plugins.data.cache import code_of
 
 MASK = "[MASK]"
 
@@ -232,14 +235,36 @@ class TestReproducible:
             rows = columns(["A dog runs to the sea."], synonyms=importlib.import_module("my_synonyms").replaced)
             assert rows["anchor"][0].endswith(ending)
 
-    def test_a_changed_module_behind_a_script_makes_other_rows(self, cache, tmp_path):
+    @pytest.mark.parametrize(
+        "synonyms",
+        [
+            "lambda text, rng, keep: my_words.replaced(text)",
+            "lambda text, rng, keep: (lambda: replaced(text))()",
+            "functools.partial(lambda how, text, rng, keep: how(text), replaced)",
+            "Words().replace",
+            "Words()",
+            "kept(replaced)",
+            "cached",
+        ],
+    )
+    def test_a_changed_module_behind_a_script_makes_other_rows(self, cache, tmp_path, synonyms):
         """A function of ``__main__`` is known by its own lines, and calls those of another file."""
         script = tmp_path / "script.py"
         script.write_text(
+            "import functools\n"
             "import my_words\n"
-            "from my_words import ending\n"
+            "from my_words import ending, replaced\n"
+            "class Words:\n"
+            "    def replace(self, text, rng, keep):\n"
+            "        return replaced(text)\n"
+            "    __call__ = replace\n"
+            "def kept(how):\n"
+            "    return lambda text, rng, keep: how(text)\n"
+            "@functools.wraps(replaced)\n"
+            "def cached(text, rng, keep):\n"
+            "    return replaced(text)\n"
             "from sbert_plugins import data\n"
-            "synonyms = lambda text, rng, keep: my_words.replaced(text)\n"
+            f"synonyms = {synonyms}\n"
             "rows = data.paser_columns(['A dog runs to the sea.'], mask_token='[MASK]', synonyms=synonyms)\n"
             "there = lambda texts: [text + ending() for text in texts]\n"
             "pairs = data.back_translate(['A dog runs.'], forward=there, backward=lambda texts: texts)\n"
@@ -253,6 +278,48 @@ class TestReproducible:
                 "from my_endings import ending\ndef replaced(text):\n    return text + ending()\n"
             )
             subprocess.run([sys.executable, script], check=True, env=environment, cwd=tmp_path)
+
+
+class TestCode:
+    """What a callable's rows are known again by."""
+
+    def test_objects_are_not_asked_for_anything(self):
+        class Settings(dict):
+            __getattr__ = dict.__getitem__
+
+        settings, server = Settings(lower=True), xmlrpc.client.ServerProxy("http://localhost:1")
+        assert code_of(lambda text: settings.lower and server.translate(text)) is not None  # this file
+
+    def test_what_a_module_loads_later_is_no_other_code(self, tmp_path, monkeypatch):
+        (tmp_path / "my_heavy.py").write_text("class MT:\n    pass\n")
+        (tmp_path / "my_translator.py").write_text(
+            "MODEL = None\n"
+            "def there(texts):\n"
+            "    global MODEL\n"
+            "    if MODEL is None:\n"
+            "        from my_heavy import MT\n"
+            "        MODEL = MT()\n"
+            "    return texts\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        there = importlib.import_module("my_translator").there
+        before = code_of(there)
+        there([])
+        assert code_of(there) == before is not None
+
+    @pytest.mark.parametrize("made_by", [len, str.upper, data.Rake(), re.compile("a").sub, data.swap_words])
+    def test_without_code_of_ones_own(self, made_by):
+        assert code_of(made_by) is None
+
+    def test_a_folder_without_an_init_file(self, tmp_path, monkeypatch):
+        (tmp_path / "my_folder").mkdir()
+        monkeypatch.syspath_prepend(str(tmp_path))
+        (tmp_path / "my_user.py").write_text("import my_folder.words\ndef used(text):\n    return my_folder.words.f(text)\n")
+        found = set()
+        for line in ("def f(text): return text\n", "def f(text): return ''\n"):
+            (tmp_path / "my_folder" / "words.py").write_text(line)
+            found.add(code_of(importlib.import_module("my_user").used))
+        assert len(found) == 2
 
 
 class TestBadInput:

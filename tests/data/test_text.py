@@ -451,22 +451,40 @@ def test_lines_that_look_like_rows_are_warned_of(tmp_path, caplog, lines, tabs):
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "tsv.gz"])
+@pytest.mark.parametrize("names", [["text", "stars"], ["stars", "text"]])
 @pytest.mark.parametrize(
-    ("texts", "line"),
-    [(["Plain.", 'He said "go".'], 3), (["Plain.", "One line.\nAnother.", "Plain."], 3)],
+    "rows", [["Plain.", 'He said "go".', "Plain."], ["Plain.", "One line.\nAnother.", "Plain."]], ids=["marks", "a break"]
 )
-def test_quoting_between_tabs_is_refused(tmp_path, suffix, texts, line):
+def test_quoting_between_tabs_is_refused(tmp_path, suffix, names, rows):
     """As pandas writes it: read as it stands, marks and half sentences would be trained."""
     path = tmp_path / f"t.{suffix}"
-    pandas.DataFrame({"text": texts, "stars": range(len(texts))}).to_csv(path, sep="\t", index=False)
-    with pytest.raises(ValueError, match=rf"line {line}: between tabs a quotation mark is a letter.*sep='.t'"):
+    frame = pandas.DataFrame({"text": rows, "stars": range(len(rows))})
+    frame[names].to_csv(path, sep="\t", index=False)
+    with pytest.raises(ValueError, match=r"between tabs a quotation mark is a letter.*sep='.t'"):
         read_sentences(path)
 
 
-@pytest.mark.parametrize("row", ['"Go," she said.', '"Go"', 'the 5" pipe', '"Why?" and "How?"', '"" said he ""'])
-def test_marks_between_tabs_are_letters(tmp_path, row):
-    (tmp_path / "t.tsv").write_text(f"text\tstars\n{row}\t3\n", encoding="utf-8")
-    assert texts(read_sentences(tmp_path / "t.tsv", column="text")) == [row]
+def test_a_header_in_marks_is_quoting(tmp_path):
+    frame = pandas.DataFrame({"text": ["Plain."], "stars": [1]})
+    frame.to_csv(tmp_path / "t.tsv", sep="\t", index=False, quoting=csv.QUOTE_ALL)
+    with pytest.raises(ValueError, match="line 1: between tabs"):
+        read_sentences(tmp_path / "t.tsv")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ['"Go," she said.'],
+        ['"Go"', 'the 5" pipe'],
+        ['"Why?" and "How?"', 'the bulb""s path', '"the bulb""s path"'],
+        ['"I went home', "and slept."],
+        ['"" said he ""'],
+    ],
+)
+def test_marks_between_tabs_are_letters(tmp_path, rows):
+    content = "text\tstars\n" + "".join(f"{row}\t3\n" for row in rows)
+    (tmp_path / "t.tsv").write_text(content, encoding="utf-8")
+    assert texts(read_sentences(tmp_path / "t.tsv", column="text")) == rows
 
 
 def test_more_text_than_lies_in_one_piece(tmp_path, monkeypatch):
@@ -513,6 +531,11 @@ class TestTriplets:
         (tmp_path / "t.tsv").write_text("a dog\tan animal\ta cat\t0.5\na fox\tan animal\ta hen\t1\n")
         with pytest.raises(ValueError, match="got numbers in the last .*0.5.*: name the columns in a header, anchor"):
             read_triplets(tmp_path / "t.tsv")
+        assert len(read_triplets(tmp_path / "t.tsv", limit=1)) == 1  # which may be any text
+
+    def test_numbers_under_a_header_are_texts(self, tmp_path):
+        (tmp_path / "t.tsv").write_text("anchor\tpositive\tnegative\nWhat is two plus two?\t4\t5\n")
+        assert read_triplets(tmp_path / "t.tsv")["negative"][:] == ["5"]
 
     def test_real_file(self, data_dir):
         triplets = read_triplets(data_dir / "nli" / "nli_triplets.tsv.gz")
