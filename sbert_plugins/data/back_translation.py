@@ -41,8 +41,8 @@ def back_translate(
         sentences: Sentences, or a dataset with the column ``anchor``.
         forward: Translation model of transformers (MarianMT, or any other whose tokenizer knows its languages without being
             told), by its name on the Hub or its path; or a callable that translates a list of sentences.
-        backward: The way back, likewise. A callable is known again by its code and all that it holds (pickled), as it is when
-            it is given: build it anew for a call that shall go on.
+        backward: The way back, likewise. A callable is known again by its code, the modules of one's own that it names, and
+            all that it holds (pickled), as it is when it is given: build it anew for a call that shall go on.
         batch_size: Sentences translated at a time.
         shard_size: Sentences after which the work is written down.
         device: Of the models, by default a GPU where there is one.
