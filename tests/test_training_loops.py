@@ -123,7 +123,7 @@ def test_model_card_shows_citation_and_settings(method, tmp_path):
 def test_what_encode_cuts_is_trained_whole(name, tiny_encoder):
     """``truncate_dim`` is for the vectors of ``encode``: those of a pass in training are as wide as ever."""
     build, rows = EVERY[name]
-    model = tiny_encoder()
+    model = tiny_encoder().train()
     model.truncate_dim = 16
     loss, dataset = build(model), rows(8)
     terms = loss([model.preprocess(dataset[:][column]) for column in dataset.column_names])
@@ -146,7 +146,7 @@ def test_flash_attention(method, tiny_encoder, monkeypatch):
     """A momentum copy and a trial pass are no forward of the model, the only one that the trainer computes in bfloat16."""
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "like_flash", like_flash)
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, "like_flash", sdpa_mask)
-    model = tiny_encoder()
+    model = tiny_encoder().train()
     model.transformers_model.config._attn_implementation = "like_flash"
     build, dataset = EVERY[method]
     loss, rows = build(model), dataset(8)
