@@ -20,7 +20,6 @@ from sbert_plugins.encoder import (
     Encoder,
     freeze_mask_template,
     is_training,
-    keep_template_frozen,
     require_sentence_encoder,
     rows_of_other_ranks,
     unwrap,
@@ -203,7 +202,7 @@ def begin_forward(loss: Any, *, bypasses_ddp: bool = False, reads_tokens: bool =
     if (roles := getattr(loss, "tokens", None)) is not None:
         roles.check(unwrap(loss.model).tokenizer)
     if is_training(loss.model):
-        keep_template_frozen(loss.model)
+        freeze_mask_template(loss.model)
         warn_unless_kept(loss)
         require_trained(loss)
     else:

@@ -8,7 +8,7 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from .cache import cache_folder
+from .noise import goes_by_keys
 from .scripts import count_words
 
 logger = logging.getLogger(__name__)
@@ -187,8 +188,7 @@ def _texts(documents: Dataset | Iterable[str]) -> Iterator[str]:
                 "pass the column itself, dataset['text'] for example."
             )
         documents = documents["document"]
-    by_keys = isinstance(documents, Mapping) or hasattr(documents, "columns")  # a DatasetDict, a DataFrame
-    if isinstance(documents, (str, bytes)) or by_keys or not isinstance(documents, Iterable):
+    if isinstance(documents, (str, bytes)) or goes_by_keys(documents) or not isinstance(documents, Iterable):
         raise ValueError(
             f"documents must be a list of texts, got {type(documents).__name__}: put one text in a list, name a column of a "
             "table (table['text'])."

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib.resources import as_file, files
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .noise import goes_by_keys
 
 _BATCH = 1000  # sentences tokenised at a time
 
@@ -198,7 +200,7 @@ def _vocabulary_size(tokenizer: Any) -> int:
 def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
     if isinstance(sentences, str):
         raise TypeError("sentences must be an iterable of texts, got one text.")
-    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):  # whose names would be counted
+    if goes_by_keys(sentences):
         raise TypeError(f"sentences must be texts, got {type(sentences).__name__}: name a split or a column, table['text'].")
     rest = iter(sentences)
     while batch := list(islice(rest, _BATCH)):

@@ -147,8 +147,13 @@ def refuse_no_list(sentences: object) -> None:
     """Refuse a string, whose letters would be the sentences, and what goes by keys, whose names would be."""
     if isinstance(sentences, str):
         raise ValueError("sentences must be a list of sentences, got one string: put it in a list.")
-    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):  # a DatasetDict, a DataFrame
+    if goes_by_keys(sentences):
         raise ValueError(
             f"sentences must be a list of sentences or a dataset, got {type(sentences).__name__}: give one of its splits or "
             "columns (dataset_dict['train'], table['text'])."
         )
+
+
+def goes_by_keys(texts: object) -> bool:
+    """Whether what shall be texts gives names instead: a DatasetDict those of its splits, a DataFrame those of its columns."""
+    return isinstance(texts, Mapping) or hasattr(texts, "columns")

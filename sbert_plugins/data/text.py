@@ -117,13 +117,14 @@ def _as_dataset(rows: Sequence[Sequence[str]], names: Sequence[str]) -> Dataset:
     """Make a dataset, in parts where a column is long: its texts lie one behind the other, and no further than 2 GB."""
     starts, size = [0], 0
     for place, row in enumerate(rows):
-        size += max(map(len, row))
-        if size > _CHARACTERS_A_PART:
+        longest = max(map(len, row))
+        size += longest
+        if size > _CHARACTERS_A_PART and place:
             starts.append(place)
-            size = max(map(len, row))
+            size = longest
     parts = [
         Dataset.from_dict({name: [row[place] for row in rows[start:end]] for place, name in enumerate(names)})
-        for start, end in pairwise([*dict.fromkeys(starts), len(rows)])
+        for start, end in pairwise([*starts, len(rows)])
     ]
     return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
 

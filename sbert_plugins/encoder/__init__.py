@@ -13,7 +13,7 @@ from .distributed import (
 )
 from .dropout import dropout_off, dropout_rates, require_dropout, set_dropout
 from .encode import Encoder, MemberEncoder, Pass, SharedPasses
-from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template, keep_template_frozen
+from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .passes import input_embeddings, sentence_width
 from .routes import require_equal_routes, require_one_encoder, require_sentence_encoder
 from .seen import FirstPass
@@ -41,7 +41,6 @@ __all__ = [
     "input_embeddings",
     "is_compiled",
     "is_training",
-    "keep_template_frozen",
     "mlm_mask",
     "nested_span_masks",
     "random_subset",

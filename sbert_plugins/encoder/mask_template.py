@@ -92,18 +92,16 @@ def has_mask_template(model: SentenceTransformer) -> bool:
 
 
 def freeze_mask_template(model: SentenceTransformer) -> None:
-    """Keep training from moving the 0-1 weights of a mask template, and a model card from printing them, if there are any."""
-    model = unwrap(model)
-    if has_mask_template(model):
-        weights: Any = model[1].requires_grad_(False)
-        weights.vocab = _Vocabulary(weights.vocab)
+    """Keep training from moving the 0-1 weights of a mask template, and a model card from printing them, if there are any.
 
-
-def keep_template_frozen(model: SentenceTransformer) -> None:
-    """Freeze the weights of a mask template again where all of an encoder was unfrozen; to be called in each forward."""
+    To be called in each forward, too: all of an encoder may have been unfrozen since.
+    """
     inside = unwrap(model)
-    if len(inside) > 1 and isinstance(inside[1], WordWeights) and inside[1].emb_layer.weight.requires_grad:
-        freeze_mask_template(inside)
+    weights: Any = inside[1] if len(inside) > 1 else None
+    is_frozen = isinstance(getattr(weights, "vocab", None), _Vocabulary) and not weights.emb_layer.weight.requires_grad
+    if not is_frozen and has_mask_template(inside):  # which looks into the tokenizer
+        weights.requires_grad_(False)
+        weights.vocab = _Vocabulary(weights.vocab)
 
 
 class _Vocabulary(list):

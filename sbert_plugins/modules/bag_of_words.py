@@ -37,7 +37,7 @@ class BagOfWordsDecoder(nn.Module):
             (nn.init.eye_ if memory_dimension == head.width else nn.init.orthogonal_)(block)
             self.map.weight.copy_(torch.cat([factor * block for factor in start], dim=1))
         nn.init.zeros_(self.map.bias)
-        self._has_learned = False
+        self._has_begun = False
 
     def forward(self, memory: Tensor, head: WordScorer, candidates: Tensor) -> Tensor:
         """Map (B, M) vectors, or (B, K, M) of several each, and (C,) ids to (B, C) logits.
@@ -72,8 +72,8 @@ class BagOfWordsDecoder(nn.Module):
             The loss, and diagnostics: ``token_accuracy`` (share of tokens that are among as many best candidates as their
             text has tokens) and ``information`` (nats a token that the loss rises with another text's vector).
         """
-        if self.training and not self._has_learned:  # at the first batch: a later one may be the rest of an epoch
-            self._has_learned = True
+        if self.training and not self._has_begun:  # at the first batch: a later one may be the rest of an epoch
+            self._has_begun = True
             if len(ids) == 1:
                 logger.warning(
                     "A batch of one text: its words are told from those of the batch's other texts, of which there are none, "

@@ -23,7 +23,7 @@ from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from sbert_plugins import host
-from sbert_plugins.contract import check_value, freeze_mask_template, keep_template_frozen, talks_to_others
+from sbert_plugins.contract import check_value, freeze_mask_template, talks_to_others
 
 from .checkpoints import (
     COMPLETE_FILE,
@@ -181,7 +181,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             pass
         self._tell_collator()
         require_same_model(self.loss, self.model)
-        keep_template_frozen(self.model)  # before DistributedDataParallel waits for its gradient
+        freeze_mask_template(self.model)  # before DistributedDataParallel waits for its gradient
         self._check_direction()
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
         if checkpoint is not None:
