@@ -12,7 +12,7 @@ from datasets.fingerprint import Hasher
 
 from sbert_plugins import __version__
 
-from .cache import cache_folder, code_of
+from .cache import cache_folder, code_of, hash_of
 from .noise import texts_of
 
 logger = logging.getLogger(__name__)
@@ -165,13 +165,7 @@ def _anchors(sentences: Dataset | Sequence[str]) -> list[str]:
 def _identity(translate: str | Translator) -> Any:
     """Return what tells one translator from another: a callable's code and file, a name, a path with the time of its files."""
     if callable(translate):
-        try:
-            return Hasher.hash(translate), code_of(translate)
-        except TypeError as error:
-            raise ValueError(
-                f"a translator must be a callable that can be pickled, by which its finished shards are known again, got "
-                f"{translate!r} ({error}): make what it holds (a client, a lock) inside of the call."
-            ) from error
+        return hash_of(translate, held="a translator"), code_of(translate)
     folder = Path(translate)
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return str(translate), [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -14,6 +14,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from datasets import config
+from datasets.fingerprint import Hasher
 
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 _WRITTEN = (ModuleType, FunctionType, MethodType, functools.partial, type)
@@ -24,6 +25,21 @@ def cache_folder() -> Path:
     folder = Path(config.HF_DATASETS_CACHE) / "sbert_plugins"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def hash_of(value: Any, *, held: str) -> str:
+    """Return a hash of a value by which rows that it made are known again.
+
+    Raises:
+        ValueError: If ``held``, what of it is the user's, cannot be pickled.
+    """
+    try:
+        return Hasher.hash(value)
+    except TypeError as error:
+        raise ValueError(
+            f"{held} must be a callable that can be pickled, by which what it made is known again, got one that cannot "
+            f"({error}): make what it holds (a client, a lock) inside of the call."
+        ) from error
 
 
 def code_of(made_by: Any) -> str | None:

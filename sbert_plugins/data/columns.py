@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from datasets.fingerprint import Hasher
 
 from sbert_plugins import __version__, host
 
-from .cache import cache_folder, code_of
+from .cache import cache_folder, code_of, hash_of
 from .noise import delete_words, python_rows, swap_words, text_from, texts_of
 from .phrases import (
     WORD,
@@ -267,11 +266,6 @@ def _augment(
 def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> Path:
     """Name the file of the rows: those of a dataset in memory ``datasets`` alone would keep in memory."""
     codes = [code_of(arguments[name]) for name in ("extractor", "synonyms")]
-    try:
-        name = Hasher.hash([_FORM, host.fingerprint(sentences), sorted(arguments.items()), codes])
-    except TypeError as error:
-        raise ValueError(
-            f"extractor and synonyms must be callables that can be pickled, by which their rows are known again, got one that "
-            f"cannot ({error}): make what it holds (a client, a lock) inside of the call."
-        ) from error
+    made_from = [_FORM, host.fingerprint(sentences), sorted(arguments.items()), codes]
+    name = hash_of(made_from, held="each of extractor and synonyms")
     return cache_folder() / f"paser-{name}.arrow"

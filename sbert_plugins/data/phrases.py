@@ -221,6 +221,8 @@ class Rake:
 
 def _plain(word: str) -> str:
     """Return what two ways to write a word share: capitals, apostrophes, and letters whose accents or dots stand apart."""
+    if word.isascii():
+        return word.lower()
     return unicodedata.normalize("NFC", word.lower().replace("i\u0307", "i")).replace("’", "'")  # of a Turkish capital I
 
 

@@ -389,7 +389,7 @@ class TestBadInput:
     def test_an_extractor_that_cannot_be_pickled(self):
         client = ssl.create_default_context()
         with pytest.raises(
-            ValueError, match="extractor and synonyms must be callables that can be pickled, .*make what it holds"
+            ValueError, match="each of extractor and synonyms must be a callable that can be pickled, .*make what it holds"
         ):
             columns(["A dog runs to the sea."], extractor=lambda sentence: client and [(0, 5, 1.0)])
 
