@@ -8,6 +8,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test may touch the network
 
 import copy
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,11 @@ quick_host.compile_templates_once()
 
 
 @pytest.fixture(autouse=True)
-def _seed():
-    """Each test draws the same whatever ran before it."""
+def _start():
+    """Each test draws the same, and compiles anew, whatever ran before it."""
     transformers.set_seed(0)
+    if "torch._dynamo" in sys.modules:  # after some recompilations of the host's forward it would not compile any more
+        torch.compiler.reset()
 
 
 def pytest_collection_modifyitems(items):
