@@ -1,6 +1,6 @@
 """One pass over a model: tokens, views, dropout, templates, processes, and the gradients at what it gives."""
 
-from .balance import GradientTap, bound_gradients
+from .balance import GradientTap, bound_gradients, refuse_compiled
 from .distributed import (
     is_compiled,
     is_training,
@@ -45,6 +45,7 @@ __all__ = [
     "nested_span_masks",
     "random_subset",
     "refuse_bypass",
+    "refuse_compiled",
     "require_dropout",
     "require_equal_routes",
     "require_one_encoder",

@@ -58,6 +58,15 @@ def _untapped(x: Tensor) -> Tensor:
     return x
 
 
+def refuse_compiled(model: nn.Module) -> None:
+    """Refuse an encoder that torch.compile has wrapped: hooks do nothing inside, tokens and vectors come out side by side."""
+    if is_compiled(model):
+        raise ValueError(
+            "balance reads gradients at the encoder's outputs, got an encoder that torch.compile has wrapped: train without "
+            "torch_compile, or with balance=None."
+        )
+
+
 @contextmanager
 def outputs_tapped(model: nn.Module, tap: GradientTap) -> Iterator[None]:
     """Let what each pass gives be read through a tap, inside the block: for losses that do not ask an :class:`Encoder`.
@@ -68,11 +77,7 @@ def outputs_tapped(model: nn.Module, tap: GradientTap) -> Iterator[None]:
     Raises:
         ValueError: For a compiled encoder, which would leave the tap out.
     """
-    if is_compiled(model):
-        raise ValueError(
-            "balance reads gradients at the encoder's outputs, got an encoder that torch.compile has wrapped: train without "
-            "torch_compile, or with balance=None."
-        )
+    refuse_compiled(model)
 
     def read(module: nn.Module, arguments: object, output: dict[str, Any]) -> None:
         for key in ("token_embeddings", "sentence_embedding", ENCODER_TOKENS):

@@ -21,6 +21,7 @@ from sbert_plugins.encoder import (
     is_training,
     random_subset,
     refuse_bypass,
+    refuse_compiled,
     require_one_encoder,
     sentence_width,
     transformer_of,
@@ -79,7 +80,8 @@ class SLTFAILoss(LossModule):
 
     Raises:
         ValueError: On a value out of range, a base loss round another model, one that caches gradients (``Cached...``) or
-            does not embed the first column, counts of another vocabulary, and a model without a mask token.
+            does not embed the first column, counts of another vocabulary, a model without a mask token, and in training one
+            compiled by torch.compile, with ``balance`` and the first objective: what the base loss asks of tokens is not seen.
 
     Relations:
         - ``adversarial_weight=0`` and ``filtering_weight=0`` are the rows "w/o AT" and "w/o ISF" of the paper's Table 1.
@@ -156,10 +158,7 @@ class SLTFAILoss(LossModule):
         if not resumed:
             self.updates.zero_()
             self.warm_up.ask_again()
-        after_optimizer_step(self, SLTFAILoss._count_update)
-
-    def _count_update(self) -> None:
-        self.updates.add_(1)
+        after_optimizer_step(self, lambda loss: loss.updates.add_(1))
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Compute the weighted terms of one batch, those of the base loss among them."""
@@ -174,12 +173,14 @@ class SLTFAILoss(LossModule):
         begin_forward(self, reads_tokens=True)
         if training := is_training(self.model):
             refuse_bypass(self, self.loss)
+            if self.balance is not None and self.adversarial_weight:
+                refuse_compiled(self.model)  # before the warm-up, not after it
             self.begin_training(resumed=True)  # again, for a loop that does not tell when it begins
         value, seen = self._inner(self.loss, encode, columns, labels)
         terms = prefixed("base", value)
         self._own_diagnostics = {}
-        weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
-        own = {name: torch.zeros((), device=seen[0].vectors.device) for name, weight in weights.items() if weight}
+        names = [name for name in ("adversarial", "filtering") if getattr(self, f"{name}_weight")]
+        own = {name: torch.zeros((), device=seen[0].vectors.device) for name in names}
         if not (training and self.warm_up.is_on(self.warmup_steps, self.updates, self.training_steps)):
             taps = {name: GradientTap() for name in own if self.balance is not None}
             if self.adversarial_weight:
@@ -189,10 +190,10 @@ class SLTFAILoss(LossModule):
                 own["filtering"] = self._tell_incomplete(encode, columns[0], seen[0], taps.get("filtering"))
             if self.balance is not None:
                 self._bound(sum(terms.values(), torch.zeros(())), seen[0], own, taps)
-        return Terms(terms | {name: weights[name] * term for name, term in own.items()})
+        return Terms(terms | own)
 
     def _tell_rare(self, anchor: dict[str, Tensor], content: Tensor, seen: Sequence[Pass], tap: GradientTap | None) -> Tensor:
-        """Eq. 4 over the content of the base loss's first pass, read through the tap."""
+        """Eq. 4, weighted, over the content of the base loss's first pass, read through the tap."""
         is_low = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
         # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
         order = None if seen[0].view is None else seen[0].view.order
@@ -200,15 +201,15 @@ class SLTFAILoss(LossModule):
         targets = is_low if order is None else is_low.gather(1, order)
         loss, found = self.frequency_discriminator.loss(tokens, targets, content)
         self._own_diagnostics |= found
-        return loss
+        return self.adversarial_weight * loss
 
     def _tell_incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, tap: GradientTap | None) -> Tensor:
-        """Eq. 6 over the sentences' vectors and those of their copies, read through the tap."""
+        """Eq. 6, weighted, over the sentences' vectors and those of their copies, read through the tap."""
         copies, usable = self._incomplete(encode, anchor, original)
         whole, part = (one.read_through(tap).vectors for one in (original, copies))
         loss, found = self.completeness_discriminator.loss(whole, part, usable)
         self._own_diagnostics |= found
-        return loss
+        return self.filtering_weight * loss
 
     def _incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass) -> tuple[Pass, Tensor]:
         """Pass copies that lack rare tokens, seen as the originals, and return (B,) bool, too: which do lack any."""
@@ -226,8 +227,7 @@ class SLTFAILoss(LossModule):
             if name in terms and output is not None:
                 main = GradientTap()
                 main.watch(output)
-                term = getattr(self, f"{name}_weight") * terms[name]
-                found = bound_gradients((base, main), {name: (term, taps[name])}, balance=self.balance)
+                found = bound_gradients((base, main), {name: (terms[name], taps[name])}, balance=self.balance)
                 self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 
     @property

@@ -30,7 +30,7 @@ def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: f
     host.lerp_all(averages, ends, 1 - momentum)
 
 
-def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], None]) -> None:
+def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], object]) -> None:
     """Call ``action(owner)`` after each update of the encoder ``owner.model``; to be called in each training forward.
 
     An update is a step of an optimizer that holds any weight of the encoder that is trained at that moment (of ``owner``,
