@@ -136,7 +136,7 @@ def _bounded(
     if not leading and main[0].requires_grad:
         raise ValueError(
             "balance bounds gradients by those of the main loss, got one that has none where the other reads the encoder (as "
-            "under torch_compile): train without it, or use balance=None."
+            "one that detaches what this pass gave): use balance=None."
         )
     found = {name: _gradients(*other) for name, other in others.items()}
     norms = [_squared_norm(leading)]

@@ -759,6 +759,20 @@ class TestBalance:
         outer([encoder.preprocess(SENTENCES)])
         assert loss.diagnostics["adversarial_balance_factor"] > 0
 
+    def test_a_base_loss_without_a_gradient_where_the_objectives_read(self, encoder):
+        class OneSided(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = encoder
+
+            def forward(self, columns, labels=None):
+                target, guess = (self.model(dict(columns[0]))["sentence_embedding"] for _ in range(2))
+                return 1 - torch.cosine_similarity(target.detach(), guess).mean()
+
+        loss = build(encoder.train(), OneSided(), balance=0.1)
+        with pytest.raises(ValueError, match="got one that has none where the other reads .*: use balance=None"):
+            loss([encoder.preprocess(SENTENCES)])
+
     def test_a_compiled_encoder(self, encoder):
         """Refused before the warm-up: tokens and sentence vectors come out side by side, and the base reads the vectors."""
         loss = build(encoder, balance=0.1, warmup_steps=2)
