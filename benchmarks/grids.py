@@ -15,7 +15,10 @@ from records import read_grids
 BEFORE_THAT = " with a pass for its words"
 
 # Texts and lengths that were trained in bfloat16 where the machine had it, else in float32: too long to be made in both.
-IN_EITHER_PRECISION = (("short", 2000), ("wiki", 400))
+IN_EITHER_PRECISION = (("short", 400), ("short", 2000), ("wiki", 400))
+
+# Settings that change what is scored after a training, and no training.
+ALSO_SCORED = ("search", "topics")
 
 # The folder of cells that were made again on the machine of the others; what took their place is in the grid of that name.
 OTHER_MACHINE = "_other_machine"
@@ -72,13 +75,21 @@ def is_packed(record: dict) -> bool:
 
 
 def grids_as_long(text: str, steps: int) -> list[list[dict]]:
-    found = [
+    """Return the grids of a text and a length, those of today's harness as one where they were made in either precision."""
+    found = grids_apart(text, steps)
+    if (text, steps) not in IN_EITHER_PRECISION:
+        return found
+    return [merged([grid for grid in found if is_packed(grid[0])]), *(grid for grid in found if not is_packed(grid[0]))]
+
+
+def grids_apart(text: str, steps: int) -> list[list[dict]]:
+    """Return the grids of a text and a length, each precision's apart."""
+    return [
         records
         for records in all_grids(dev_only=False).values()
         if [records[0]["settings"][key] for key in ("encoder", "text", "steps")] == ["minilm-mlm", text, steps]
         and trained_of(records) == "all"
     ]
-    return [merged(found)] if (text, steps) in IN_EITHER_PRECISION else found
 
 
 def merged(grids: list[list[dict]]) -> list[dict]:
@@ -97,9 +108,22 @@ def merged(grids: list[list[dict]]) -> list[dict]:
     return list(cells.values())
 
 
+def made_in_float32_too(records: list[dict]) -> list[dict]:
+    """Return what ``merged`` leaves out of a grid: cells that were made in bfloat16 and in float32, these."""
+    there = {(cell["method"], cell["seed"]) for cell in records if cell["settings"]["bf16"]}
+    settings = records[0]["settings"]
+    return [
+        cell
+        for grid in grids_apart(settings["text"], settings["steps"])
+        if but_for_precision(grid) == but_for_precision(records)
+        for cell in grid
+        if not cell["settings"]["bf16"] and (cell["method"], cell["seed"]) in there
+    ]
+
+
 def but_for_precision(records: list[dict]) -> str:
-    """Return a grid's settings as a text, that of grids which differ in their precision alone."""
-    return json.dumps(records[0]["settings"] | {"bf16": None}, sort_keys=True)
+    """Return a grid's settings as a text, that of grids whose trainings differ in their precision alone."""
+    return json.dumps(records[0]["settings"] | dict.fromkeys(("bf16", *ALSO_SCORED)), sort_keys=True)
 
 
 def made_in_both(grids: list[list[dict]]) -> list[tuple[dict, dict]]:

@@ -15,11 +15,13 @@ from grids import (
     but_for_precision,
     by_method,
     grid_before,
+    grids_apart,
     grids_as_long,
     is_packed,
     is_supervised,
     made_before,
     made_in_both,
+    made_in_float32_too,
     main_grid,
     merged,
     paired_differences,
@@ -166,26 +168,26 @@ def best() -> str:
 
 def quality_longer() -> str:
     """The same, trained longer."""
-    return _quality_table(_of_today(main_grid("short", 400)))
+    return _quality_table(_of_today(main_grid("short", 400))) + _made_in_both()
 
 
 def quality_long() -> str:
     """STS-B dev along trainings of 2,000 updates, and the scores of what they saved."""
     records = _of_today(main_grid("short", 2000))
     trained = [record for record in records if record["method"] != "raw"]
-    return "\n".join([_setting_line(records), _curves(trained), _scores(records), _made_in_both()])
+    return "\n".join([_setting_line(records), _curves(trained), _scores(records)])
 
 
 def _made_in_both() -> str:
     """How far trainings of 400 updates that were made with bfloat16 and without are apart, and of which methods there are."""
-    both = made_in_both([grid for grid in grids_as_long("short", 400) if is_packed(grid[0])])
+    both = made_in_both([grid for grid in grids_apart("short", 400) if is_packed(grid[0])])
     dev = [abs(a["dev"] - b["dev"]) for pair in both for a, b in zip(*(cell["curve"] for cell in pair), strict=True)]
     seven = [abs(one["scores"]["avg7"] - other["scores"]["avg7"]) for one, other in both]
     methods = " and ".join(sorted({cell["method"] for cell, _ in both}))
     return (
-        f"\nTrainings with bf16 and without stand in one table: {len(both)} of 400 updates that one machine made both ways, "
-        f"of {methods}, are up to {max(dev):.2f} apart along STS-B dev (median {np.median(dev):.2f}), and up to "
-        f"{max(seven):.2f} on the seven tasks.\n"
+        f"\nHere and below, trainings with bf16 and without stand in one table: {len(both)} of 400 updates that one machine "
+        f"made both ways, of {methods}, are up to {max(dev):.2f} apart along STS-B dev (median {np.median(dev):.2f}), and up "
+        f"to {max(seven):.2f} on the seven tasks.\n"
     )
 
 
@@ -263,7 +265,8 @@ def aims() -> str:
     budgets |= {f"Wikipedia, {steps}": ("wiki", steps) for steps in (60, 400)}
     grids = {
         name: [
-            by_method(records + made_before(records)) for records in sorted(grids_as_long(*budget), key=place_of, reverse=True)
+            by_method(records + made_before(records) + made_in_float32_too(records))
+            for records in sorted(grids_as_long(*budget), key=place_of, reverse=True)
         ]
         for name, budget in budgets.items()
     }

@@ -204,7 +204,7 @@ def test_trainings_with_bf16_and_without_stand_in_one_table(monkeypatch):
 
     monkeypatch.setattr(
         quality_tables,
-        "grids_as_long",
+        "grids_apart",
         lambda text, steps: [
             grid(True, cell("raw", 0, 60.0), trained(0, 70.0, 80.0, 81.0), trained(1, 70.0, 80.0, 81.0)),
             grid(False, cell("raw", 0, 60.0), trained(0, 70.25, 80.5, 81.125), trained(2, 70.0, 80.0, 81.0)),
@@ -230,3 +230,21 @@ def test_trainings_of_either_precision_are_one_grid():
     both = [trained("simcse", 0, bf16=True)]
     assert grids.merged([float32, both]) == [*both, float32[0]]  # counts once
     assert grids.made_in_both([float32, both]) == [(float32[1], both[0])]
+
+
+def test_padding_is_not_merged_and_what_was_made_twice_can_be_paired_in_its_own_precision(monkeypatch):
+    def trained(method, seed, **settings):
+        shared = {"encoder": "minilm-mlm", "text": "short", "steps": 400, "pooling": "mean"}
+        return cell(method, seed, 80.0) | {"settings": shared | settings}
+
+    bfloat16 = [trained("simcse", 0, bf16=True, packed=True, search=True)]
+    float32 = [trained(name, 0, bf16=False, packed=True, search=False) for name in ("simcse", "a")]
+    padded = [trained("simcse", 0, bf16=True, packed=False, search=True)]
+    monkeypatch.setattr(grids, "all_grids", lambda **_: {"one": float32, "two": padded, "three": bfloat16})
+    together = [*bfloat16, float32[1]]
+    assert grids.grids_as_long("short", 400) == [together, padded]
+    assert grids.grids_apart("short", 400) == [float32, padded, bfloat16]
+    assert grids.made_in_float32_too(together) == [float32[0]]
+    assert grids.made_in_float32_too(padded) == []
+    by_name = grids.by_method(together + grids.made_in_float32_too(together))
+    assert grids.pairs_of(by_name["a"], by_name["simcse"]) == [(float32[1], float32[0])]
