@@ -179,7 +179,7 @@ def as_measured(method: str) -> str:
     flags = " ".join(flag(name, value) for name, value in changed.items())
     own_way = "trains for an epoch of the text"  # or less of it, as its paper did
     if list(changed) != ["max_steps"]:
-        screen = ", but for a seed with [CLS] ([what it said](../choose.md#what-decides-as-much-as-the-method))"
+        screen = "; [CLS] was, at their rate, by a seed ([what it said](../choose.md#what-decides-as-much-as-the-method))"
         own_way = f"has its paper's settings, which no table here has measured{screen * (own.pooling == 'cls')}"
     return (
         f"The command {own_way}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
