@@ -64,7 +64,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         sentences = data.read_sentences(options.reconstruct, limit=10 * options.limit)  # some hold no phrase
         rows: list[Sequence[str]] = [("model", "masked", "hidden", "written")]
         for short, name in zip(short_names(options.models), options.models, strict=True):
-            table = recipes.reconstructions(Path(name).parent, recipes.build_encoder(name), sentences, limit=options.limit)
+            encoder = recipes.build_encoder(name)
+            table = recipes.reconstructions(Path(name).resolve().parent, encoder, sentences, limit=options.limit)
             rows += [(short, *row.values()) for row in table]
         print_table(rows)
     elif labels := own_labels(options):

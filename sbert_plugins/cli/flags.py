@@ -93,7 +93,7 @@ def add_data(parser: Flags) -> None:
 
 def text_width() -> int:
     """Return the columns that a text of the help may take."""
-    return shutil.get_terminal_size().columns - 2  # argparse's own
+    return max(shutil.get_terminal_size().columns - 2, 20)  # argparse's own; a terminal may say that it has none
 
 
 def text_or_default(options: argparse.Namespace, recipe: recipes.Recipe, plan: recipes.Protocol | None = None) -> str | Path:

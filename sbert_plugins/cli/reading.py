@@ -58,7 +58,10 @@ def graded(options: argparse.Namespace) -> dict[str, Any]:
 
     if options.pairs is None:
         return {PACKAGED: recipes.graded_pairs()}
-    return {Path(options.pairs).name: evaluation.own_pairs(options.pairs).pairs}
+    name = Path(options.pairs).name
+    if name in (PACKAGED, recipes.AVERAGE, *evaluation.TASKS, "SICK-R all", "STS-B dev"):
+        raise ValueError(f"--pairs must not have the name of other scores, got {name!r}: rename the file.")
+    return {name: evaluation.own_pairs(options.pairs).pairs}
 
 
 def seven_tasks(options: argparse.Namespace, plan: recipes.Protocol | None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _A_WEEK = 7 * 24 * 3600  # longer than any call writes
 # Signs that may end a sentence, and what follows them; those of other scripts need no space: Chinese and Japanese, then Hindi,
 # Urdu, Arabic, Armenian, Amharic, Burmese, Khmer.
 _END = re.compile(
-    r"""(?P<mark>[.!?…]+)["'”’»)\]]*\s+(?=["'“‘„«(\[¿¡]*(?P<next>\S))"""
+    r"""(?<![.!?…])(?P<mark>[.!?…]+)["'”’»)\]]*\s+(?=["'“‘„«(\[¿¡]*(?P<next>\S))"""
     r"""|(?:[。！？｡\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5]|(?<![A-Za-zＡ-Ｚａ-ｚ])．(?![\d０-９]))"""
     r"""[。！？｡．\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5.!?…]*["'”’»›」』）)\]]*\s*"""
 )

@@ -128,6 +128,7 @@ def evaluate_mteb(
         noted = results_cache.cache_path / "results" / name.replace("/", "__") / str(revision) / _MARK_FILE
         if group and revision:
             _refuse_another(noted, mark := _mark_of(model))
+            _note(noted, mark)  # before the first result, which a run may be stopped behind
         for task in group:
             found = mteb.evaluate(
                 wrapper,
@@ -140,8 +141,6 @@ def evaluate_mteb(
             ).task_results
             # A cached file may hold more splits and languages, whose scores mteb would average with those that are asked for.
             results += found if task.is_aggregate else [result.validate_and_filter_scores(task) for result in found]
-            if revision and noted.parent.is_dir():
-                noted.write_text(json.dumps(mark), encoding="utf-8")
     return ModelResult(model_name=name, model_revision=meta.revision, task_results=results)
 
 
@@ -320,16 +319,17 @@ def _is_current(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> bool:
     if not path.is_file():
         return True
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["dataset_revision"] == task.metadata.revision
+        is_todays = json.loads(path.read_text(encoding="utf-8"))["dataset_revision"] == task.metadata.revision
     except (ValueError, KeyError, TypeError):
         return False  # cut off while it was written: it is made anew
+    # The revision of an average says nothing of its parts.
+    parts = getattr(task, "tasks", ()) if task.is_aggregate else ()
+    return is_todays and all(_is_current(cache, part, meta) for part in parts)
 
 
 def _refuse_another(noted: Path, mark: Mapping[str, Any]) -> None:
     """Refuse a model under a revision that has results of another one."""
-    if noted.is_file():
-        text = noted.read_text(encoding="utf-8").strip()
-        before = json.loads(text) if text.startswith("{") else {"weights": text}  # earlier ones are the hash alone
+    if before := _noted_in(noted):
         if other := [f"{key} {before[key]}, now {mark[key]}" for key in mark if key in before and before[key] != mark[key]]:
             raise ValueError(
                 f"{noted.parent} has results of another model ({'; '.join(other)}): a revision names one state of a model. "
@@ -337,6 +337,25 @@ def _refuse_another(noted: Path, mark: Mapping[str, Any]) -> None:
             )
     elif any(noted.parent.glob("*.json")):
         logger.warning("%s has results whose model nobody noted: they are taken for this one's.", noted.parent)
+
+
+def _noted_in(noted: Path) -> dict[str, Any]:
+    """Return which model the results of a folder are of; nothing where nobody wrote it, or not to the end."""
+    text = noted.read_text(encoding="utf-8").strip() if noted.is_file() else ""
+    if not text.startswith("{"):
+        return {"weights": text} if text else {}  # earlier ones are the hash alone
+    try:
+        return dict(json.loads(text))
+    except json.JSONDecodeError:
+        return {}
+
+
+def _note(noted: Path, mark: Mapping[str, Any]) -> None:
+    """Write which model the results of a folder are of, whole or not at all."""
+    noted.parent.mkdir(parents=True, exist_ok=True)
+    part = noted.with_suffix(".part")
+    part.write_text(json.dumps(mark), encoding="utf-8")
+    part.replace(noted)
 
 
 def check_name(name: str) -> None:

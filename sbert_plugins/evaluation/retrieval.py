@@ -135,6 +135,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         """Encode, and refuse embeddings that are not finite."""
         if sentences is self.queries:
             self._start = 0  # a new ranking, also after one that was stopped
+            self.score_functions = {"cosine": self._score}  # a copy's are those of what it was copied from
         embeddings: Any = super().embed_inputs(model, sentences, *args, **keywords)  # tensors, which the host calls arrays
         check_finite(embeddings)
         return embeddings

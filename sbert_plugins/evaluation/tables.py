@@ -94,7 +94,7 @@ def whole_number(text: str, column: str, place: str) -> int:
 def _lines_of(path: Path) -> Iterator[str]:
     # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
     # utf-8-sig, for the byte order mark that Excel and Notepad write would be part of the first field.
-    opener: Any = gzip.open if path.suffix == ".gz" else open
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as lines:
         try:
             for number, line in enumerate(lines, start=1):

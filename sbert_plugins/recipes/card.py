@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ def encoder_name(model: SentenceTransformer) -> str:
 
 def folder_name(path: str | Path) -> str:
     """Return the last part of a path, for OUTPUT/model that of OUTPUT."""
-    path = Path(path)
+    path = Path(path) if Path(path).name not in ("", "..") else Path(os.path.abspath(path))
     return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 

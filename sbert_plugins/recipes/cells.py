@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -83,9 +84,16 @@ def _read_method(text: str) -> Method:
         raise ValueError(f"method {text}: {error}") from error
 
 
+_LONGEST = 200  # bytes; file systems take 255, and an ending comes behind
+
+
 def slug(text: str) -> str:
-    """Return a method's text as the beginning of file names."""
-    return "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in text)
+    """Return a method's text as the beginning of file names, which have an end: of a long one a part and a hash."""
+    name = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in text)
+    if len(name.encode()) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{name.encode()[: _LONGEST - 17].decode(errors='ignore')}_{digest}"
 
 
 class Cell(NamedTuple):
@@ -141,14 +149,15 @@ class Cell(NamedTuple):
         if (self.folder / RUN_FILE).exists() or not self.folder.exists():  # then what an interrupted removal left
             remove_folder(self.folder)
 
-    def leave_out_neighbours(self) -> None:
-        """Take sentences of the text out of the record, if it is there."""
-        if (record := self.record()) and record.get("neighbours"):
-            write_json(self.record_path, record | {"neighbours": []})
-
     def write(self, record: dict[str, Any]) -> None:
         """Write the record, whole or not at all."""
         write_json(self.record_path, self.made_with | {"name": self.method.text} | record)
+
+
+def leave_out_neighbours(path: Path) -> None:
+    """Take sentences of the text out of a cell's record."""
+    if (record := read_record(path)).get("neighbours"):
+        write_json(path, record | {"neighbours": []})
 
 
 _OF_SCORES = ("scored_on", "selected_by")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sbert_plugins.recipes.cells import Cell, Method, read_methods, read_record
+from sbert_plugins.recipes.cells import Cell, Method, leave_out_neighbours, read_methods, read_record
 from sbert_plugins.recipes.checked import check_columns, check_count, check_patience, how_prepared, read_seeds, run_values
 from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
 from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of
@@ -401,11 +401,12 @@ def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Pa
     """Return the numbers of all cells, and write the page."""
     records: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
-        if not grid.neighbours:
-            cell.leave_out_neighbours()
         records.setdefault(cell.method.text, []).append(read_record(cell.record_path))
     if note := mixed_versions([start, *(record for of_method in records.values() for record in of_method)]):
         grid.report(note)
+    if not grid.neighbours:  # of what this call leaves out, too: the folder may be published
+        for path in output.glob("*_seed*.json"):
+            leave_out_neighbours(path)
     if left := _left_out(cells, output):
         grid.report(f"In {output} and not on this page, for this call does not name them: {', '.join(left)}.")
     rows = summarise(records, list(start["scores"]))

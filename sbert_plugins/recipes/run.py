@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -168,7 +169,6 @@ def _prepared(
     with truncated_to(model, run.settings.max_seq_length) as length:
         set_seed(run.json["seed"])
         loss = build_loss(recipe.method, model, **(found | given))
-    name_model(model, run.json["encoder"]["name"], method_text(run.json))
     name_origin(model, text)
     before = scores_of(model, tables)
     lengths = {"training": length, "model": model.max_seq_length}
@@ -194,6 +194,9 @@ def _trained(
     (_, settings, output, run, *_), model, lengths = training.run, training.model, training.lengths
     is_new = not output.exists()  # a trainer makes it
     evaluator = None if dev is None else dev_evaluator(dev, lengths["model"])
+    card = model.model_card_data
+    named = card.model_name
+    name_model(model, run["encoder"]["name"], method_text(run))
     with truncated_to(model, settings.max_seq_length):
         trainer = build_trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
@@ -205,8 +208,10 @@ def _trained(
         try:
             trainer.train(resume_from_checkpoint=resume)
         except Exception:
-            if not resume and not trainer.state.global_step and trainer.is_world_process_zero():
-                _take_back(output, is_new=is_new)  # refused by its first batch: the command that is right may name it again
+            if not resume and not trainer.state.global_step:  # refused by its first batch
+                card.model_name = named
+                if trainer.is_world_process_zero():
+                    _take_back(output, is_new=is_new)  # the command that is right may name it again
             raise
         seconds = time.perf_counter() - start
     if trainer.is_world_process_zero() and (line := which_is_saved(trainer)):
@@ -268,9 +273,8 @@ def _take_back(output: Path, *, is_new: bool) -> None:
     """Remove what a training has written that made no update; whatever happens, its error is what is said."""
     with suppress(OSError):
         (output / RUN_FILE).unlink(missing_ok=True)
-        for folder in [output / "checkpoints", *([output] if is_new else [])]:
-            if folder.is_dir():
-                folder.rmdir()  # nothing where it holds something
+        # What was there before the training was empty; trackers write before the first update.
+        shutil.rmtree(output if is_new else output / "checkpoints", ignore_errors=True)
 
 
 def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
@@ -351,11 +355,12 @@ def scores_of(model: SentenceTransformer, tables: dict[str, ScoredPairs]) -> dic
     each = {name: PairsEvaluator(pairs) for name, pairs in tables.items()}
     embeddings = Embeddings(model, [sentence for evaluator in each.values() for sentence in evaluator.sentences])
     scores = {name: evaluator.compute(embeddings)["spearman"] for name, evaluator in each.items()}
-    seven = [value for name, value in scores.items() if name in SEVEN]
-    return scores | ({AVERAGE: fmean(seven)} if len(seven) == 7 else {})
+    seven = {name: value for name, value in scores.items() if name in SEVEN}
+    is_whole = len(seven) == 7 and not {"SICK-R", "SICK-R all"} <= set(seven)
+    return scores | ({AVERAGE: fmean(seven.values())} if is_whole else {})
 
 
-# The Hub has all pairs of SICK only.
+# The seven STS tasks, one of them in two forms: the Hub has all pairs of SICK only.
 SEVEN = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "SICK-R all")
 
 

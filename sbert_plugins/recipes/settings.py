@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +23,14 @@ def processes() -> int:
 
 
 SCHEDULES = ["linear", "constant"]
+
+# The types of the settings, and how an error names them.
+_KINDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "bool": ("True or False", bool),
+    "int": ("a whole number", int),
+    "float": ("a number", (int, float)),
+    "str": ("a word", str),
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what would train nothing, or end in NaN, after everything is loaded."""
+        self._check_kinds()
         if self.batch_size < 2:
             raise ValueError(
                 f"batch_size must be at least 2, got {self.batch_size}: the other sentences of a batch are the negatives."
@@ -82,10 +91,17 @@ class Settings:
             raise ValueError(
                 f"learning_rate_warmup must be a share below 1 or a whole number of updates, got {self.learning_rate_warmup}."
             )
-        if self.learning_rate_schedule not in SCHEDULES:
-            raise ValueError(
-                f"learning_rate_schedule must be one of {', '.join(SCHEDULES)}, got {self.learning_rate_schedule!r}."
-            )
+
+    def _check_kinds(self) -> None:
+        for each in fields(self):
+            value, kinds = getattr(self, each.name), str(each.type).split(" | ")  # text, by the import from __future__
+            if value is None and "None" in kinds:
+                continue
+            words, kind = _KINDS[kinds[0]]
+            if not isinstance(value, kind) or (isinstance(value, bool) and kinds[0] != "bool"):
+                raise ValueError(f"{each.name} must be {words}, got {value!r}.")
+            if (choices := each.metadata.get("choices")) and value not in choices:
+                raise ValueError(f"{each.name} must be one of {', '.join(choices)}, got {value!r}.")
 
     def _check_numbers(self) -> None:
         for name in ("epochs", "learning_rate"):

@@ -114,8 +114,9 @@ class FiniteCheck:
         kept = self.checkpoint if self.checkpoint and Path(self.checkpoint).is_dir() else None
         return (
             f"The training was stopped; {f'its last good checkpoint is {kept}' if kept else 'it has no complete checkpoint'}. "
-            f"Lower learning_rate (now {self.trainer.args.learning_rate:g}), clip gradients with max_grad_norm (now "
-            f"{self.trainer.args.max_grad_norm:g}), and look at the loss's weights and at the texts."
+            f"Begin anew{', from it as the model or from the start,' if kept else ''} with a lower learning_rate (now "
+            f"{self.trainer.args.learning_rate:g}) or, in a script, max_grad_norm (now {self.trainer.args.max_grad_norm:g}): "
+            "resumed it would keep its rate. And look at the loss's weights and at the texts."
         )
 
 

@@ -19,6 +19,7 @@ def test_a_directory_is_named_by_its_last_part(tiny_encoder, tmp_path):
     assert card.encoder_name(model) == tmp_path.name
     assert card.folder_name("runs/demo/model") == "demo"  # a training of ours, trained further
     assert card.folder_name("model") == "model"
+    assert card.folder_name(".") == Path.cwd().name
     model.transformers_model.config.name_or_path = "someone/bert"
     assert card.encoder_name(model) == "someone/bert"
 

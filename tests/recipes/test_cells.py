@@ -92,6 +92,9 @@ def test_epochs_of_its_own_take_the_place_of_shared_updates():
 def test_file_names():
     assert slug("consert:temperature=0.1") == "consert_temperature=0.1"
     assert slug("a/b c") == "a_b_c"
+    long = [slug(f"bag-of-words:frequencies=/{'é' * 300}{end}") for end in "ab"]
+    assert long[0] != long[1]
+    assert all(len(name.encode()) <= 200 and name.startswith("bag-of-words_frequencies=_") for name in long)
 
 
 def test_methods_whose_files_would_be_one_are_refused():

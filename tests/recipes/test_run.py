@@ -938,6 +938,8 @@ def test_an_average_is_of_all_seven_tasks(tiny_encoder, dev):
     assert module.AVERAGE not in scores
     scores = module.scores_of(tiny_encoder(), dict.fromkeys(names, dev))
     assert scores[module.AVERAGE] == pytest.approx(scores["STS12"])
+    twice = [*names[:5], "SICK-R", "SICK-R all"]
+    assert module.AVERAGE not in module.scores_of(tiny_encoder(), dict.fromkeys(twice, dev))
 
 
 @pytest.mark.parametrize("has_dev", [False, True])

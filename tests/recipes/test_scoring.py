@@ -52,6 +52,16 @@ BUILDS = {
 }
 
 
+@pytest.mark.parametrize("candidates", [None, {"q": ["a", "b", "c"], "r": ["a", "b", "c"]}], ids=["all", "candidates"])
+def test_a_second_model_is_ranked_as_the_first(candidates, tiny_encoder):
+    corpus = dict(zip("abcde", A, strict=True))
+    queries, relevant = {"q": A[0], "r": A[2]}, {"q": ["b"], "r": ["a"]}  # texts of the corpus, which are no answers
+    scorer = Scorer([RetrievalEvaluator(queries, corpus, relevant, candidates=candidates, name="mine", write_csv=False)])
+    model = tiny_encoder()
+    first = scorer(model)
+    assert scorer(model) == first == scorer(model)
+
+
 def test_two_that_score_otherwise_have_two_marks():
     marks = {name: Scorer([build()]).mark["sha256"] for name, build in BUILDS.items()}
     for wrapped in ("wrapped", "wrapped by the host"):  # scored as what is in them

@@ -34,6 +34,12 @@ def test_zero_is_a_change():
         ({"learning_rate_warmup": math.inf}, "learning_rate_warmup must be a finite number"),
         ({"learning_rate_warmup": -1}, "learning_rate_warmup must be a finite number, 0 or above, got -1"),
         ({"learning_rate_warmup": 1.5}, "learning_rate_warmup must be a share below 1 or a whole number of updates, got 1.5"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
+        ({"batch_size": "64"}, "batch_size must be a whole number, got '64'"),
+        ({"eval_steps": True}, "eval_steps must be a whole number, got True"),
+        ({"learning_rate": None}, "learning_rate must be a number, got None"),
+        ({"group_by_length": "no"}, "group_by_length must be True or False, got 'no'"),
+        ({"pooling": "nonsense"}, "pooling must be one of cls, mean, mask, got 'nonsense'"),
         ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule must be one of linear, constant, got 'cosine'"),
     ],
 )

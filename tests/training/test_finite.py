@@ -86,7 +86,7 @@ class TestTraining:
             trainer_of(model, Breaks(model, **keywords), tmp_path).train()
         assert f"its last good checkpoint is {tmp_path / 'checkpoint-3'}." in str(caught.value)
         assert "in the batch that begins with '" in str(caught.value)
-        assert "Lower learning_rate (now 0.001)" in str(caught.value)
+        assert "a lower learning_rate (now 0.001)" in str(caught.value)
         assert isinstance(caught.value, ValueError)  # one line of the command line
         assert "\n" not in str(caught.value)
         # On a CPU the bad update was not made, and nothing was written after the good ones.
@@ -193,7 +193,7 @@ def test_the_command_line_says_it_in_one_line(encoder_path, tmp_path, capsys):
     error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sbert-plugins: error")]
     assert len(error) == 1
     assert "is nan, in the batch that begins with" in error[0]
-    assert "Lower learning_rate (now 1e+30)" in error[0]
+    assert "a lower learning_rate (now 1e+30)" in error[0]
     assert not (output / "results.json").exists()
     assert not list(output.rglob("*.safetensors"))
 
