@@ -30,7 +30,7 @@ LOGGED = {
     "masked_share": "slt-fai: share of sentences with a rare token to mask",
     "balance_factor": "by how much an auxiliary gradient was cut; 1 is not at all (slt-fai: adversarial_balance_factor)",
     "balance_share": "the auxiliary gradient's share of the norms after the cut",
-    "balance_cosine": "cosine of the two gradients at outputs that both read; below 0 they pull apart, 0 without any",
+    "balance_cosine": "cosine of the two gradients over outputs that either reads (the other's is 0); below 0 they pull apart",
     "grad_norm": "norm of the gradient before clipping",
     "learning_rate": "of the encoder, at this update",
     "epoch": "passes over the text so far",

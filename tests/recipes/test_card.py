@@ -1,5 +1,6 @@
 import logging
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
