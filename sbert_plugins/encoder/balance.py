@@ -36,6 +36,7 @@ class GradientTap:
     def __init__(self) -> None:
         self.factor: Tensor | None = None  # 1
         self.tensors: list[tuple[Tensor, Tensor]] = []  # an output, and what the objective reads in its place
+        self.rows: slice | None = None  # all
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return ``x``, seen through this tap."""
@@ -45,8 +46,9 @@ class GradientTap:
         self.tensors.append((_untapped(x), seen))
         return seen
 
-    def watch(self, *outputs: Tensor) -> None:
-        """Measure gradients at outputs that the objective reads as they are: they are not scaled."""
+    def watch(self, *outputs: Tensor, rows: slice | None = None) -> None:
+        """Measure gradients at outputs, or these rows of them, that the objective reads as they are: they are not scaled."""
+        self.rows = rows
         originals = [_untapped(x) for x in outputs if torch.is_grad_enabled() and x.requires_grad]
         self.tensors += zip(originals, originals, strict=True)
 
@@ -107,7 +109,8 @@ def bound_gradients(
 
     Returns:
         Diagnostics, by ``name_`` where there are several: ``balance_factor``, ``balance_share`` (of the bounded gradient in
-        the sum of the norms) and ``balance_cosine`` (of both gradients at the outputs that both read; 0 without any).
+        the sum of the norms) and ``balance_cosine`` (of both gradients over all outputs that either reads: an objective's is
+        0 at an output that it does not read).
 
     Raises:
         ValueError: If some read the encoder through their taps and others did not: these would not be bounded. If the main
@@ -170,7 +173,11 @@ def _gradients(value: Tensor, tap: GradientTap) -> dict[int, Tensor]:
     sums: dict[int, Tensor] = {}
     for (output, _), gradient in zip(tap.tensors, found, strict=True):
         if gradient is not None:
-            sums[id(output)] = sums.get(id(output), 0) + gradient.float()
+            read = gradient.float()
+            if tap.rows is not None:
+                read = torch.zeros_like(read)
+                read[tap.rows] = gradient[tap.rows].float()
+            sums[id(output)] = sums.get(id(output), 0) + read
     return sums
 
 

@@ -43,6 +43,11 @@ class View:
         """Shuffle (B, L, E) word embeddings, before positions are added to them."""
         return embeddings if self.order is None else embeddings.take_along_dim(self.order.unsqueeze(2), dim=1)
 
+    def shown(self, marked: Tensor) -> Tensor:
+        """Return at which places, (B, L) bool, it shows tokens that are marked so: moved with the others, and not cut off."""
+        moved = marked if self.order is None else marked.gather(1, self.order)
+        return moved if self.cut_tokens is None else moved & ~self.cut_tokens
+
     def inputs(self, embeddings: Tensor) -> Tensor:
         """Cut off features and tokens of what enters the first layer, (B, L, E)."""
         if self.cut_tokens is not None:

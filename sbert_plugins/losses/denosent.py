@@ -64,7 +64,7 @@ class DenoSentLoss(LossModule):
     of weight 0 left out. ``diagnostics`` then holds ``token_accuracy`` (share of the sentence's tokens that the
     decoder ranks first; without layers, among as many best as there are), ``information`` (nats a token that the second term
     rises with another sentence's vector: near 0 the decoder does not read it; with layers on one batch in fifty) and
-    ``balance_factor``, ``balance_share``, ``balance_cosine`` (of the two gradients at the vectors).
+    ``balance_factor``, ``balance_share``, ``balance_cosine`` (of the two gradients at both vectors: the second's is 0 at one).
 
     Args:
         model: Any encoder that sentence-transformers loads; with dropout where there is one column.

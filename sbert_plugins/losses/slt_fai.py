@@ -60,7 +60,7 @@ class SLTFAILoss(LossModule):
     ``adversarial`` and ``filtering``, to be summed; 0 in training during the warm-up. ``diagnostics`` then holds
     ``frequency_accuracy`` (share of tokens that the first discriminator classifies rightly, beside ``low_share``, the share of
     rare ones: fooled, it knows no more than the larger class), ``completeness_accuracy`` (of the second, 0.5 is chance),
-    ``masked_share`` (of sentences, with a rare token to mask), three ``balance_...`` of each objective, and the base's own.
+    ``masked_share`` (of sentences, a rare token seen there), three ``balance_...`` of each objective, and the base's own.
 
     Args:
         model: The encoder that the base loss trains, with a mask token.
@@ -212,21 +212,21 @@ class SLTFAILoss(LossModule):
         return self.filtering_weight * loss
 
     def _incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass) -> tuple[Pass, Tensor]:
-        """Pass copies that lack rare tokens, seen as the originals, and return (B,) bool, too: which do lack any."""
+        """Pass copies that lack rare tokens, seen as the originals, and return (B,) bool, too: which lack any seen there."""
         rare = self.tokens.content(anchor) & self.low_frequency[anchor["input_ids"]].bool()
         masked = random_subset(rare, self.masking_ratio, at_least=1)
         copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
         views = None if original.view is None else [original.view]
         # Beside DistributedDataParallel: its gradients are averaged with those of the base loss's passes.
         (incomplete,) = encode([copy], views=views, dropout=original.dropout, beside_ddp=True)
-        return incomplete, masked.any(dim=1)
+        return incomplete, (masked if original.view is None else original.view.shown(masked)).any(dim=1)
 
     def _bound(self, base: Tensor, original: Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
         """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
         for name, output in (("adversarial", original.all_tokens), ("filtering", original.all_vectors)):
             if name in terms and output is not None:
                 main = GradientTap()
-                main.watch(output)
+                main.watch(output, rows=original.rows)  # further columns' may be there: the objective reads these
                 found = bound_gradients((base, main), {name: (terms[name], taps[name])}, balance=self.balance)
                 self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 

@@ -71,6 +71,18 @@ def test_without_a_main_gradient_nothing_passes():
     assert x.grad.tolist() == [0.0, 0.0]
 
 
+def test_rows_that_nobody_else_reads_are_left_out():
+    """By hand: of the main gradients (3, 4) and (0, 12) of a merged pass the first row counts alone."""
+    x = torch.zeros(2, 2, requires_grad=True)
+    tap, output = taps("main", "other"), x * 1.0
+    tap["main"].watch(output, rows=slice(0, 1))
+    main = (output * torch.tensor([[3.0, 4.0], [0.0, 12.0]])).sum()
+    other = (tap["other"](output)[0] * torch.tensor([0.0, 20.0])).sum()
+    found = bound_gradients((main, tap["main"]), {"other": (other, tap["other"])}, balance=0.5)
+    assert found["balance_factor"].item() == pytest.approx(0.125)
+    assert found["balance_cosine"].item() == pytest.approx(0.8)
+
+
 def test_an_evaluation_and_a_frozen_encoder_need_nothing():
     tap = taps("main", "other")
     with torch.no_grad():

@@ -8,6 +8,7 @@ import torch
 from encoders import ARCHITECTURES, SENTENCES, project_counts, project_text
 from methods import METHODS
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import column_merging_disabled
 from sentence_transformers.sentence_transformer.losses import (
     CachedGISTEmbedLoss,
     CachedMultipleNegativesRankingLoss,
@@ -72,6 +73,17 @@ def columns_for(name, features):
     return [features, {**features, **longer}] if name.endswith("on pairs") else [features]
 
 
+def shown_differences(ids, copy, view):
+    """Whether the encoder reads another word of each copy than of its original: place by place, as it embeds them."""
+    usable = []
+    for row, (original, changed) in enumerate(zip(ids.tolist(), copy.tolist(), strict=True)):
+        places = range(len(original))
+        source = list(places) if view is None or view.order is None else view.order[row].tolist()
+        cut = [False for _ in places] if view is None or view.cut_tokens is None else view.cut_tokens[row].tolist()
+        usable.append(any(original[source[i]] != changed[source[i]] and not cut[i] for i in places))
+    return np.array(usable)
+
+
 class TestValue:
     @pytest.mark.parametrize("name", BASES)
     def test_terms_are_those_of_the_reference(self, encoder, name):
@@ -94,7 +106,8 @@ class TestValue:
         expected = 0.5 * reference.token_class_loss(logits, low.astype(int), content.numpy())
         assert terms["adversarial"].item() == pytest.approx(expected, rel=1e-9)
         pair = [classify(loss.completeness_discriminator, x["sentence_embedding"][:rows]) for x in (original, copy)]
-        usable = (copy["input_ids"] != ids).any(dim=1).numpy()
+        usable = shown_differences(ids, copy["input_ids"], copy.get(VIEWS, [None])[0])
+        assert loss.diagnostics["masked_share"].item() == pytest.approx(sum(usable) / rows)
         expected = 2.0 * reference.incomplete_sentence_loss(*pair, usable)
         assert terms["filtering"].item() == pytest.approx(expected, rel=1e-9)
         assert set(terms) - {"adversarial", "filtering"} <= {
@@ -163,6 +176,21 @@ class TestIncompleteSentences:
         terms = loss([features])
         assert terms["filtering"] == 0
         assert loss.diagnostics["masked_share"] == 0
+
+    @pytest.mark.parametrize("parts", [("token_cutoff",), ("token_cutoff", "token_shuffling")], ids=" ".join)
+    def test_a_copy_that_reads_as_its_original_is_left_out(self, encoder, parts, monkeypatch):
+        """The masked token may be one that the view cuts off: whole and incomplete would be labels of one vector."""
+        loss = build(encoder.train(), losses.ConSERTLoss(encoder, first_view=parts), low_frequency_by="types")
+        compared, left_out = [], 0
+        compute = loss.completeness_discriminator.loss
+        monkeypatch.setattr(loss.completeness_discriminator, "loss", lambda *given: compared.append(given) or compute(*given))
+        for seed in range(10):
+            torch.manual_seed(seed)
+            loss([encoder.preprocess(SENTENCES)])
+            whole, part, usable = compared[-1]
+            assert torch.equal((whole - part).abs().amax(dim=1) > 1e-6, usable)
+            left_out += int((~usable).sum())
+        assert left_out > 0
 
     @pytest.mark.parametrize("name", BASES)
     def test_the_copy_is_seen_as_its_original(self, encoder, name, monkeypatch):
@@ -722,6 +750,35 @@ class TestBalance:
         assert alone == pytest.approx(self.factors(encoder, in_a_sum), rel=1e-4)
         assert min(alone.values()) > 0
 
+    def on_pairs(self, encoder, outer=lambda loss: loss):
+        """What balance says of both objectives round a loss on pairs of two lengths, inside what ``outer`` makes of it."""
+        torch.manual_seed(0)
+        loss = build(encoder, losses.ArcCSELoss(encoder, triplet_weight=0), balance=0.1)
+        encoder.train()
+        with dropout_off(encoder):
+            whole = outer(loss)
+            torch.manual_seed(3)
+            whole(columns_for("on pairs", encoder.preprocess(SENTENCES)), None)
+        return {key: value.item() for key, value in loss.diagnostics.items() if "balance" in key}
+
+    def test_the_same_where_columns_pass_one_by_one(self, encoder):
+        """Whether the host merges them is a matter of speed: an objective reads the first column's rows."""
+        merged = self.on_pairs(encoder)
+        with column_merging_disabled():
+            assert self.on_pairs(encoder) == pytest.approx(merged, rel=1e-3)
+        assert 0 < merged["adversarial_balance_factor"] < 1
+
+    @pytest.mark.parametrize("share", [True, False])
+    def test_the_same_in_a_sum(self, encoder, share):
+        """With shared passes the first column's may be another loss's, without the further columns."""
+
+        def in_a_sum(loss):
+            words = losses.BagOfWordsLoss(encoder, frequencies=counts(encoder), mlm_head="fresh")
+            members = {"words": (words, 1.0, [0]), "slt-fai": (loss, 1.0, [0, 1])}
+            return losses.WeightedSumLoss(encoder, members, share_passes=share)
+
+        assert self.on_pairs(encoder, in_a_sum) == pytest.approx(self.on_pairs(encoder), rel=1e-3)
+
     def test_behind_a_wrapper_that_gives_copies(self, encoder):
         """As DistributedDataParallel and automatic mixed precision do: then tokens are no longer on the way to the vectors."""
 
@@ -800,7 +857,7 @@ class TestBalance:
 
 
 def test_the_weighted_terms_are_bounded_where_they_read(tiny_encoder):
-    """At the tokens of the first pass, and at the vectors of both: the norm is then this share of the base loss's there."""
+    """At tokens of the first view, and at vectors of both passes: this share of the base loss's norm in that view's rows."""
     encoder, found = tiny_encoder("bert", "mean").train(), []
     torch.manual_seed(0)
     keywords = {"warmup_steps": 0, "low_frequency_by": "mass", "balance": 0.001}
@@ -818,5 +875,6 @@ def test_the_weighted_terms_are_bounded_where_they_read(tiny_encoder):
     outputs = {"adversarial": [found[0]["token_embeddings"]], "filtering": [one["sentence_embedding"] for one in found]}
     for name, read in outputs.items():
         (main,) = torch.autograd.grad(terms["base/nt_xent"], read[:1], retain_graph=True)
+        main = main[: len(SENTENCES)]  # the second view's are in the same pass, and no objective reads them
         own = torch.autograd.grad(terms[name], read, retain_graph=True)
         assert torch.cat(own).norm().item() == pytest.approx(0.001 * main.norm().item(), rel=1e-3), name
