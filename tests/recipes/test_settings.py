@@ -38,7 +38,6 @@ def test_zero_is_a_change():
         ({"batch_size": "64"}, "batch_size must be a whole number, got '64'"),
         ({"eval_steps": True}, "eval_steps must be a whole number, got True"),
         ({"group_by_length": "no"}, "group_by_length must be True or False, got 'no'"),
-        ({"pooling": "nonsense"}, "pooling must be one of cls, mean, mask, got 'nonsense'"),
         ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule must be one of linear, constant, got 'cosine'"),
     ],
 )
