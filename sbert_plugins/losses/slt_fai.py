@@ -226,7 +226,7 @@ class SLTFAILoss(LossModule):
         for name, output in (("adversarial", original.all_tokens), ("filtering", original.all_vectors)):
             if name in terms and output is not None:
                 main = GradientTap()
-                main.watch(output)
+                main.watch(output, rows=original.rows)  # further columns' may be there: the objective reads these
                 found = bound_gradients((base, main), {name: (terms[name], taps[name])}, balance=self.balance)
                 self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 

@@ -8,6 +8,7 @@ import torch
 from encoders import ARCHITECTURES, SENTENCES, project_counts, project_text
 from methods import METHODS
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import column_merging_disabled
 from sentence_transformers.sentence_transformer.losses import (
     CachedGISTEmbedLoss,
     CachedMultipleNegativesRankingLoss,
@@ -748,6 +749,35 @@ class TestBalance:
         alone = self.factors(encoder, lambda loss: loss)
         assert alone == pytest.approx(self.factors(encoder, in_a_sum), rel=1e-4)
         assert min(alone.values()) > 0
+
+    def on_pairs(self, encoder, outer=lambda loss: loss):
+        """What balance says of both objectives round a loss on pairs of two lengths, inside what ``outer`` makes of it."""
+        torch.manual_seed(0)
+        loss = build(encoder, losses.ArcCSELoss(encoder, triplet_weight=0), balance=0.1)
+        encoder.train()
+        with dropout_off(encoder):
+            whole = outer(loss)
+            torch.manual_seed(3)
+            whole(columns_for("on pairs", encoder.preprocess(SENTENCES)), None)
+        return {key: value.item() for key, value in loss.diagnostics.items() if "balance" in key}
+
+    def test_the_same_where_columns_pass_one_by_one(self, encoder):
+        """Whether the host merges them is a matter of speed: an objective reads the first column's rows."""
+        merged = self.on_pairs(encoder)
+        with column_merging_disabled():
+            assert self.on_pairs(encoder) == pytest.approx(merged, rel=1e-3)
+        assert 0 < merged["adversarial_balance_factor"] < 1
+
+    @pytest.mark.parametrize("share", [True, False])
+    def test_the_same_in_a_sum(self, encoder, share):
+        """With shared passes the first column's may be another loss's, without the further columns."""
+
+        def in_a_sum(loss):
+            words = losses.BagOfWordsLoss(encoder, frequencies=counts(encoder), mlm_head="fresh")
+            members = {"words": (words, 1.0, [0]), "slt-fai": (loss, 1.0, [0, 1])}
+            return losses.WeightedSumLoss(encoder, members, share_passes=share)
+
+        assert self.on_pairs(encoder, in_a_sum) == pytest.approx(self.on_pairs(encoder), rel=1e-3)
 
     def test_behind_a_wrapper_that_gives_copies(self, encoder):
         """As DistributedDataParallel and automatic mixed precision do: then tokens are no longer on the way to the vectors."""
