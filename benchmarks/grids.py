@@ -27,7 +27,7 @@ OTHER_MACHINE = "_other_machine"
 def all_grids(*, dev_only: bool, supervised: bool = False, other_machine: bool = False) -> dict[str, list[dict]]:
     """Return the quality cells by the name of what they share, encoder, text and settings; with labels only if asked."""
     grids = {}
-    for name, records in read_grids(tables.RESULTS).items():
+    for name, records in _read(tables.RESULTS).items():
         if name.endswith(OTHER_MACHINE) is not other_machine:
             continue
         for record in records:
@@ -37,6 +37,9 @@ def all_grids(*, dev_only: bool, supervised: bool = False, other_machine: bool =
         if kept and kept[0]["settings"]["dev_only"] == dev_only:
             grids[name.removesuffix("_dev")] = kept
     return grids
+
+
+_read = cache(read_grids)  # a table asks for them again and again
 
 
 def main_grid(text: str, steps: int) -> list[dict]:

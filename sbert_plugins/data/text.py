@@ -201,9 +201,9 @@ def _texts_of(
         raise ValueError(f"a text must be a file or a dataset on the Hub, got the name {str(source)!r}.")
     if path.is_dir():
         raise ValueError(f"{path} is a directory: name a file in it.")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} must be a regular file, got a pipe or a device, which can be read once: write it to a file.")
     if not path.is_file():
+        if path.exists():
+            raise ValueError(f"{path} must be a regular file, got a pipe or a device, which is read once: write it to a file.")
         return _column_of(_load_from_hub(str(source)), column, str(source), prefer)
     if _suffix(path) in _TABULAR:
         return _column_of(_load_table(path), column, str(path), prefer)

@@ -329,13 +329,15 @@ def _is_current(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> bool:
 
 def _refuse_another(noted: Path, mark: Mapping[str, Any]) -> None:
     """Refuse a model under a revision that has results of another one."""
+    if not any(noted.parent.glob("*.json")):
+        return  # noted by a run that has no result
     if before := _noted_in(noted):
         if other := [f"{key} {before[key]}, now {mark[key]}" for key in mark if key in before and before[key] != mark[key]]:
             raise ValueError(
                 f"{noted.parent} has results of another model ({'; '.join(other)}): a revision names one state of a model. "
                 "Leave revision out for a model on disk, or remove the folder."
             )
-    elif any(noted.parent.glob("*.json")):
+    else:
         logger.warning("%s has results whose model nobody noted: they are taken for this one's.", noted.parent)
 
 

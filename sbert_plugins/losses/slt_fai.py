@@ -60,7 +60,7 @@ class SLTFAILoss(LossModule):
     ``adversarial`` and ``filtering``, to be summed; 0 in training during the warm-up. ``diagnostics`` then holds
     ``frequency_accuracy`` (share of tokens that the first discriminator classifies rightly, beside ``low_share``, the share of
     rare ones: fooled, it knows no more than the larger class), ``completeness_accuracy`` (of the second, 0.5 is chance),
-    ``masked_share`` (of sentences, a rare token seen there), three ``balance_...`` of each objective, and the base's own.
+    ``masked_share`` (of sentences, where a masked token shows), three ``balance_...`` of each objective, and the base's own.
 
     Args:
         model: The encoder that the base loss trains, with a mask token.

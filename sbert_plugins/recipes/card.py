@@ -32,7 +32,9 @@ def encoder_name(model: SentenceTransformer) -> str:
 
 def folder_name(path: str | Path) -> str:
     """Return the last part of a path, for OUTPUT/model that of OUTPUT."""
-    path = Path(path) if Path(path).name not in ("", "..") else Path(os.path.abspath(path))
+    path = Path(path)
+    if path.name in ("", ".."):  # of ".", which is a folder all the same
+        path = Path(os.path.abspath(path))
     return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 

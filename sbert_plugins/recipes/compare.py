@@ -399,14 +399,14 @@ def _without(report: Callable[[str], None], lines: Sequence[str | None]) -> Call
 
 def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Path) -> Comparison:
     """Return the numbers of all cells, and write the page."""
+    if not grid.neighbours:  # of what this call leaves out, too: the folder may be published
+        for path in output.glob("*_seed*.json"):
+            leave_out_neighbours(path)
     records: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         records.setdefault(cell.method.text, []).append(read_record(cell.record_path))
     if note := mixed_versions([start, *(record for of_method in records.values() for record in of_method)]):
         grid.report(note)
-    if not grid.neighbours:  # of what this call leaves out, too: the folder may be published
-        for path in output.glob("*_seed*.json"):
-            leave_out_neighbours(path)
     if left := _left_out(cells, output):
         grid.report(f"In {output} and not on this page, for this call does not name them: {', '.join(left)}.")
     rows = summarise(records, list(start["scores"]))

@@ -27,7 +27,7 @@ LOGGED = {
     "frequency_accuracy": "slt-fai: share of tokens that the first discriminator has right; fooled, it is the larger class's",
     "low_share": "slt-fai: share of rare tokens",
     "completeness_accuracy": "slt-fai: share of sentences that the second discriminator has right; 0.5 is chance",
-    "masked_share": "slt-fai: share of sentences with a rare token to mask",
+    "masked_share": "slt-fai: share of sentences with a masked rare token that the encoder is shown",
     "balance_factor": "by how much an auxiliary gradient was cut; 1 is not at all (slt-fai: adversarial_balance_factor)",
     "balance_share": "the auxiliary gradient's share of the norms after the cut",
     "balance_cosine": "cosine of the two gradients over outputs that either reads (the other's is 0); below 0 they pull apart",

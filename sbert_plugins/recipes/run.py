@@ -196,7 +196,6 @@ def _trained(
     evaluator = None if dev is None else dev_evaluator(dev, lengths["model"])
     card = model.model_card_data
     named = card.model_name
-    name_model(model, run["encoder"]["name"], method_text(run))
     with truncated_to(model, settings.max_seq_length):
         trainer = build_trainer(training, evaluator, share=share, report=report, trackers=trackers)
         if trainer.is_world_process_zero():
@@ -204,6 +203,7 @@ def _trained(
             earlier, made = _made_by(output) if resume else [], provenance(model.device)
             write_json(output / RUN_FILE, run | {_MADE_BY: earlier if made in earlier else [*earlier, made]})
             _announce(training, dev, report)
+        name_model(model, run["encoder"]["name"], method_text(run))
         start = time.perf_counter()
         try:
             trainer.train(resume_from_checkpoint=resume)

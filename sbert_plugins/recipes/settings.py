@@ -91,6 +91,10 @@ class Settings:
             raise ValueError(
                 f"learning_rate_warmup must be a share below 1 or a whole number of updates, got {self.learning_rate_warmup}."
             )
+        if self.learning_rate_schedule not in SCHEDULES:
+            raise ValueError(
+                f"learning_rate_schedule must be one of {', '.join(SCHEDULES)}, got {self.learning_rate_schedule!r}."
+            )
 
     def _check_kinds(self) -> None:
         for each in fields(self):
@@ -100,10 +104,6 @@ class Settings:
             words, kind = _KINDS[kinds[0]]
             if not isinstance(value, kind) or (isinstance(value, bool) and kinds[0] != "bool"):
                 raise ValueError(f"{each.name} must be {words}, got {value!r}.")
-        if self.learning_rate_schedule not in SCHEDULES:
-            raise ValueError(
-                f"learning_rate_schedule must be one of {', '.join(SCHEDULES)}, got {self.learning_rate_schedule!r}."
-            )
 
     def _check_numbers(self) -> None:
         for name in ("epochs", "learning_rate"):

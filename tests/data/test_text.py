@@ -387,6 +387,11 @@ class TestBadInput:
         with pytest.raises(ValueError, match="is a directory: name a file in it"):
             read_sentences(tmp_path)
 
+    def test_a_pipe(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(ValueError, match="must be a regular file, got a pipe or a device"):
+            read_sentences(tmp_path / "pipe")
+
     def test_limit(self, tmp_path):
         with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
             read_sentences(tmp_path, limit=0)

@@ -131,6 +131,27 @@ class TestCache:
         with pytest.raises(ValueError, match="has results of another model .weights "):
             evaluate_mteb(other, "LocalSTSBenchmark", **given)
 
+    def test_what_a_stopped_run_leaves_is_of_its_model(self, tiny_encoder, data, monkeypatch):
+        model, other = tiny_encoder(), tiny_encoder("mpnet")
+        given = {"name": "me/x", "revision": COMMIT, "cache": data / "cache"}
+        stopped, whole = "nothing written", mteb.evaluate
+
+        def stops(*arguments, **keywords):
+            if stopped != "nothing written":
+                whole(*arguments, **keywords)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(mteb, "evaluate", stops)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate_mteb(model, "LocalSTSBenchmark", **given)
+        stopped = "behind the first result"
+        with pytest.raises(KeyboardInterrupt):
+            evaluate_mteb(other, "LocalSTSBenchmark", **given)  # there was no result of another one
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match="has results of another model"):
+            evaluate_mteb(model, "LocalSTSBenchmark", **given)
+        evaluate_mteb(other, "LocalSTSBenchmark", **given)
+
     @pytest.mark.parametrize(
         ("key", "change"),
         [

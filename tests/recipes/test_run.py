@@ -489,6 +489,23 @@ class TestBadInput:
             recipes.train(method, anchors(40), model, output=tmp_path / "mine", settings=quick())
         assert not list((tmp_path / "mine").iterdir())
 
+    def test_what_the_first_batch_refuses_is_no_training_of_the_model(self, tiny_encoder, tmp_path, monkeypatch):
+        model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        build = module.build_trainer
+
+        def tracked(*given, **keywords):
+            (tmp_path / "run" / "checkpoints" / "runs").mkdir(parents=True)  # as a tracker does before the first update
+            return build(*given, **keywords)
+
+        monkeypatch.setattr(module, "build_trainer", tracked)
+        with pytest.raises(ValueError, match=r"positive pairs by dropout"):
+            recipes.train("arccse", anchors(40), model, output=tmp_path / "run", settings=quick())
+        assert not (tmp_path / "run").exists()
+        monkeypatch.undo()
+        recipes.train("consert", anchors(40), model, output=tmp_path / "run", settings=quick())
+        assert "ArcCSE" not in model.model_card_data.model_name
+        assert "ConSERT" in model.model_card_data.model_name
+
     def test_an_empty_output_directory_is_fine(self, tmp_path):
         assert recipes.check_output(tmp_path) == tmp_path
 
