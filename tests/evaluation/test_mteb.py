@@ -141,13 +141,13 @@ class TestCache:
                 whole(*arguments, **keywords)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(mteb, "evaluate", stops)
-        with pytest.raises(KeyboardInterrupt):
-            evaluate_mteb(model, "LocalSTSBenchmark", **given)
-        stopped = "behind the first result"
-        with pytest.raises(KeyboardInterrupt):
-            evaluate_mteb(other, "LocalSTSBenchmark", **given)  # there was no result of another one
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(mteb, "evaluate", stops)
+            with pytest.raises(KeyboardInterrupt):
+                evaluate_mteb(model, "LocalSTSBenchmark", **given)
+            stopped = "behind the first result"
+            with pytest.raises(KeyboardInterrupt):
+                evaluate_mteb(other, "LocalSTSBenchmark", **given)  # there was no result of another one
         with pytest.raises(ValueError, match="has results of another model"):
             evaluate_mteb(model, "LocalSTSBenchmark", **given)
         evaluate_mteb(other, "LocalSTSBenchmark", **given)

@@ -497,11 +497,11 @@ class TestBadInput:
             (tmp_path / "run" / "checkpoints" / "runs").mkdir(parents=True)  # as a tracker does before the first update
             return build(*given, **keywords)
 
-        monkeypatch.setattr(module, "build_trainer", tracked)
-        with pytest.raises(ValueError, match=r"positive pairs by dropout"):
-            recipes.train("arccse", anchors(40), model, output=tmp_path / "run", settings=quick())
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "build_trainer", tracked)
+            with pytest.raises(ValueError, match=r"positive pairs by dropout"):
+                recipes.train("arccse", anchors(40), model, output=tmp_path / "run", settings=quick())
         assert not (tmp_path / "run").exists()
-        monkeypatch.undo()
         recipes.train("consert", anchors(40), model, output=tmp_path / "run", settings=quick())
         assert "ArcCSE" not in model.model_card_data.model_name
         assert "ConSERT" in model.model_card_data.model_name
