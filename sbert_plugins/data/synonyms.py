@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -42,7 +44,7 @@ class SynonymReplacer:
             raise ValueError(f"stop_words must be a list of words, got the string {stop_words!r}: put it in a list.")
         self.ratio = ratio
         self.stop_words = frozenset(word.lower() for word in stop_words)
-        self.wordnet = str(_find_wordnet())  # another one makes other rows
+        self.wordnet = wordnet_digest()  # another one makes other rows
         self._reader: Any = None
         self._synonyms: dict[str, tuple[str, ...]] = {}
 
@@ -116,6 +118,27 @@ def _find_wordnet() -> Any:
         "synonyms need WordNet, which NLTK does not find: run nltk.download('wordnet'), or set NLTK_DATA to a directory that "
         "has corpora/wordnet (the files of Debian's wordnet-base with NLTK's lexnames will do)."
     )
+
+
+def wordnet_digest() -> str:
+    """Return a hash of the WordNet that NLTK finds, by which rows that were made with it are known.
+
+    Raises:
+        FileNotFoundError: If NLTK finds none.
+    """
+    place = _find_wordnet()
+    if str(place) not in _digests:
+        digest = hashlib.sha256()
+        for name in _FILES:
+            with suppress(OSError), place.join(name).open() as file:  # what is missing is said by who reads it
+                digest.update(file.read())
+        _digests[str(place)] = digest.hexdigest()[:16]
+    return _digests[str(place)]
+
+
+_PARTS = ("noun", "verb", "adj", "adv")
+_FILES = [name for part in _PARTS for name in (f"data.{part}", f"index.{part}", f"{part}.exc")]
+_digests: dict[str, str] = {}
 
 
 def open_wordnet() -> Any:

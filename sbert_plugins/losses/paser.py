@@ -193,7 +193,7 @@ class PaSeRLoss(LossModule):
     def _generative(self, sentences: Pass, copies: Pass, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
         """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
         memory, content = self.memory(sentences.vectors, copies.vectors), self.tokens.content(phrase)
-        usable = usable & content.any(dim=1)
+        usable = usable & content.any(dim=1) & (content.sum(dim=1) < self.decoder.max_positions)
         writes: dict[str, Any] = {"embed": self.decoder_inputs, **self.ends} if self.ends else {}
         hidden = content & usable.unsqueeze(1)
         loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], hidden, self.weights, **writes)

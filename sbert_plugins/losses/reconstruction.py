@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sbert_plugins.encoder import dropout_off, sentence_width, unwrap
-from sbert_plugins.modules import BagOfWordsDecoder
+from sbert_plugins.modules import BagOfWordsDecoder, PhraseDecoder
 
 if TYPE_CHECKING:
     from sbert_plugins.losses.paser import PaSeRLoss
@@ -21,6 +21,11 @@ def reconstruct(
     """Write the phrase that each masked copy hides: :meth:`PaSeRLoss.reconstruct`."""
     if len(sentences) != len(masked):
         raise ValueError(f"sentences and masked must be of one length, got {len(sentences)} and {len(masked)}.")
+    if not 1 <= max_tokens <= loss.decoder.max_positions:
+        raise ValueError(
+            f"max_tokens must be at least 1 and, for a decoder with layers, at most {PhraseDecoder.max_positions}, got "
+            f"{max_tokens}. Phrases have few tokens; the default is 16."
+        )
     model, phrases = unwrap(loss.model), list[str]()
     whole = sentence_width(model)
     with dropout_off(loss):

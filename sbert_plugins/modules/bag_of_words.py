@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +29,8 @@ class BagOfWordsDecoder(nn.Module):
         memory_dimension: Width M of the vectors. Where that is not what is read, the map starts with orthogonal rows.
         start: For a memory of several vectors, what each is multiplied by at the start.
     """
+
+    max_positions = math.inf  # words stand in no order
 
     def __init__(self, head: WordScorer, memory_dimension: int, *, start: Sequence[float] = (1.0,)) -> None:
         super().__init__()
@@ -70,7 +73,8 @@ class BagOfWordsDecoder(nn.Module):
 
         Returns:
             The loss, and diagnostics: ``token_accuracy`` (share of tokens that are among as many best candidates as their
-            text has tokens) and ``information`` (nats a token that the loss rises with another text's vector).
+            text has tokens) and ``information`` (nats a token that the loss rises with another text's vector), both NaN
+            where there is no token.
         """
         if self.training and not self._has_begun:  # at the first batch: a later one may be the rest of an epoch
             self._has_begun = True
@@ -91,5 +95,6 @@ class BagOfWordsDecoder(nn.Module):
             best = logits.sort(dim=1, descending=True).values if len(candidates) else logits.new_zeros(len(ids), 1)
             last = best.gather(1, content.sum(dim=1, keepdim=True).clamp(1, best.shape[1]) - 1)
             hits = (logits[rows, targets] >= last[rows, 0]).sum()
-            diagnostics = {"token_accuracy": hits / max(len(rows), 1), "information": others - loss.detach()}
+            information = others - loss.detach() if len(rows) else loss.new_full((), math.nan)
+            diagnostics = {"token_accuracy": hits / len(rows), "information": information}
         return loss, diagnostics

@@ -61,7 +61,7 @@ def decoding_loss(
         training: Whether to probe what the decoder reads.
 
     Returns:
-        The loss, and diagnostics: ``token_accuracy``, and on one batch in fifty ``information``.
+        The loss, and diagnostics: ``token_accuracy`` (NaN without a target), and on one batch in fifty ``information``.
     """
     weighed = None if weights is None else weights[targets]
 
@@ -74,7 +74,7 @@ def decoding_loss(
     probed = probe_information(lambda memory: loss_of(memory)[0], memory, scored=len(targets)) if training else {}
     with torch.no_grad():
         hits = (logits.argmax(dim=1) == targets).sum()
-    return loss, {"token_accuracy": hits / max(len(targets), 1), **probed}
+    return loss, {"token_accuracy": hits / len(targets), **probed}
 
 
 @torch.no_grad()

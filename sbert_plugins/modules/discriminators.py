@@ -71,11 +71,12 @@ class TokenFrequencyDiscriminator(_Discriminator):
             content: (B, L) bool, the tokens that count.
 
         Returns:
-            The loss, and diagnostics: ``frequency_accuracy``, and ``low_share``, the share of low-frequency tokens.
+            The loss, and diagnostics: ``frequency_accuracy``, and ``low_share``, the share of low-frequency tokens; NaN
+            where no token counts.
         """
         logits = self(tokens)
         with torch.no_grad():
-            total = content.sum().clamp(min=1)
+            total = content.sum()
             diagnostics = {
                 "frequency_accuracy": ((logits.argmax(dim=2) == is_low) & content).sum() / total,
                 "low_share": (content & is_low.bool()).sum() / total,
@@ -100,13 +101,14 @@ class CompletenessDiscriminator(_Discriminator):
             usable: (B,) bool, the rows whose copy lacks something.
 
         Returns:
-            The loss, and diagnostics: ``completeness_accuracy`` and ``masked_share``, the share of usable rows.
+            The loss, and diagnostics: ``completeness_accuracy`` (NaN without a usable row) and ``masked_share``, the
+            share of usable rows.
         """
         of_sentences, of_copies = self(sentences), self(incomplete)
         with torch.no_grad():
             right = ((of_sentences.argmax(dim=1) == 0) & usable).sum() + ((of_copies.argmax(dim=1) == 1) & usable).sum()
             diagnostics = {
-                "completeness_accuracy": right / (2 * usable.sum()).clamp(min=1),
+                "completeness_accuracy": right / (2 * usable.sum()),
                 "masked_share": usable.float().mean(),
             }
         return functional.incomplete_sentence_loss(of_sentences, of_copies, usable), diagnostics

@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.cells import Cell, Method, leave_out_neighbours, read_methods, read_record
 from sbert_plugins.recipes.checked import check_columns, check_count, check_patience, how_prepared, read_seeds, run_values
 from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
-from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of
+from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of, truncated_to
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
 from sbert_plugins.recipes.output import (
+    LOCK,
     RUN_FILE,
     changes,
     encoder_mark,
     encoder_settings,
     has_checkpoint,
+    held,
     read_results,
     remove_folder,
     text_mark,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _START = "start.json"
+_FEW = 1000  # sentences, to build a loss that will train on all
 
 
 class Comparison(NamedTuple):
@@ -161,7 +165,7 @@ def compare(
     Raises:
         ValueError: For methods, seeds or a text that cannot be used, in one of several processes, or for an ``output`` whose
             cells were made with something else, each named. All of this comes before anything is trained.
-        FileExistsError: If ``output`` holds something else than a comparison.
+        FileExistsError: If ``output`` holds something else than a comparison, or another process fills it.
     """
     asked = read_methods(methods)
     numbers = _seeds(seeds)
@@ -183,15 +187,16 @@ def compare(
     cells = grid.cells(asked, numbers, output, encoder)
     _say_notes(grid, cells)
     begins_with = _begins_with(grid, encoder)
-    _refuse_others(cells, output, begins_with, force=force)
-    start = _start(grid, encoder, output, begins_with)
-    for place, cell in enumerate(cells, start=1):
-        if cell.is_finished:
-            report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed}: finished before, {cell.record_path.name}")
-        else:
-            report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed} ...")
-            _run(grid, cell, start)
-    return _ended(grid, cells, start, output)
+    with held(output):
+        _refuse_others(cells, output, begins_with, force=force)
+        start = _start(grid, encoder, output, begins_with)
+        for place, cell in enumerate(cells, start=1):
+            if cell.is_finished:
+                report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed}: finished before, {cell.record_path.name}")
+            else:
+                report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed} ...")
+                _run(grid, cell, start)
+        return _ended(grid, cells, start, output)
 
 
 def _builder(model: str | Callable[[], SentenceTransformer], pooling: str) -> Callable[[], SentenceTransformer]:
@@ -202,10 +207,20 @@ def _builder(model: str | Callable[[], SentenceTransformer], pooling: str) -> Ca
 
 
 def _check_methods(grid: _Grid, asked: Sequence[Method]) -> None:
-    """Refuse methods that cannot be trained on these columns, or wait for evaluations that there are none of."""
+    """Refuse methods that cannot be trained on these columns, wait for evaluations, or whose loss has not such values."""
+    some = grid.sentences.select(range(min(_FEW, len(grid.sentences))))
     for method in asked:
-        check_columns(recipe_of(method.name), grid.sentences.column_names)
-        check_patience(method.settings(grid.settings).patience, has_dev=grid.dev is not None)
+        recipe, settings, given = recipe_of(method.name), method.settings(grid.settings), method.loss_keywords
+        check_columns(recipe, grid.sentences.column_names)
+        check_patience(settings.patience, has_dev=grid.dev is not None)
+        if given:
+            model = grid.start()  # a loss of one's own may change what it is given
+            found = recipe.keywords(some, model, settings, given) if recipe.keywords else {}
+            try:
+                with truncated_to(model, settings.max_seq_length):
+                    build_loss(method.name, model, **(found | given))
+            except ValueError as error:
+                raise ValueError(f"method {method.text}: {error}") from error
 
 
 def _say_notes(grid: _Grid, cells: Sequence[Cell]) -> None:
@@ -229,17 +244,10 @@ def _checked_directory(output: Path) -> Path:
     if above := [path for path in output.parents if path.is_file()]:
         raise FileExistsError(f"output must be a directory, got {output}, and {above[0]} is a file: name another one.")
     # A kill may leave a .tmp behind.
-    others = output.exists() and any(path.suffix != ".tmp" for path in output.iterdir())
+    others = output.exists() and any(path.suffix != ".tmp" and path.name != LOCK for path in output.iterdir())
     if others and not (output / _START).exists():
         raise FileExistsError(f"output must be new, empty or that of a comparison, got {output}, which holds something else.")
     return output
-
-
-def _make_directory(output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    probe = output / ".writable"
-    probe.touch()  # said now, not when the first training is over
-    probe.unlink()
 
 
 def _sentences(text: str | Path | Dataset, *, limit: int | None, **how: Any) -> Dataset:
@@ -298,7 +306,6 @@ def _begins_with(grid: _Grid, encoder: SentenceTransformer) -> dict[str, Any]:
 
 def _start(grid: _Grid, encoder: SentenceTransformer, output: Path, made: dict[str, Any]) -> dict[str, Any]:
     """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
-    _make_directory(output)
     path = output / _START
     if path.exists() and not changes(record := read_record(path), made):
         if 0 < grid.neighbours <= len(record["neighbours"]):

@@ -24,8 +24,7 @@ def frequencies_of(
     if not is_needed or data.TokenFrequencies.bookcorpus().fits(model.tokenizer):
         return {}
     logger.warning(
-        "The counts of BookCorpus are for the vocabulary of bert-base-uncased: counting the %s rows of the training.",
-        f"{len(sentences):,}",
+        "The counts of BookCorpus are for the vocabulary of bert-base-uncased: the text of the training is counted instead."
     )
     anchors = (row[sentences.column_names[0]] for row in sentences)
     source = "the sentences of the training"

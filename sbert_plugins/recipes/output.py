@@ -6,11 +6,14 @@ import hashlib
 import json
 import shutil
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from sbert_plugins.host import is_of_pooler, tokenizer_state
 from sbert_plugins.recipes.building import build_loss
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from sbert_plugins.evaluation import ScoredPairs
 
 RUN_FILE = "run.json"
+LOCK = ".lock"
 _LONG = 200  # characters of a setting
 
 
@@ -65,7 +69,35 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
 
 def _is_kept(path: Path) -> bool:
     """Whether this is more than what a kill leaves that comes before run.json: part of it, and folders without a file."""
-    return not path.is_dir() and path.name != f"{RUN_FILE}.tmp"
+    return not path.is_dir() and path.name not in (f"{RUN_FILE}.tmp", LOCK)
+
+
+@contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Make a directory, and keep a second process out of it, which would take a training that runs for one that was killed.
+
+    Raises:
+        FileExistsError: If another process holds it.
+    """
+    is_new = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(output / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FileExistsError(
+            f"output must be that of one training at a time, got {output}, where another process trains: wait until it has "
+            "ended, or name another output."
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # some systems keep what is open
+            (output / LOCK).unlink()
+        lock.release()
+        if is_new:
+            with suppress(OSError):  # it is empty where something was refused before anything was written
+                output.rmdir()
 
 
 def has_checkpoint(output: Path) -> bool:
@@ -99,7 +131,7 @@ def read_results(path: str | Path) -> dict[str, Any]:
 
 
 # What came later than the first records: of another value before nobody knows.
-_LATER_KEYS = ("loss_class", "loss_defaults", "loss_files", "dev")
+_LATER_KEYS = ("loss_class", "loss_defaults", "loss_files", "dev", "wordnet")
 # Settings that came later, at what was done before: their defaults, which were the host's.
 _LATER = ("learning_rate_schedule", "learning_rate_warmup", "weight_decay", "patience")
 
@@ -313,7 +345,7 @@ def _settings_of_module(module: nn.Module) -> dict[str, Any]:
 def check_same_run(output: Path, run: dict[str, Any]) -> None:
     """Refuse to resume with other settings, sentences or weights than the interrupted training had."""
     if changed := changes({"columns": {}} | read_results(output / RUN_FILE), run):
-        why = f" {_WORDNET}" if f"{_PREPARED}synonyms" in changed else ""
+        why = f" {_WORDNET}" if f"{_PREPARED}synonyms" in changed or "wordnet " in changed else ""
         why += f" {_VERSION}" if _DEFAULT in changed else ""
         raise ValueError(f"{output} was begun with {changed}: resume with the same, or begin in another directory.{why}")
 

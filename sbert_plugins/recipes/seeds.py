@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.checked import checked_run, read_seeds
 from sbert_plugins.recipes.output import (
+    LOCK,
     RUN_FILE,
     check_same_run,
     encoder_mark,
     has_checkpoint,
+    held,
     pairs_mark,
     read_results,
     remove_folder,
@@ -62,12 +64,26 @@ def train_seeds(
     Raises:
         ValueError: As :func:`train`, without seeds, for one that is there twice, in one of several processes, and for a
             seed that was trained otherwise, or scored on other probes, in ``output``, whether it is asked for or not.
-        FileExistsError: If ``output`` holds something else.
+        FileExistsError: If ``output`` holds something else, or another process trains there.
     """
     output, seeds = Path(output), read_seeds(seeds)
     if hasattr(build, "forward"):
         raise ValueError(f"build must be a function that builds the encoder each time, got a {type(build).__name__}.")
     _check(output)
+    with held(output):
+        return _all(method, sentences, build, output, seeds, report, how)
+
+
+def _all(
+    method: str,
+    sentences: Dataset,
+    build: Callable[[], SentenceTransformer],
+    output: Path,
+    seeds: Sequence[int],
+    report: Callable[[str], None],
+    how: dict[str, Any],
+) -> dict[str, Any]:
+    """Refuse what cannot go on with what is there; then train each seed, and write what they have in common."""
     dev = {} if how.get("dev") is None else {"STS-B dev": how["dev"]}
     there = sorted(int(folder.name[5:]) for folder in output.glob("seed_*") if re.fullmatch(r"seed_(0|[1-9]\d*)", folder.name))
     _check_scores(output, there, {**(how.get("probes") or {}), **dev})
@@ -148,7 +164,7 @@ def _check_begun(
 
 
 def _is_ours(path: Path) -> bool:
-    return path.name.startswith("seed_") or path.name in ("results.json", "results.json.tmp")
+    return path.name.startswith("seed_") or path.name in ("results.json", "results.json.tmp", LOCK)
 
 
 def _one(

@@ -151,7 +151,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._with_gradient: set[str] = set()  # those of them that had one
         self._largest: dict[str, Tensor] = {}  # absolute value of each: the log has four digits
         # kind -> name -> (sum, number of values) since the last log
-        self._diagnostics: dict[str, dict[str, tuple[Tensor, int]]] = {"train": {}, "eval": {}}
+        self._diagnostics: dict[str, dict[str, tuple[Tensor, Tensor]]] = {"train": {}, "eval": {}}
         self._resumed: str | None = None  # the checkpoint, in a training that goes on from one
         self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
         self.add_callback(_BeginCallback(self))
@@ -566,8 +566,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                     f"diagnostics of {type(member).__name__} must be numbers, got {got} under {name!r}: leave it out, or take "
                     "its mean."
                 )
+            value, weight = value.detach().float(), torch.as_tensor(rows, device=value.device)
+            if name not in terms:  # a share of nothing, in a batch without a row to judge
+                value, weight = value.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf), weight * ~value.isnan()
             total, count = sums.get(of + name, (0, 0))
-            sums[of + name] = (total + rows * value.detach().float(), count + rows)
+            sums[of + name] = (total + weight * value, count + weight)
 
     def _is_replaying(self) -> bool:
         return self._sharpness is not None and self._sharpness.is_replaying
@@ -674,7 +677,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._finite.read()
         kind = "train" if "loss" in logs else "eval" if f"{self._evaluating_as}_loss" in logs else None
         if kind is not None:
-            means = {name: (total / count).item() for name, (total, count) in self._diagnostics[kind].items()}
+            means = {name: (total / count).item() for name, (total, count) in self._diagnostics[kind].items() if count > 0}
             if kind == "eval":
                 # The host names the terms where the keys begin with eval, not with eval_ and the name of a dataset.
                 means = {self._evaluated_key(name): mean for name, mean in (self._mean_terms() | means).items()}

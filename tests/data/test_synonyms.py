@@ -8,7 +8,7 @@ from datasets.fingerprint import Hasher
 
 from sbert_plugins import data
 from sbert_plugins.data import phrases
-from sbert_plugins.data.synonyms import open_wordnet
+from sbert_plugins.data.synonyms import open_wordnet, wordnet_digest
 
 SENTENCE = "The small car stops near a big house, and the DOG barks at Robert."
 
@@ -113,6 +113,20 @@ def test_a_zip_is_read_once(wordnet, tmp_path, monkeypatch):
     monkeypatch.setattr("nltk.data.path", [str(tmp_path)])
     assert open_wordnet() is open_wordnet()
     assert "automobile" in data.SynonymReplacer().synonyms("car")
+
+
+def test_a_wordnet_is_known_by_what_it_holds(wordnet, tmp_path, monkeypatch):
+    """In a folder, in a zip, and with a word more; what is missing is no matter here."""
+    here = wordnet_digest()
+    shutil.make_archive(str(tmp_path / "zip" / "corpora" / "wordnet"), "zip", wordnet / "corpora", "wordnet")
+    monkeypatch.setattr("nltk.data.path", [str(tmp_path / "zip")])
+    assert wordnet_digest() == here
+    other = tmp_path / "other" / "corpora" / "wordnet"
+    other.mkdir(parents=True)
+    (other / "data.noun").write_bytes(b"00001740 03 n 01 entity")
+    monkeypatch.setattr("nltk.data.path", [str(tmp_path / "other")])
+    assert wordnet_digest() != here
+    assert Hasher.hash(data.SynonymReplacer()) != Hasher.hash(data.SynonymReplacer(0.3))
 
 
 def test_equal_settings_have_one_fingerprint(replacer):

@@ -240,7 +240,8 @@ class TestNothingToScore:
         value.backward()
         assert all(torch.isfinite(p.grad).all() for p in loss.parameters() if p.grad is not None)
         assert loss.decoder.norm.weight.grad is not None  # every rank has a gradient to average
-        assert loss.diagnostics["scored_share"] == loss.diagnostics["token_accuracy"] == 0
+        assert loss.diagnostics["scored_share"] == 0
+        assert loss.diagnostics["token_accuracy"].isnan()
 
     def test_rows_without_a_mask_are_not_scored(self, encoder):
         """After the first batch: an epoch's last rows may be those whose mask was truncated away."""
@@ -254,6 +255,15 @@ class TestNothingToScore:
         first = {name: values[:4] for name, values in rows.items()}
         assert torch.allclose(loss(batch(encoder, half))["generative"], loss(batch(encoder, first))["generative"], rtol=1e-5)
         assert whole > 0
+
+    def test_phrases_that_are_too_long_for_the_decoder(self, encoder):
+        """They are not scored, and the share says so."""
+        loss, features = build(encoder, mlm_weight=0), batch(encoder)
+        lengths = loss.tokens.content(features[2]).sum(dim=1)
+        loss.decoder.max_positions = int(lengths.max())
+        loss(features)
+        fits = lengths < lengths.max()
+        assert 0 < loss.diagnostics["scored_share"] == fits.float().mean() < 1
 
     def test_no_token_for_the_language_model(self, encoder):
         loss = build(encoder, mlm_probability=1e-9).train()
@@ -314,6 +324,15 @@ class TestReconstruct:
         assert len(written) == len(SENTENCES)
         assert all(len(encoder.tokenizer(text, add_special_tokens=False)["input_ids"]) <= 6 for text in written)
         assert loss.reconstruct([], []) == []
+
+    @pytest.mark.parametrize(("layers", "most"), [(1, 0), (1, 129), (0, -1)])
+    def test_more_tokens_than_a_decoder_writes(self, encoder, layers, most):
+        loss = build(encoder, decoder_layers=layers, **({} if layers else WORDS))
+        with pytest.raises(ValueError, match=f"max_tokens must be at least 1 and, .* at most 128, got {most}"):
+            loss.reconstruct(["A dog runs."], ["A <mask> runs."], max_tokens=most)
+
+    def test_as_many_as_a_decoder_writes(self, encoder):
+        assert len(build(encoder).reconstruct(["A dog runs."], ["A <mask> runs."], max_tokens=128)) == 1
 
     def test_lengths(self, encoder):
         with pytest.raises(ValueError, match="must be of one length, got 2 and 1"):

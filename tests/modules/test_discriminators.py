@@ -72,3 +72,12 @@ def test_diagnostics_of_sentences_by_hand():
     _, found = module.loss(originals, copies, torch.tensor([True, True, False]))
     expected = {"completeness_accuracy": 3 / 4, "masked_share": 2 / 3}
     assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
+
+
+def test_with_nothing_to_judge_no_share_is_a_number():
+    nothing = torch.zeros(1, 3)
+    _, found = TokenFrequencyDiscriminator(2).loss(torch.randn(1, 3, 2), nothing.long(), nothing.bool())
+    assert all(value.isnan() for value in found.values())
+    _, found = CompletenessDiscriminator(2).loss(torch.randn(2, 2), torch.randn(2, 2), torch.zeros(2).bool())
+    assert found["completeness_accuracy"].isnan()
+    assert found["masked_share"] == 0

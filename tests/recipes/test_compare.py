@@ -9,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from encoders import project_text
+from filelock import FileLock
 from recipe_inputs import anchors, quick
 
 from sbert_plugins import evaluation, recipes, training
@@ -364,6 +365,11 @@ class TestRefuses:
                 ValueError,
                 "must have the column anchor, and may have positive behind it, got a, b",
             ),
+            (
+                {"methods": ["simcse", "consert:temperature=-1"]},
+                ValueError,
+                "method consert:temperature=-1: temperature must be above 0, got -1",
+            ),
             ({"text": "no/such/text"}, FileNotFoundError, "no/such/text does not exist"),
             (
                 {"settings": quick(patience=2)},
@@ -377,6 +383,24 @@ class TestRefuses:
         with pytest.raises(error, match=message):
             run(**change)
         assert trainings == []
+
+    def test_a_value_that_the_whole_text_decides_is_not_refused(self, run, without_page, trainings):
+        """Beside it the counts of the text are those of another vocabulary."""
+        run(methods=["bag-of-words:mlm_head=fresh"])
+        assert trainings == [("bag-of-words", False)]
+
+    def test_a_directory_that_another_process_fills(self, run, tmp_path, trainings, without_page):
+        """It would take the cell that is trained there for one that was killed; what a kill leaves is in nobody's way."""
+        (tmp_path / "out").mkdir()
+        with (
+            FileLock(tmp_path / "out" / ".lock"),
+            pytest.raises(FileExistsError, match="where another process trains: wait until it has ended, or name"),
+        ):
+            run()
+        assert trainings == []
+        assert (tmp_path / "out" / ".lock").exists()
+        run(methods=["simcse"])
+        assert not (tmp_path / "out" / ".lock").exists()
 
     def test_several_processes(self, run, trainings, monkeypatch):
         monkeypatch.setenv("WORLD_SIZE", "2")

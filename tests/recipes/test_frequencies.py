@@ -13,7 +13,7 @@ def test_counts_the_text_for_another_vocabulary(tiny_encoder, caplog):
         found = frequencies_of(sentences, model, SETTINGS, {})["frequencies"]
     assert found.fits(model.tokenizer)
     assert found.source == "the sentences of the training"
-    assert "counting the 20 rows" in caplog.text
+    assert "the text of the training is counted" in caplog.text
 
 
 def test_the_first_column_counts_not_its_name(tiny_encoder):

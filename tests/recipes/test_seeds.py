@@ -4,6 +4,7 @@ from statistics import fmean, stdev
 
 import pytest
 import torch
+from filelock import FileLock
 from recipe_inputs import anchors, interrupted, quick
 
 from sbert_plugins import evaluation, recipes, training
@@ -185,6 +186,26 @@ class TestBadInput:
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=[1])
         with pytest.raises(FileExistsError, match="output must be a directory, got the file"):
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path / "mine.txt", seeds=[1])
+
+    def test_a_directory_in_which_another_process_trains(self, tiny_encoder, tmp_path, how):
+        with FileLock(tmp_path / ".lock"), pytest.raises(FileExistsError, match="where another process trains"):
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=1, **how)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=1, **how)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "seed_0"]
+
+    def test_what_is_refused_leaves_nothing(self, tiny_encoder, tmp_path, how):
+        with pytest.raises(ValueError, match="margin_degrees"):
+            recipes.train_seeds(
+                "arccse",
+                anchors(40),
+                tiny_encoder,
+                output=tmp_path / "new",
+                seeds=1,
+                loss_keywords={"margin_degrees": -1},
+                **how,
+            )
+        assert not (tmp_path / "new").exists()
 
     def test_several_processes(self, tiny_encoder, tmp_path, monkeypatch):
         monkeypatch.setenv("WORLD_SIZE", "2")

@@ -82,7 +82,7 @@ def test_another_vocabulary_is_counted_from_the_sentences(tiny_encoder, tmp_path
     results = recipes.train(
         "slt-fai", sentences, model, output=tmp_path / "run", settings=quick(), loss_keywords={"backbone": "consert"}
     )
-    assert "counting the 40 rows of the training" in caplog.text
+    assert "the text of the training is counted" in caplog.text
     assert results["loss"]["warmup_steps"] == 0.5  # half an epoch, of less than one
     assert results["loss"]["frequencies"].startswith("the sentences of the training [counts ")
     assert results["loss"]["loss"]["class"] == "ConSERTLoss"

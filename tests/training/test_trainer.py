@@ -1,4 +1,5 @@
 import json
+import math
 import random
 import shutil
 import warnings
@@ -345,6 +346,33 @@ def test_diagnostics_stand_beside_the_terms(model, tmp_path):
     first, second = (entry for entry in trainer.state.log_history if "loss" in entry)
     assert (first["calls"], second["calls"]) == (2.0, 5.0)  # calls 1, 3 and call 5
     assert first["loss"] == pytest.approx(first["probe"], abs=1e-4)
+
+
+class Judges(nn.Module):
+    """Has a number to say of every other batch, of the others none, and of nothing else any."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.calls, self.diagnostics = model, 0, {}
+
+    def forward(self, features, labels=None):
+        self.calls += 1
+        found = float(self.calls) if self.calls % 2 else math.nan
+        self.diagnostics = {"found": torch.tensor(found), "never": torch.tensor(math.nan), "always": torch.tensor(math.inf)}
+        return {"term": self.model(dict(features[0]))["sentence_embedding"].sum() * 0 + 1.0}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_batch_with_nothing_to_judge_counts_for_nothing(model, tmp_path, several):
+    """A share of nothing is not a number; what no batch has a value of is not logged."""
+    loss, rows = Judges(model), Dataset.from_dict({"anchor": SENTENCES})
+    loss, rows, name = ({"x": loss}, DatasetDict(x=rows), "x/") if several else (loss, rows, "")
+    trainer = trainer_of(model, loss, tmp_path, rows, max_steps=6, logging_steps=3)
+    trainer.train()
+    first, second = (entry for entry in trainer.state.log_history if "loss" in entry)
+    assert (first[f"{name}found"], second[f"{name}found"]) == (2.0, 5.0)  # calls 1, 3 and call 5
+    assert f"{name}never" not in {*first, *second}
+    assert first[f"{name}always"] is None  # json has no infinity
 
 
 class Says(nn.Module):
