@@ -58,8 +58,9 @@ class Loss(Protocol):
     """A loss of this library, an ``nn.Module`` round ``model``: what trainers, and losses round it, may ask of it.
 
     Of any other loss they ask the same where it is there. Where there are any they use ``diagnostics`` (detached scalars of
-    the last batch, logged and never summed; NaN where it had nothing to judge), ``state_is_kept`` (whether somebody saves what it owns; set by who does),
-    ``training_steps`` (updates of the whole training; set by who knows) and ``begin_training(resumed=...)`` (called by them).
+    the last batch, logged and never summed; NaN where it had nothing to judge), ``state_is_kept`` (whether somebody saves
+    what it owns; set by who does), ``training_steps`` (updates of the whole training; set by who knows) and
+    ``begin_training(resumed=...)`` (called by them).
     """
 
     @property
