@@ -198,7 +198,8 @@ class SLTFAILoss(slt_fai.SLTFAILoss):
     - Its NT-Xent is a sum over both directions, times .15: seen from a mean, :math:`\alpha` and :math:`\beta` are 3.33.
     - The discriminators are linear maps, D - 2D - 2D - D - 2 for tokens, D - D - 2 for sentences, and a ReLU on the logits.
       Where both logits are below 0 nothing is learned: a term may start dead, at log 2 a token or sentence, and stay so.
-    - Special tokens and padding are labelled rare and counted; the tokens of both views are read.
+    - Special tokens and padding are labelled rare and counted; the tokens of both views are read (of a base
+      loss that is not of this library, those of its first pass).
     - The copy lacks each frequent token with probability .5, is seen without a view, and counts if nothing is masked.
 
     Deviations:
