@@ -190,12 +190,7 @@ def compare(
     with held(output):
         _refuse_others(cells, output, begins_with, force=force)
         start = _start(grid, encoder, output, begins_with)
-        for place, cell in enumerate(cells, start=1):
-            if cell.is_finished:
-                report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed}: finished before, {cell.record_path.name}")
-            else:
-                report(f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed} ...")
-                _run(grid, cell, start)
+        _run_all(grid, cells, start)
         return _ended(grid, cells, start, output)
 
 
@@ -318,6 +313,17 @@ def _start(grid: _Grid, encoder: SentenceTransformer, output: Path, made: dict[s
         record = made | shows | {"notes": grid.score.notes} | provenance(encoder.device)
     write_json(path, record | {"neighbours": neighbours_of(encoder, grid.sentences, shown=grid.neighbours)})
     return read_record(path)
+
+
+def _run_all(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any]) -> None:
+    """Run the cells that are not finished, and say of each where it is among them."""
+    for place, cell in enumerate(cells, start=1):
+        where = f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed}"
+        if cell.is_finished:
+            grid.report(f"{where}: finished before, {cell.record_path.name}")
+        else:
+            grid.report(f"{where} ...")
+            _run(grid, cell, start)
 
 
 def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:

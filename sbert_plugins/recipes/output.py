@@ -13,8 +13,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from sbert_plugins.host import is_of_pooler, tokenizer_state
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
@@ -79,6 +77,8 @@ def held(output: Path) -> Iterator[None]:
     Raises:
         FileExistsError: If another process holds it.
     """
+    from filelock import FileLock, Timeout
+
     is_new = not output.exists()
     output.mkdir(parents=True, exist_ok=True)
     lock = FileLock(output / LOCK, timeout=0)
