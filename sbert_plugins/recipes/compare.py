@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +18,6 @@ from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling
 from sbert_plugins.recipes.methods import recipe_of
 from sbert_plugins.recipes.neighbours import neighbours_of
 from sbert_plugins.recipes.output import (
-    LOCK,
     RUN_FILE,
     changes,
     encoder_mark,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _START = "start.json"
-_FEW = 1000  # sentences, to build a loss that will train on all
+_SOME = 1000  # sentences, to build a loss that will train on all
 
 
 class Comparison(NamedTuple):
@@ -165,7 +165,8 @@ def compare(
     Raises:
         ValueError: For methods, seeds or a text that cannot be used, in one of several processes, or for an ``output`` whose
             cells were made with something else, each named. All of this comes before anything is trained.
-        FileExistsError: If ``output`` holds something else than a comparison, or another process fills it.
+        FileExistsError: If ``output`` holds something else than a comparison, or another process trains one of the cells: two
+            calls may share an output, with other methods or other seeds.
     """
     asked = read_methods(methods)
     numbers = _seeds(seeds)
@@ -187,11 +188,11 @@ def compare(
     cells = grid.cells(asked, numbers, output, encoder)
     _say_notes(grid, cells)
     begins_with = _begins_with(grid, encoder)
-    with held(output):
-        _refuse_others(cells, output, begins_with, force=force)
-        start = _start(grid, encoder, output, begins_with)
-        _run_all(grid, cells, start)
-        return _ended(grid, cells, start, output)
+    _check_losses(grid, cells)
+    _refuse_others(cells, output, begins_with, force=force)
+    start = _start(grid, encoder, output, begins_with)
+    _run_all(grid, cells, start)
+    return _ended(grid, cells, start, output)
 
 
 def _builder(model: str | Callable[[], SentenceTransformer], pooling: str) -> Callable[[], SentenceTransformer]:
@@ -202,20 +203,26 @@ def _builder(model: str | Callable[[], SentenceTransformer], pooling: str) -> Ca
 
 
 def _check_methods(grid: _Grid, asked: Sequence[Method]) -> None:
-    """Refuse methods that cannot be trained on these columns, wait for evaluations, or whose loss has not such values."""
-    some = grid.sentences.select(range(min(_FEW, len(grid.sentences))))
+    """Refuse methods that cannot be trained on these columns, or wait for evaluations that there are none of."""
     for method in asked:
-        recipe, settings, given = recipe_of(method.name), method.settings(grid.settings), method.loss_keywords
-        check_columns(recipe, grid.sentences.column_names)
-        check_patience(settings.patience, has_dev=grid.dev is not None)
-        if given:
-            model = grid.start()  # a loss of one's own may change what it is given
-            found = recipe.keywords(some, model, settings, given) if recipe.keywords else {}
+        check_columns(recipe_of(method.name), grid.sentences.column_names)
+        check_patience(method.settings(grid.settings).patience, has_dev=grid.dev is not None)
+
+
+def _check_losses(grid: _Grid, cells: Sequence[Cell]) -> None:
+    """Refuse values that a method's loss does not take, before hours go into the others: each is built once."""
+    some = grid.sentences.select(range(0, len(grid.sentences), 1 + len(grid.sentences) // _SOME))
+    asked = {cell.method.text: cell.method for cell in cells if cell.method.loss_keywords and not cell.is_finished}
+    for method in asked.values():
+        recipe, settings, model = recipe_of(method.name), method.settings(grid.settings), grid.start()
+        with suppress(OSError, TypeError), truncated_to(model, settings.max_seq_length):  # of these the cell tells
             try:
-                with truncated_to(model, settings.max_seq_length):
-                    build_loss(method.name, model, **(found | given))
+                found = recipe.keywords(some, model, settings, method.loss_keywords) if recipe.keywords else {}
+                build_loss(method.name, model, **(found | method.loss_keywords))
             except ValueError as error:
                 raise ValueError(f"method {method.text}: {error}") from error
+        del model
+        gc.collect()  # an encoder is part of a circle
 
 
 def _say_notes(grid: _Grid, cells: Sequence[Cell]) -> None:
@@ -239,10 +246,17 @@ def _checked_directory(output: Path) -> Path:
     if above := [path for path in output.parents if path.is_file()]:
         raise FileExistsError(f"output must be a directory, got {output}, and {above[0]} is a file: name another one.")
     # A kill may leave a .tmp behind.
-    others = output.exists() and any(path.suffix != ".tmp" and path.name != LOCK for path in output.iterdir())
+    others = output.exists() and any(path.suffix != ".tmp" for path in output.iterdir())
     if others and not (output / _START).exists():
         raise FileExistsError(f"output must be new, empty or that of a comparison, got {output}, which holds something else.")
     return output
+
+
+def _make_directory(output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    probe = output / ".writable"
+    probe.touch()  # said now, not when the first training is over
+    probe.unlink(missing_ok=True)  # of two calls that share an output the other one may have been here
 
 
 def _sentences(text: str | Path | Dataset, *, limit: int | None, **how: Any) -> Dataset:
@@ -274,9 +288,10 @@ def _refuse_others(cells: Sequence[Cell], output: Path, begins_with: dict[str, A
                     f"{cell.folder} was made with {differs}: ask for the same, make it anew with --force (force=True), or "
                     "name another output."
                 )
-            cell.record_path.unlink(missing_ok=True)
-            if cell.what_differs():  # the training, not what it was scored on
-                cell.clear()
+            with held(cell.folder):
+                cell.record_path.unlink(missing_ok=True)
+                if cell.what_differs():  # the training, not what it was scored on
+                    cell.clear()
     if not force and (others := _left_out(cells, output)) and (output / _START).exists():
         record = read_record(output / _START)
         if differs := changes(record, {key: value for key, value in begins_with.items() if key in record}):
@@ -301,6 +316,7 @@ def _begins_with(grid: _Grid, encoder: SentenceTransformer) -> dict[str, Any]:
 
 def _start(grid: _Grid, encoder: SentenceTransformer, output: Path, made: dict[str, Any]) -> dict[str, Any]:
     """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
+    _make_directory(output)
     path = output / _START
     if path.exists() and not changes(record := read_record(path), made):
         if 0 < grid.neighbours <= len(record["neighbours"]):
@@ -323,7 +339,8 @@ def _run_all(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any]) -> None:
             grid.report(f"{where}: finished before, {cell.record_path.name}")
         else:
             grid.report(f"{where} ...")
-            _run(grid, cell, start)
+            with held(cell.folder):
+                _run(grid, cell, start)
 
 
 def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:

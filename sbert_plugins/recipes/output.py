@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from sbert_plugins.evaluation import ScoredPairs
 
+logger = logging.getLogger(__name__)
 RUN_FILE = "run.json"
-LOCK = ".lock"
 _LONG = 200  # characters of a setting
 
 
@@ -67,37 +68,42 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
 
 def _is_kept(path: Path) -> bool:
     """Whether this is more than what a kill leaves that comes before run.json: part of it, and folders without a file."""
-    return not path.is_dir() and path.name not in (f"{RUN_FILE}.tmp", LOCK)
+    return not path.is_dir() and path.name != f"{RUN_FILE}.tmp"
 
 
 @contextmanager
-def held(output: Path) -> Iterator[None]:
-    """Make a directory, and keep a second process out of it, which would take a training that runs for one that was killed.
+def held(folder: Path) -> Iterator[None]:
+    """Keep a second process from a training's folder, which would take one that runs for one that was killed.
+
+    Others of the same output it may train. The lock is a file beside the folder, and of no use on file systems without locks.
 
     Raises:
         FileExistsError: If another process holds it.
     """
     from filelock import FileLock, Timeout
 
-    is_new = not output.exists()
-    output.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(output / LOCK, timeout=0)
+    missing = [path for path in folder.parents if not path.exists()]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f"{folder.name}.lock"), timeout=0)
     try:
-        lock.acquire()
-    except Timeout:
-        raise FileExistsError(
-            f"output must be that of one training at a time, got {output}, where another process trains: wait until it has "
-            "ended, or name another output."
-        ) from None
-    try:
+        try:
+            lock.acquire()
+        except Timeout:
+            raise FileExistsError(
+                f"output must be that of one training at a time, got {folder}, where another process trains: wait until it "
+                "has ended, or name another output."
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            logger.warning("No process can be kept from %s while it is trained: %s.", folder, error)
         yield
     finally:
-        with suppress(OSError):  # some systems keep what is open
-            (output / LOCK).unlink()
-        lock.release()
-        if is_new:
-            with suppress(OSError):  # it is empty where something was refused before anything was written
-                output.rmdir()
+        if lock.is_locked:
+            with suppress(OSError):  # some systems keep what is open
+                Path(lock.lock_file).unlink()
+            lock.release()
+        for path in missing:
+            with suppress(OSError):  # these are empty where it was refused
+                path.rmdir()
 
 
 def has_checkpoint(output: Path) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.checked import checked_run, read_seeds
 from sbert_plugins.recipes.output import (
-    LOCK,
     RUN_FILE,
     check_same_run,
     encoder_mark,
@@ -64,26 +63,12 @@ def train_seeds(
     Raises:
         ValueError: As :func:`train`, without seeds, for one that is there twice, in one of several processes, and for a
             seed that was trained otherwise, or scored on other probes, in ``output``, whether it is asked for or not.
-        FileExistsError: If ``output`` holds something else, or another process trains there.
+        FileExistsError: If ``output`` holds something else, or another process trains one of the seeds.
     """
     output, seeds = Path(output), read_seeds(seeds)
     if hasattr(build, "forward"):
         raise ValueError(f"build must be a function that builds the encoder each time, got a {type(build).__name__}.")
     _check(output)
-    with held(output):
-        return _all(method, sentences, build, output, seeds, report, how)
-
-
-def _all(
-    method: str,
-    sentences: Dataset,
-    build: Callable[[], SentenceTransformer],
-    output: Path,
-    seeds: Sequence[int],
-    report: Callable[[str], None],
-    how: dict[str, Any],
-) -> dict[str, Any]:
-    """Refuse what cannot go on with what is there; then train each seed, and write what they have in common."""
     dev = {} if how.get("dev") is None else {"STS-B dev": how["dev"]}
     there = sorted(int(folder.name[5:]) for folder in output.glob("seed_*") if re.fullmatch(r"seed_(0|[1-9]\d*)", folder.name))
     _check_scores(output, there, {**(how.get("probes") or {}), **dev})
@@ -94,7 +79,8 @@ def _all(
         model = build()
         if results and encoder_mark(model)["sha256"] != results[0]["encoder"]["sha256"]:
             raise ValueError("build must build one encoder each time, got weights that differ: seed what is random.")
-        results.append(_one(method, sentences, model, output / f"seed_{seed}", seed, report, how))
+        with held(output / f"seed_{seed}"):
+            results.append(_one(method, sentences, model, output / f"seed_{seed}", seed, report, how))
     shared = {key: results[0][key] for key in (*_SHARED, "before")}
     if note := mixed_versions(results):
         report(note)
@@ -164,7 +150,7 @@ def _check_begun(
 
 
 def _is_ours(path: Path) -> bool:
-    return path.name.startswith("seed_") or path.name in ("results.json", "results.json.tmp", LOCK)
+    return path.name.startswith("seed_") or path.name in ("results.json", "results.json.tmp")
 
 
 def _one(

@@ -151,7 +151,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         self._with_gradient: set[str] = set()  # those of them that had one
         self._largest: dict[str, Tensor] = {}  # absolute value of each: the log has four digits
         # kind -> name -> (sum, number of values) since the last log
-        self._diagnostics: dict[str, dict[str, tuple[Tensor, Tensor]]] = {"train": {}, "eval": {}}
+        self._diagnostics: dict[str, dict[str, tuple[Tensor, int | Tensor]]] = {"train": {}, "eval": {}}
         self._resumed: str | None = None  # the checkpoint, in a training that goes on from one
         self._evaluated: dict[int, dict[Any, dict[str, Any]]] = {}  # update -> what the card would have of it
         self.add_callback(_BeginCallback(self))
@@ -566,9 +566,11 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                     f"diagnostics of {type(member).__name__} must be numbers, got {got} under {name!r}: leave it out, or take "
                     "its mean."
                 )
-            value, weight = value.detach().float(), torch.as_tensor(rows, device=value.device)
+            weight: int | Tensor = rows
+            value = value.detach().float()
             if name not in terms:  # a share of nothing, in a batch without a row to judge
-                value, weight = value.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf), weight * ~value.isnan()
+                weight = rows * ~value.isnan()
+                value = value.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
             total, count = sums.get(of + name, (0, 0))
             sums[of + name] = (total + weight * value, count + weight)
 

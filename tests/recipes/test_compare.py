@@ -384,23 +384,48 @@ class TestRefuses:
             run(**change)
         assert trainings == []
 
-    def test_a_value_that_the_whole_text_decides_is_not_refused(self, run, without_page, trainings):
-        """Beside it the counts of the text are those of another vocabulary."""
-        run(methods=["bag-of-words:mlm_head=fresh"])
-        assert trainings == [("bag-of-words", False)]
+    @pytest.mark.parametrize(
+        "method", ["bag-of-words:mlm_head=fresh", "slt-fai:balance=0.5", "recommended:words=0", "denosent:decoder_layers=1"]
+    )
+    def test_a_method_that_reads_the_text_is_built_with_some_of_it(self, run, without_page, trainings, method):
+        """Its counts, for one: those of BookCorpus are of another vocabulary."""
+        assert run(methods=[method]).failed == {}
+        assert len(trainings) == 1
 
-    def test_a_directory_that_another_process_fills(self, run, tmp_path, trainings, without_page):
-        """It would take the cell that is trained there for one that was killed; what a kill leaves is in nobody's way."""
-        (tmp_path / "out").mkdir()
-        with (
-            FileLock(tmp_path / "out" / ".lock"),
-            pytest.raises(FileExistsError, match="where another process trains: wait until it has ended, or name"),
-        ):
-            run()
-        assert trainings == []
-        assert (tmp_path / "out" / ".lock").exists()
+    def test_what_is_finished_is_not_built_again(self, run, without_page, monkeypatch):
+        run(methods=["simcse:temperature=0.1"])
+        monkeypatch.setattr(MODULE, "build_loss", None)
+        assert run(methods=["simcse:temperature=0.1"]).failed == {}
+
+    def test_what_cannot_be_read_is_of_its_cell(self, run, without_page):
+        result = run(methods=["simcse", "slt-fai:frequencies=no/such/counts.npz"])
+        assert list(result.failed) == ["slt-fai:frequencies=no/such/counts.npz, seed 0"]
+
+    def test_a_cell_that_another_process_trains(self, run, tmp_path, trainings, without_page):
+        """It would be taken for one that was killed. The others of this output are trained here; what is left is free."""
         run(methods=["simcse"])
-        assert not (tmp_path / "out" / ".lock").exists()
+        with FileLock(tmp_path / "out" / "consert_seed0.lock"):
+            with pytest.raises(FileExistsError, match="where another process trains: wait until it has ended, or name"):
+                run(methods=["simcse", "consert"])
+            run(methods=["simcse", "arccse"])
+        assert [name for name, _ in trainings] == ["simcse", "arccse"]
+        run(methods=["simcse", "consert"])
+        assert len(trainings) == 3
+        assert not list((tmp_path / "out").glob("*.lock"))
+
+    def test_nothing_is_removed_before_all_is_known_to_be_right(self, run, tmp_path, without_page):
+        run(methods=["simcse"])
+        with pytest.raises(ValueError, match="method consert:temperature=-1: temperature must be above 0"):
+            run(methods=["simcse", "consert:temperature=-1"], force=True, settings=quick(max_steps=3, eval_steps=1))
+        assert list(records(tmp_path / "out")) == ["simcse_seed0"]
+        assert (tmp_path / "out" / "simcse_seed0" / "model").is_dir()
+
+    def test_a_cell_that_another_process_trains_is_not_forced(self, run, tmp_path, trainings, without_page):
+        run(methods=["simcse"])
+        again = {"methods": ["simcse"], "force": True, "settings": quick(max_steps=3, eval_steps=1)}
+        with FileLock(tmp_path / "out" / "simcse_seed0.lock"), pytest.raises(FileExistsError, match="another process trains"):
+            run(**again)
+        assert (tmp_path / "out" / "simcse_seed0" / "model").is_dir()
 
     def test_several_processes(self, run, trainings, monkeypatch):
         monkeypatch.setenv("WORLD_SIZE", "2")

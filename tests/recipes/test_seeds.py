@@ -187,12 +187,24 @@ class TestBadInput:
         with pytest.raises(FileExistsError, match="output must be a directory, got the file"):
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path / "mine.txt", seeds=[1])
 
-    def test_a_directory_in_which_another_process_trains(self, tiny_encoder, tmp_path, how):
-        with FileLock(tmp_path / ".lock"), pytest.raises(FileExistsError, match="where another process trains"):
-            recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=1, **how)
-        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    def test_a_seed_that_another_process_trains(self, tiny_encoder, tmp_path, how):
+        """Others may be trained beside it."""
+        given = {"output": tmp_path, **how}
+        with FileLock(tmp_path / "seed_0.lock"):
+            with pytest.raises(FileExistsError, match="seed_0, where another process trains"):
+                recipes.train_seeds("arccse", anchors(40), tiny_encoder, seeds=2, **given)
+            recipes.train_seeds("arccse", anchors(40), tiny_encoder, seeds=[1], **given)
+        assert recipes.train_seeds("arccse", anchors(40), tiny_encoder, seeds=2, **given)["seeds"] == [0, 1]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "seed_0", "seed_1"]
+
+    @pytest.mark.parametrize("error", [OSError(37, "No locks available"), NotImplementedError("no flock")], ids=type)
+    def test_without_locks_it_is_said_and_trained(self, tiny_encoder, tmp_path, how, monkeypatch, caplog, error):
+        def acquire(lock):
+            raise error
+
+        monkeypatch.setattr(FileLock, "acquire", acquire)
         recipes.train_seeds("arccse", anchors(40), tiny_encoder, output=tmp_path, seeds=1, **how)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "seed_0"]
+        assert f"No process can be kept from {tmp_path / 'seed_0'} while it is trained: {error}." in caplog.text
 
     def test_what_is_refused_leaves_nothing(self, tiny_encoder, tmp_path, how):
         with pytest.raises(ValueError, match="margin_degrees"):
@@ -205,7 +217,7 @@ class TestBadInput:
                 loss_keywords={"margin_degrees": -1},
                 **how,
             )
-        assert not (tmp_path / "new").exists()
+        assert not (tmp_path / "a").exists()
 
     def test_several_processes(self, tiny_encoder, tmp_path, monkeypatch):
         monkeypatch.setenv("WORLD_SIZE", "2")
