@@ -212,7 +212,7 @@ class TestBadInput:
                 "arccse",
                 anchors(40),
                 tiny_encoder,
-                output=tmp_path / "new",
+                output=tmp_path / "a" / "new",
                 seeds=1,
                 loss_keywords={"margin_degrees": -1},
                 **how,
