@@ -14,6 +14,7 @@ import torch
 import yaml
 from encoders import project_text
 from recipe_inputs import interrupted as interrupted_after
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli, evaluation, recipes
@@ -673,18 +674,27 @@ def test_a_report_needs_tasks(encoder, tmp_path, capsys):
     assert "--report would not be read: --offline without a data directory scores the package's" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB.\nStatistics"), RuntimeError("x")])
-def test_a_device_without_memory_says_what_takes_less(error, monkeypatch, capsys):
+_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB.\nStatistics")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (_MEMORY, "CUDA out of memory. Tried 2 GiB. Give a lower --batch-size."),
+        (SafetensorError("I/O error"), "weights cannot be written or read: I/O error. Is the disk full?"),
+        (RuntimeError("x"), None),
+    ],
+)
+def test_what_a_device_or_a_disk_lacks_is_one_line(error, said, monkeypatch, capsys):
     def refuse(_):
         raise error
 
     monkeypatch.setattr("sbert_plugins.cli.evaluate._check_flags", refuse)
-    if type(error) is RuntimeError:  # a defect, whose traceback is wanted
+    if said is None:  # a defect, whose traceback is wanted
         with pytest.raises(RuntimeError, match="x"):
             cli.main(["evaluate", "m"])
     else:
         assert cli.main(["evaluate", "m"]) == 2
-        said = "CUDA out of memory. Tried 2 GiB. Give a lower --batch-size."
         assert capsys.readouterr().err == f"sbert-plugins: error: {said}\n"
 
 
@@ -760,6 +770,7 @@ def test_methods(capsys):
         (["--seed", "-1"], "seed must be a whole number in [0, 4294967295], got -1"),
         (["--column", "x"], "column must be left out where the text has no columns, got 'x'"),
         (["--pooling", "mean"], "--pooling mean is for a plain transformer"),
+        (["--model", " "], "--model must name an encoder, got ' ': leave it out for bert-base-uncased."),
     ],
 )
 def test_mistakes_are_one_line(text, encoder, tmp_path, capsys, change, message):

@@ -128,6 +128,16 @@ def test_the_sts_tasks(command, write, tmp_path, capsys):
     assert "average" not in printed
 
 
+def test_pairs_in_a_file_that_is_named_as_a_task_are_refused(command, write, tmp_path, capsys):
+    rows = [("x", 1 + i % 4, line, project_text()[50 + i]) for i, line in enumerate(project_text()[:20])]
+    write("data/sts/stsb_dev.tsv", rows)
+    write("STS-B dev.tsv", [row[1:] for row in rows])
+    sts = ["--methods", "simcse", "--data-dir", str(tmp_path / "data"), "--dev-only"]
+    assert cli.main([*command, *sts, "--pairs", str(tmp_path / "STS-B dev.tsv")]) == 2
+    assert "--pairs must not have the name of other scores, got 'STS-B dev'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_hub_is_asked_for_all_that_is_there(command, capsys, monkeypatch):
     asked = {}
     monkeypatch.setattr("sbert_plugins.evaluation.load_sts", lambda *_, hub=False, **__: pairs_of_own() if hub else None)

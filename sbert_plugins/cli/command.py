@@ -31,22 +31,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # where a loss of one's own may lie; last, so that it hides nothing
     try:
         options.run(options)
-    except (ValueError, OSError, ImportError) as error:
-        if options.debug:
-            raise
-        print(f"sbert-plugins: error: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        if options.debug or type(error).__name__ != "OutOfMemoryError":  # torch's, which is not loaded here
-            raise
-        smaller = " or ".join(f"--{name.replace('_', '-')}" for name in ("batch_size", "max_seq_length") if name in options)
-        said, _, _ = str(error).partition("\n")  # statistics follow
-        print(f"sbert-plugins: error: {said} Give a lower {smaller}.", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("sbert-plugins: interrupted.", file=sys.stderr)
         return 130
+    except Exception as error:
+        said = _said(error, options)
+        if options.debug or said is None:
+            raise
+        print(f"sbert-plugins: error: {said}", file=sys.stderr)
+        return 2
     return 0
+
+
+def _said(error: Exception, options: argparse.Namespace) -> str | None:
+    """Return the line about what is wrong, or None where the program is."""
+    if isinstance(error, ValueError | OSError | ImportError):
+        return str(error)
+    kind = type(error).__name__  # of packages that are not loaded here
+    if kind == "OutOfMemoryError":
+        smaller = " or ".join(f"--{name.replace('_', '-')}" for name in ("batch_size", "max_seq_length") if name in options)
+        said, _, _ = str(error).partition("\n")  # statistics follow
+        return f"{said} Give a lower {smaller}."
+    if kind == "SafetensorError":
+        return f"weights cannot be written or read: {error}. Is the disk full?"
+    return None
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

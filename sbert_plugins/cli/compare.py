@@ -154,6 +154,9 @@ def evaluators(options: argparse.Namespace, dev: Any) -> list[Any]:
 
     found = own_labels(options)
     if dev is not None:
+        own = [evaluator.name for evaluator in found if isinstance(evaluator, evaluation.PairsEvaluator)]
+        if own and own[0] in ("STS-B dev", *evaluation.TASKS, "SICK-R all"):
+            raise ValueError(f"--pairs must not have the name of other scores, got {own[0]!r}: rename the file.")
         found.append(evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False))
         if not options.dev_only:
             source = {"hub": from_hub(options), "sick": sick_of(options)}

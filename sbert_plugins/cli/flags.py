@@ -119,7 +119,10 @@ def encoder_to_train(
     options: argparse.Namespace, settings: recipes.Settings, *, is_demo: bool, plan: recipes.Protocol | None = None
 ) -> Any:
     """Build the encoder that a training starts from."""
-    name = "the offline encoder" if is_demo else options.model or (plan["encoder"] if plan else recipes.DEFAULT_MODEL)
+    default = plan["encoder"] if plan else recipes.DEFAULT_MODEL
+    if options.model is not None and not options.model.strip():
+        raise ValueError(f"--model must name an encoder, got {options.model!r}: leave it out for {default}.")
+    name = "the offline encoder" if is_demo else options.model or default
     template = {"template": plan["template"]} if plan and plan["template"] else {}
     if is_demo:
         model = recipes.offline_encoder(max_seq_length=256)  # the whole model's own limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import logging
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +16,19 @@ from typing import Any
 
 from datasets import Dataset, Features, Value, concatenate_datasets
 
+logger = logging.getLogger(__name__)
+
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _ROWS = 10_000
 _QUOTED = re.compile(r'"(?=.*"")(?:[^"]|"")+"', re.DOTALL)  # in marks, and each mark in it is doubled
+_PACKED = {
+    b"PK\x03\x04": "a zip or a spreadsheet",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"(\xb5/\xfd": "zstd",
+    b"\x1f\x8b": "gzip",
+}
 _LONGEST = 2**31 - 1  # characters of a cell; csv's own limit is 131,072, which a document may pass
 
 
@@ -34,6 +44,11 @@ def lines_of(path: Path) -> Iterator[str]:
                 raise ValueError(
                     f"{path}: text must be UTF-8, got UTF-16 by its first two bytes. Convert it first, for example: "
                     "iconv -f utf-16 -t utf-8."
+                ) from None
+            if packed := next((name for mark, name in _PACKED.items() if number == 1 and line.startswith(mark)), None):
+                raise ValueError(
+                    f"{path}: text must be UTF-8, got {packed} by its first bytes. Unpack it first (or let a gzip's name end "
+                    "in .gz); save a spreadsheet as .csv."
                 ) from None
             raise ValueError(
                 f"{path}, line {number}: text must be UTF-8, got byte 0x{error.object[error.start]:02x} at position "
@@ -84,10 +99,10 @@ def _rows_of(path: Path, delimiter: str) -> Iterator[list[str]]:
     """Yield the header and the rows, of one length."""
     lines = lines_of(path)
     number, header = next(((n, line) for n, line in enumerate(lines) if line.strip()), (0, ""))
-    _check_header(header.strip(), path, delimiter)
+    _check_header(header.strip(" \r\n"), path, delimiter)
     quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     rows = csv.reader(chain([header], lines), delimiter=delimiter, quoting=quoting, strict=True)
-    width = 0
+    width, is_whole = 0, True
     quoted: Quoting | None = None  # between tabs
     with _long_cells():
         try:
@@ -95,6 +110,9 @@ def _rows_of(path: Path, delimiter: str) -> Iterator[list[str]]:
                 width = width or len(row)
                 if any(cell.strip() for cell in row[width:]):
                     raise ValueError(_too_long(row, width, f"{path}, line {number + rows.line_num}", delimiter))
+                if is_whole and len(row) < width and any(map(str.strip, row)):
+                    is_whole = False
+                    logger.warning(_too_short(row, width, f"{path}, line {number + rows.line_num}", delimiter))
                 if delimiter == "\t" and quoted is None:
                     quoted = Quoting(path, width)
                     quoted.check(row)
@@ -170,11 +188,20 @@ def _too_long(row: list[str], width: int, place: str, delimiter: str) -> str:
     )
 
 
+def _too_short(row: list[str], width: int, place: str, delimiter: str) -> str:
+    advice = "stands in quotation marks" if delimiter == "," else "is left out"
+    return (
+        f"{place}: {len(row)} of {width} cells, and further rows may lack some: a line break in a sentence {advice}, or its "
+        f"rest is read as another row. The row begins with {delimiter.join(row)[:40]!r}."
+    )
+
+
 def _check_header(header: str, path: Path, delimiter: str) -> None:
     """Refuse a header that is parted by another delimiter."""
     for other, name in _NAMES.items():
         names = header.split(other)
-        if delimiter not in header and len(names) > 1 and all(1 <= len(part.split()) <= 2 for part in names):
+        is_parted = delimiter not in header and len(names) > 1 and any(map(str.strip, names))  # an index may have no name
+        if is_parted and all(len(part.split()) <= 2 for part in names):
             read = f"pandas.read_csv({path.name!r}, sep={other!r})"
             advice = {",": "name it .csv", "\t": "name it .tsv"}.get(other, f"convert it: {read}.to_parquet('text.parquet')")
             raise ValueError(

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow.parquet
 from datasets import Dataset, concatenate_datasets, load_dataset
+from datasets.exceptions import DatasetGenerationError
 
 from sbert_plugins.data.delimited import DELIMITERS, Quoting, holds_numbers, lines_of, read_delimited
 from sbert_plugins.data.scripts import spaceless_letters
@@ -140,7 +141,12 @@ def _text_lines(path: Path) -> Iterator[str]:
             f"{path} must end its lines with a line feed, got carriage returns alone, by which it is one line. Convert it "
             "first, for example: tr '\\r' '\\n' < old > new."
         )
-    yield from chain(first, lines)
+    is_parted = True
+    for number, line in enumerate(chain(first, lines), start=1):
+        if is_parted and "\r" in line.rstrip("\r\n"):
+            is_parted = False
+            logger.warning("%s, line %d: a carriage return alone ends no line, and is kept within the sentence.", path, number)
+        yield line
 
 
 def _sentence_lines(path: Path) -> Iterator[str]:
@@ -388,7 +394,14 @@ def _load_table(path: Path) -> Dataset:
         # What it has read before it knows by path and time, and not by content.
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        return load_dataset(kind, content, data_files=glob.escape(str(path)), split="train")
+        files = glob.escape(str(path))
+        try:
+            return load_dataset(kind, content, data_files=files, split="train")
+        except DatasetGenerationError:
+            if kind != "json":
+                raise
+            # It takes the columns and their types from the first 10 MB: now from all.
+            return load_dataset(kind, content, data_files=files, split="train", chunksize=path.stat().st_size + 1)
     except Exception as error:
         cause = error.__cause__ or error
         raise ValueError(

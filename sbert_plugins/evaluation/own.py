@@ -45,6 +45,10 @@ def own_pairs(path: str | Path, **keywords: Any) -> PairsEvaluator:
         raise ValueError(f"{path}: {error}") from error
 
 
+def _may_be_a_name(cell: str) -> bool:
+    return len(cell.split()) <= 4 and not cell.rstrip().endswith((".", "!", "?"))
+
+
 def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
     """Score whether texts of one topic lie together: v-measure, accuracy and neighbour purity, x 100.
 
@@ -63,7 +67,7 @@ def own_topics(path: str | Path, **keywords: Any) -> ClusteringEvaluator:
         _refuse_blank(place, topic=topic, text=text)
         rows.append((topic.strip(), text))
     texts, topics = [text for _, text in rows], [topic for topic, _ in rows]
-    if rows and topics.count(topics[0]) == 1 and all(map(str.isidentifier, rows[0])):
+    if rows and topics.count(topics[0]) == 1 and all(map(_may_be_a_name, rows[0])):
         logger.warning("%s: its first line is read as a topic and a text, and may be a header: %r, %r.", path, *rows[0])
     # As many neighbours as a small file has.
     others = len(texts) - max(Counter(texts).values(), default=0)

@@ -45,12 +45,14 @@ def build_encoder(
         FileNotFoundError: If ``name`` can only be a path, and nothing is there.
         OSError: If it cannot be loaded.
     """
+    from safetensors import SafetensorError
+
     from sbert_plugins.encoder import apply_mask_template
 
     try:
         is_built = has_pooling(name)
         model = _loaded(name, device) if is_built else _with_pooling(name, "mean" if pooling == "mask" else pooling, device)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         if str(name) in str(error):
             raise
         raise OSError(f"{name} cannot be loaded: {error}") from error  # the host's may name the Hub alone

@@ -426,6 +426,50 @@ class TestBadInput:
             read_sentences(tmp_path / "text.txt", limit=1.5)
 
 
+@pytest.mark.parametrize("header", [";text;label", "sep=;", "text;", "|text|label", ",text,label"])
+def test_another_delimiter_beside_a_name_that_is_missing(tmp_path, header):
+    path = tmp_path / ("t.tsv" if "," in header else "t.csv")
+    path.write_text(f"{header}\n{header.replace('text', 'It rains today')}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="must have columns parted by"):
+        read_sentences(path)
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("t.csv", ","), ("t.tsv", "\t")])
+def test_a_row_that_lacks_cells_is_said_once(tmp_path, caplog, name, delimiter):
+    rows = [["id", "text", "label"], ["1", "The printer"], ["is broken", "pos"], ["2", "It rains.", "neg"]]
+    (tmp_path / name).write_text("".join(delimiter.join(row) + "\n" for row in rows), encoding="utf-8")
+    assert read_sentences(tmp_path / name)["anchor"][:] == ["The printer", "pos", "It rains."]
+    assert f"{name}, line 2: 2 of 3 cells, and further rows may lack some" in caplog.text
+    assert caplog.text.count(" cells, and ") == 1
+    caplog.clear()
+    (tmp_path / name).write_text("".join(delimiter.join(row) + "\n" for row in (rows[0], [], rows[3])), encoding="utf-8")
+    assert read_sentences(tmp_path / name)["anchor"][:] == ["It rains."]
+    assert " cells, and " not in caplog.text
+
+
+def test_a_carriage_return_within_a_line_is_said(tmp_path, caplog):
+    (tmp_path / "t.txt").write_bytes(b"It rains.\r\nIt\rsnows.\r\nIt\rhails.\n")
+    assert read_sentences(tmp_path / "t.txt")["anchor"][:] == ["It rains.", "It\rsnows.", "It\rhails."]
+    assert caplog.text.count("a carriage return alone ends no line") == caplog.text.count("t.txt, line 2: a carriage") == 1
+
+
+@pytest.mark.parametrize("last", ['"score": 0.5', '"score": 1, "lang": "en"', '"score": null'])
+def test_json_lines_whose_other_columns_change_late(tmp_path, last):
+    row = '{"score": 1, "text": "It rains."}\n'
+    count = (10 << 20) // len(row) + 1  # what the reader of json takes the types from
+    (tmp_path / "t.jsonl").write_text(row * count + f'{{{last}, "text": "It snows."}}\n', encoding="utf-8")
+    read = read_sentences(tmp_path / "t.jsonl")["anchor"]
+    assert (len(read), read[-1]) == (count + 1, "It snows.")
+
+
+@pytest.mark.parametrize("mark", [b"PK\x03\x04", b"BZh9", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"\x1f\x8b"])
+def test_a_packed_file_is_no_matter_of_encoding(tmp_path, mark):
+    for name in ("t.txt", "t.csv"):
+        (tmp_path / name).write_bytes(mark + b"\x8b\xff\x00\n")
+        with pytest.raises(ValueError, match="by its first bytes. Unpack it first"):
+            read_sentences(tmp_path / name)
+
+
 @pytest.mark.parametrize(("name", "content"), [("t.ndjson", '{"text": "It rains."}\n'), ("t.tab", "id\ttext\n1\tIt rains.\n")])
 def test_other_suffixes_of_tables(tmp_path, name, content):
     (tmp_path / name).write_text(content, encoding="utf-8")

@@ -74,8 +74,12 @@ class TestTopics:
         rows = [("a", "first text"), ("b", "second text"), ("a", "third"), ("b", "fourth")]
         evaluation.own_topics(write("mine.tsv", *rows))
         assert "may be a header" not in caplog.text
-        evaluation.own_topics(write("mine.tsv", ("category", "sentence"), *rows))
-        assert "its first line is read as a topic and a text, and may be a header: 'category', 'sentence'" in caplog.text
+        evaluation.own_topics(write("mine.tsv", ("z", "It is raining on the whole coast."), *rows))
+        assert "may be a header" not in caplog.text
+        for header in (("category", "sentence"), ("Topic name", "Text of the article"), ("#topic", "news-text")):
+            evaluation.own_topics(write("mine.tsv", header, *rows))
+            said = f"its first line is read as a topic and a text, and may be a header: {header[0]!r}, {header[1]!r}"
+            assert said in caplog.text
 
     def test_texts_by_topic(self, write):
         rows = [(["sport", "trade"][i % 2], text) for i, text in enumerate(project_text()[:30])]

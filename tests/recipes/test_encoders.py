@@ -31,6 +31,13 @@ class TestEncoders:
         tiny_encoder("bert", "mean").save_pretrained(str(tmp_path))
         assert recipes.build_encoder(str(tmp_path), pooling="cls", device="cpu")[1].pooling_mode == "mean"
 
+    @pytest.mark.parametrize("weights", [b"version https://git-lfs.github.com/spec/v1\n", b"\x08"])
+    def test_weights_that_are_none(self, tiny_encoder, tmp_path, weights):
+        tiny_encoder().save_pretrained(str(tmp_path))
+        (tmp_path / "model.safetensors").write_bytes(weights)
+        with pytest.raises(OSError, match=f"{tmp_path} cannot be loaded: .*header"):
+            recipes.build_encoder(str(tmp_path))
+
     def test_a_training_is_no_model_but_holds_one(self, tiny_encoder, tmp_path):
         with pytest.raises(FileNotFoundError, match=rf"{tmp_path} holds no model \(none of modules.json, .*\)\.$"):
             recipes.build_encoder(str(tmp_path))
