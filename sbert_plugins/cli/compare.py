@@ -22,7 +22,7 @@ from sbert_plugins.cli.flags import (
     text_width,
 )
 from sbert_plugins.cli.printing import less_said_by, print_table, set_up_host
-from sbert_plugins.cli.reading import dev_of, from_hub, has_dev, own_labels, sick_of
+from sbert_plugins.cli.reading import dev_of, from_hub, has_dev, own_labels, refuse_name_of_scores, sick_of
 from sbert_plugins.recipes.cells import read_methods
 from sbert_plugins.recipes.held_out import hold_out
 from sbert_plugins.recipes.summary import BEYOND_CHANCE
@@ -154,9 +154,9 @@ def evaluators(options: argparse.Namespace, dev: Any) -> list[Any]:
 
     found = own_labels(options)
     if dev is not None:
-        own = [evaluator.name for evaluator in found if isinstance(evaluator, evaluation.PairsEvaluator)]
-        if own and own[0] in ("STS-B dev", *evaluation.TASKS, "SICK-R all"):
-            raise ValueError(f"--pairs must not have the name of other scores, got {own[0]!r}: rename the file.")
+        for evaluator in found:
+            if isinstance(evaluator, evaluation.PairsEvaluator):
+                refuse_name_of_scores(evaluator.name)
         found.append(evaluation.PairsEvaluator(dev, name="STS-B dev", write_csv=False))
         if not options.dev_only:
             source = {"hub": from_hub(options), "sick": sick_of(options)}

@@ -49,6 +49,14 @@ def own_labels(options: argparse.Namespace) -> list[Any]:
     return [build(path) for path, build in given if path is not None]
 
 
+def refuse_name_of_scores(name: str, *others: str) -> None:
+    """Refuse pairs of one's own that are named as the STS tasks, or others, which are scored beside them."""
+    from sbert_plugins import evaluation
+
+    if name in (*evaluation.TASKS, "SICK-R all", "STS-B dev", *others):
+        raise ValueError(f"--pairs must not have the name of other scores, got {name!r}: rename the file.")
+
+
 PACKAGED = "graded pairs"
 
 
@@ -59,8 +67,7 @@ def graded(options: argparse.Namespace) -> dict[str, Any]:
     if options.pairs is None:
         return {PACKAGED: recipes.graded_pairs()}
     name = Path(options.pairs).name
-    if name in (PACKAGED, recipes.AVERAGE, *evaluation.TASKS, "SICK-R all", "STS-B dev"):
-        raise ValueError(f"--pairs must not have the name of other scores, got {name!r}: rename the file.")
+    refuse_name_of_scores(name, PACKAGED, recipes.AVERAGE)
     return {name: evaluation.own_pairs(options.pairs).pairs}
 
 
