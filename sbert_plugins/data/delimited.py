@@ -189,10 +189,10 @@ def _too_long(row: list[str], width: int, place: str, delimiter: str) -> str:
 
 
 def _too_short(row: list[str], width: int, place: str, delimiter: str) -> str:
-    advice = "stands in quotation marks" if delimiter == "," else "is left out"
+    advice = "put a sentence that holds one in quotation marks" if delimiter == "," else "take them out of the sentences"
     return (
-        f"{place}: {len(row)} of {width} cells, and further rows may lack some: a line break in a sentence {advice}, or its "
-        f"rest is read as another row. The row begins with {delimiter.join(row)[:40]!r}."
+        f"{place}: got {len(row)} of {width} cells, and further rows may lack some. What follows a line break is read as "
+        f"another row: {advice}. The row begins with {delimiter.join(row)[:40]!r}."
     )
 
 

@@ -439,7 +439,7 @@ def test_a_row_that_lacks_cells_is_said_once(tmp_path, caplog, name, delimiter):
     rows = [["id", "text", "label"], ["1", "The printer"], ["is broken", "pos"], ["2", "It rains.", "neg"]]
     (tmp_path / name).write_text("".join(delimiter.join(row) + "\n" for row in rows), encoding="utf-8")
     assert read_sentences(tmp_path / name)["anchor"][:] == ["The printer", "pos", "It rains."]
-    assert f"{name}, line 2: 2 of 3 cells, and further rows may lack some" in caplog.text
+    assert f"{name}, line 2: got 2 of 3 cells, and further rows may lack some" in caplog.text
     assert caplog.text.count(" cells, and ") == 1
     caplog.clear()
     (tmp_path / name).write_text("".join(delimiter.join(row) + "\n" for row in (rows[0], [], rows[3])), encoding="utf-8")
