@@ -574,7 +574,10 @@ def _check_rows(least: int = 0, **tensors: Tensor) -> None:
 
 
 def _unit(x: Tensor) -> Tensor:
-    return F.normalize(_full_precision(x), dim=-1)
+    x = _full_precision(x)
+    # A zero vector has no direction: it stays 0. F.normalize would multiply its gradient by 1e12, infinite in float16.
+    has_direction = (x != 0).any(dim=-1, keepdim=True)
+    return F.normalize(torch.where(has_direction, x, 1.0), dim=-1) * has_direction
 
 
 def _full_precision(x: Tensor) -> Tensor:

@@ -642,7 +642,7 @@ def test_evaluate_loses_no_model_with_another(encoder, tiny_encoder, data_dir_wi
 
 
 @pytest.mark.slow
-def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, capsys):
+def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, capsys, caplog):
     lines = [f"subset\t{i % 6}\t{line}\t{project_text()[40 + i]}\n" for i, line in enumerate(project_text()[:24])]
     (data_dir_with_dev / "sts" / "stsb_test.tsv").write_text("".join(lines), encoding="utf-8")
     run, page = tmp_path / "mine", tmp_path / "page"
@@ -659,6 +659,11 @@ def test_evaluate_with_a_report(text, encoder, data_dir_with_dev, tmp_path, caps
     for title in ("Semantic textual similarity", "Alignment and uniformity", "Learning curves of mine"):
         assert f"<h2>{title}</h2>" in written
     assert f">{rows[0].split()[-2]}</td>" in written
+    assert "without its training" not in caplog.text
+    SentenceTransformer(encoder).save_pretrained(str(run / "model"))
+    assert cli.main(["evaluate", *models, "--data-dir", str(data_dir_with_dev), "--report", str(page)]) == 0
+    assert f"{run / 'model'} is shown without its training: other weights have been saved there" in caplog.text
+    assert "Learning curves" not in (page / "index.html").read_text(encoding="utf-8")
 
 
 def test_a_pooling_that_is_not_asked_for(encoder, tiny_encoder, tmp_path, capsys):

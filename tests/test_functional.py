@@ -384,6 +384,25 @@ class TestFinite:
         assert torch.isfinite(positives.grad).all()
 
     @pytest.mark.parametrize("dtype", HALF, ids=str)
+    @pytest.mark.parametrize("name", ["arccon_loss", "info_nce", "nt_xent", "queue_info_nce"])
+    def test_a_zero_vector(self, name, dtype):
+        """It has no direction: no gradient, where x / max(|x|, 1e-12) has one of 1e12."""
+        x = rows(4, 384)
+        x[1] = 0
+        x, y = x.to(dtype).requires_grad_(), rows(4, 384, seed=1).to(dtype)
+        contrasts = {
+            "arccon_loss": functional.arccon_loss,
+            "info_nce": functional.info_nce,
+            "nt_xent": functional.nt_xent,
+            "queue_info_nce": lambda a, b, **k: functional.queue_info_nce(a, b, b, ~torch.eye(4, dtype=torch.bool), **k),
+        }
+        loss = contrasts[name](x, y, temperature=0.05)
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert torch.isfinite(x.grad).all()
+        assert (x.grad.norm(dim=1) > 0).tolist() == [True, False, True, True]
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
     def test_identical_random_rows(self, dtype):
         """Two views without dropout: cosines of 1 up to rounding, on either side of it."""
         x = rows(64, 384).to(dtype)

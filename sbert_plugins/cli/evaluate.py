@@ -15,7 +15,7 @@ from sbert_plugins.cli.flags import add_data, add_labels, add_sts
 from sbert_plugins.cli.printing import less_said_by, print_table, score_text, set_up_host
 from sbert_plugins.cli.reading import from_hub, own_labels, sick_of
 from sbert_plugins.recipes.card import folder_name
-from sbert_plugins.recipes.output import method_text, updates_text
+from sbert_plugins.recipes.output import encoder_mark, method_text, updates_text
 from sbert_plugins.recipes.scoring import Scorer
 
 
@@ -187,14 +187,15 @@ def _score(options: argparse.Namespace) -> None:
     reports: list[evaluation.ModelReport] = []
 
     def measure(name: str, model: Any) -> list[str]:
+        training = _training_of(name, model, trainings)
         report = evaluation.report_on(
             model,
             shown[len(reports)],
             suite=suite,
             geometry=geometry,
             density=density,
-            log=trainings.get(name, {}).get("log", []),
-            origin={"pooling": recipes.pooling_of(model), "tokens": _limit(model), **_origin(trainings.get(name))},
+            log=training["log"] if training else [],
+            origin={"pooling": recipes.pooling_of(model), "tokens": _limit(model), **_origin(training)},
             batch_size=options.batch_size,
             show_progress_bar=sys.stderr.isatty(),
         )
@@ -223,6 +224,18 @@ def _trainings(models: Sequence[str]) -> dict[str, dict[str, Any]]:
             except ValueError as error:
                 logging.getLogger(__name__).warning("%s is shown without its training: %s", model, error)
     return trainings
+
+
+def _training_of(name: str, model: Any, trainings: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the training that gave a model its weights; None where others have been saved in their place since."""
+    training = trainings.get(name)
+    saved = training and training.get("saved_weights")  # older records lack it
+    if saved and encoder_mark(model)["sha256"] != saved:
+        logging.getLogger(__name__).warning(
+            "%s is shown without its training: other weights have been saved there since.", name
+        )
+        return None
+    return training
 
 
 def _origin(training: dict[str, Any] | None) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """One pass over a model: tokens, views, dropout, templates, processes, and the gradients at what it gives."""
 
-from .balance import GradientTap, bound_gradients, refuse_compiled
+from .balance import GradientTap, bound_gradients, bound_gradients_at, refuse_compiled
 from .distributed import (
     is_compiled,
     is_training,
@@ -34,6 +34,7 @@ __all__ = [
     "added_around",
     "apply_mask_template",
     "bound_gradients",
+    "bound_gradients_at",
     "dropout_off",
     "dropout_rates",
     "freeze_mask_template",

@@ -132,6 +132,32 @@ def bound_gradients(
             tap.tensors.clear()  # each is held by its own graph, and would stay until Python looks for cycles
 
 
+def bound_gradients_at(
+    output: Tensor,
+    main: Tensor,
+    others: Mapping[str, tuple[Tensor, GradientTap]],
+    *,
+    balance: float | None,
+    rows: slice | None = None,
+) -> dict[str, Tensor]:
+    """Bound as :func:`bound_gradients` does, at one output that the main objective reads as it is.
+
+    Args:
+        output: What all read. Where it has no gradient, as the tokens of a frozen transformer, there is nothing to bound.
+        main: Value of the main objective.
+        others: Value and tap of each other one, by name.
+        balance: As there.
+        rows: Those of the output at which gradients are measured; None for all.
+    """
+    if not output.requires_grad:
+        for _, tap in others.values():
+            tap.tensors.clear()  # what else the pass gave
+        return {}
+    watching = GradientTap()
+    watching.watch(output, rows=rows)
+    return bound_gradients((main, watching), others, balance=balance)
+
+
 def _bounded(
     main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], balance: float
 ) -> dict[str, Tensor]:

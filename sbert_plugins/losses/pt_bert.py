@@ -52,8 +52,8 @@ class PTBERTLoss(LossModule):
         +-----------------------------------------------------------------------+--------+
 
     Returns from ``forward``: a dict with the scalar ``contrastive``. ``diagnostics`` then holds ``queue_filled`` (share of the
-    queue in use) and ``positive_cosine`` (mean cosine of a vector and its positive). An evaluation changes no state; it scores
-    its batch in the queue's newest slots.
+    queue in use, with this batch) and ``positive_cosine`` (mean cosine of a vector and its positive). An evaluation changes no
+    state; it scores its batch in the queue's newest slots.
 
     Args:
         model: Any encoder that sentence-transformers loads; for one column with dropout.
@@ -124,6 +124,7 @@ class PTBERTLoss(LossModule):
         self.diagnostics: dict[str, Tensor] = {}
         self.state_is_kept = False
         self.to(model.device)  # for loops that do not move the loss themselves
+        self.begin_training(resumed=True)  # now, for a loop whose first batches may be another loss's
 
     @property
     def momentum(self) -> float:
@@ -171,14 +172,14 @@ class PTBERTLoss(LossModule):
         keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
         # What is scored, and what of it is a row's negative: the queue as it will be with the batch in it.
         candidates, is_negative = self.queue.candidates(keys, first, len(queries), **self.fixed)
+        if training:
+            self.queue.enqueue(keys)
         with torch.no_grad():
             self.diagnostics = {
                 "queue_filled": self.queue.filled.float().mean(),
                 "positive_cosine": torch.cosine_similarity(queries, positives).mean(),
             }
         loss = functional.queue_info_nce(queries, positives, candidates, is_negative, temperature=self.temperature)
-        if training:
-            self.queue.enqueue(keys)
         return Terms(contrastive=loss)
 
     def _attention(self, num_pseudo_tokens: int, attend_to: str) -> PseudoTokenAttention | None:

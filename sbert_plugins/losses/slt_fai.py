@@ -17,7 +17,7 @@ from sbert_plugins.encoder import (
     GradientTap,
     Pass,
     TokenRoles,
-    bound_gradients,
+    bound_gradients_at,
     is_training,
     random_subset,
     refuse_bypass,
@@ -225,9 +225,8 @@ class SLTFAILoss(LossModule):
         """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
         for name, output in (("adversarial", original.all_tokens), ("filtering", original.all_vectors)):
             if name in terms and output is not None:
-                main = GradientTap()
-                main.watch(output, rows=original.rows)  # further columns' may be there: the objective reads these
-                found = bound_gradients((base, main), {name: (terms[name], taps[name])}, balance=self.balance)
+                others = {name: (terms[name], taps[name])}
+                found = bound_gradients_at(output, base, others, balance=self.balance, rows=original.rows)
                 self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 
     @property

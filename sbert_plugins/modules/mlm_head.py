@@ -121,6 +121,8 @@ def encoder_of(model: nn.Module) -> PreTrainedModel:
         ValueError: If it has none.
     """
     encoder = getattr(unwrap(model), "transformers_model", None)
+    if encoder is not None:
+        encoder = host.inside_compiled(encoder) or encoder  # the transformer alone may be compiled
     if not isinstance(encoder, PreTrainedModel):
         raise ValueError(
             f"words are scored with a transformers encoder, got {type(encoder).__name__}: "

@@ -22,6 +22,7 @@ from sbert_plugins.recipes.output import (
     RUN_FILE,
     check_output,
     check_same_run,
+    encoder_mark,
     method_text,
     pairs_mark,
     read_results,
@@ -296,6 +297,7 @@ def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: 
         "loss": json.loads(json.dumps(getattr(loss, "get_config_dict", dict)(), default=str)),
         "steps": trainer.state.global_step,
         "saved_update": saved_update(trainer),
+        "saved_weights": encoder_mark(model)["sha256"],  # of what is in OUTPUT/model; somebody may write over it
         "seconds": None if seconds is None else round(seconds, 1),
         "evaluation_seconds": None if seconds is None else round(evaluation_seconds(trainer), 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -7,6 +7,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from datasets import Dataset
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
@@ -620,7 +621,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Evaluate or predict as the host does; terms and diagnostics that no log has taken are of other data."""
+        """Evaluate or predict as the host does; terms and diagnostics that no log has taken are of other data.
+
+        Views and masks are drawn with the training's seed, the same ones each time: what chooses a checkpoint are the
+        weights, and not a draw. The training's own draws go on as if nobody had looked: any ``eval_steps`` and none give the
+        same updates.
+        """
         host.leave_unprepared(self)
         self._evaluating_as = metric_key_prefix
         self._diagnostics["eval"], self.accum_loss_components["eval"] = {}, {}
@@ -632,20 +638,29 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         }
         self._synced_mode = None
         try:
-            return super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+            with kept_random_state(self.model), self._kept_weights():
+                set_seed(self.args.seed)
+                return super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
         finally:
             for module, mode in modes.items():
                 module.training = mode
             self._synced_mode = None
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as the host does, and warn where a test set chooses the checkpoint.
+    @contextmanager
+    def _kept_weights(self) -> Iterator[None]:
+        """Undo the cast of ``bf16_full_eval`` and ``fp16_full_eval``: outside a training the host's stays, and rounds them."""
+        is_cast = not self.is_in_train and (self.args.bf16_full_eval or self.args.fp16_full_eval)
+        tensors = [*self.model.parameters(), *self.model.buffers()] if is_cast else []
+        before = [(tensor, tensor.data) for tensor in tensors]
+        try:
+            yield
+        finally:
+            for tensor, data in before:
+                tensor.data = data
 
-        What it draws (an evaluation's data loader takes a seed) is not taken from the training: with the same seed, any
-        ``eval_steps`` and none give the same updates.
-        """
-        with kept_random_state(self.model):
-            metrics = super().evaluate(*args, **kwargs)
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate as the host does, and warn where a test set chooses the checkpoint."""
+        metrics = super().evaluate(*args, **kwargs)
         chosen_by = (self.args.metric_for_best_model or "").removeprefix("eval_")
         measured = self.model.model_card_data.eval_results_dict or {}
         self._evaluated[self.state.global_step] = dict(measured)

@@ -57,6 +57,12 @@ class TestValue:
         other, _ = rolled(vectors, loss.head, features["input_ids"], loss.tokens.content(features), loss.weights)
         assert loss.diagnostics["information"].item() == pytest.approx((other - value).item(), rel=1e-4)
 
+    def test_a_transformer_that_alone_is_compiled(self, tiny_encoder):
+        model = tiny_encoder(pooling="mean").eval()
+        plain = build(model)(batch(model))["words"]
+        model[0].model = torch.compile(model[0].model, backend="eager")
+        torch.testing.assert_close(build(model)(batch(model))["words"], plain)
+
     def test_features_are_left_as_they_came(self, tiny_encoder):
         model = tiny_encoder(pooling="mean")
         features = batch(model)

@@ -272,6 +272,14 @@ class TestState:
         assert loss.model is wrapper
         assert loss.momentum_encoder.copies[0] is slow
 
+    def test_the_copy_follows_updates_before_the_losses_first_batch(self, encoder):
+        """Of several datasets, each with a loss, another may be the first."""
+        loss = losses.PTBERTLoss(encoder.train(), momentum=0.0)
+        encoder(encoder.preprocess(SENTENCES))["sentence_embedding"].sum().backward()
+        torch.optim.SGD(encoder.parameters(), lr=0.1).step()
+        for slow, fast in zip(loss.momentum_encoder.copies[0].parameters(), encoder.parameters(), strict=True):
+            torch.testing.assert_close(slow, fast)
+
     def test_nothing_keeps_a_loss_alive(self, encoder):
         alive = weakref.ref(losses.PTBERTLoss(encoder))
         gc.collect()
@@ -314,7 +322,7 @@ class TestGradients:
 
     def test_diagnostics(self, encoder):
         loss = losses.PTBERTLoss(encoder.train(), queue_size=16)
-        for share in (0.0, 0.5, 1.0):
+        for share in (0.5, 1.0, 1.0):
             loss([encoder.preprocess(SENTENCES)])
             assert loss.diagnostics["queue_filled"] == share
             assert 0 < loss.diagnostics["positive_cosine"] <= 1

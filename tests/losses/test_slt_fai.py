@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.losses import (
     MegaBatchMarginLoss,
     MultipleNegativesRankingLoss,
 )
-from sentence_transformers.sentence_transformer.modules import WordWeights
+from sentence_transformers.sentence_transformer.modules import Dense, WordWeights
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -829,6 +829,20 @@ class TestBalance:
         loss = build(encoder.train(), OneSided(), balance=0.1)
         with pytest.raises(ValueError, match="got one that has none where the other reads .*: use balance=None"):
             loss([encoder.preprocess(SENTENCES)])
+
+    @pytest.mark.parametrize("base", [None, losses.ConSERTLoss], ids=["simcse", "consert"])
+    def test_a_frozen_transformer_under_a_trained_layer(self, encoder, base):
+        """The tokens have no gradient, the sentence vectors have: there is one objective to bound."""
+        encoder[0].requires_grad_(False)
+        encoder.append(Dense(32, 32))
+        loss = build(encoder, base and base(encoder), balance=0.1)
+        encoder.train()
+        terms = loss([encoder.preprocess(SENTENCES)])
+        sum(terms.values()).backward()
+        assert terms["adversarial"] > 0
+        assert "adversarial_balance_factor" not in loss.diagnostics
+        assert loss.diagnostics["filtering_balance_factor"] > 0
+        assert encoder[-1].linear.weight.grad.norm() > 0
 
     def test_a_compiled_encoder(self, encoder):
         """Refused before the warm-up: tokens and sentence vectors come out side by side, and the base reads the vectors."""

@@ -1,3 +1,4 @@
+import copy
 import json
 import math
 import random
@@ -551,6 +552,55 @@ def test_an_evaluation_changes_no_update(tiny_encoder, tmp_path, dataset):
     for steps in (1, 3):
         evaluated = {"evaluator": Drawing(), "eval_dataset": dataset, "eval_strategy": "steps", "eval_steps": steps}
         assert losses_logged(**evaluated) == never
+
+
+def test_a_prediction_changes_no_update(tiny_encoder, tmp_path):
+    """Of a callback that looks at other data in the middle of a training."""
+
+    class Looking(transformers.TrainerCallback):
+        def on_step_end(self, *args, **kwargs):
+            self.trainer.predict(Dataset.from_dict({"anchor": SENTENCES}))
+
+    def losses_logged(*callbacks):
+        transformers.set_seed(0)
+        model = tiny_encoder()
+        columns = Dataset.from_dict({"anchor": SENTENCES})
+        trainer = trainer_of(model, losses.ArcCSELoss(model), tmp_path, columns, callbacks=[*callbacks])
+        for callback in callbacks:
+            callback.trainer = trainer
+        trainer.train()
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    never = losses_logged()
+    assert len(set(never)) > 3
+    assert losses_logged(Looking()) == never
+
+
+def test_an_evaluation_draws_the_same_views_each_time(tiny_encoder, tmp_path):
+    """Weights that do not change have one loss, by which no checkpoint is better than another."""
+    model = tiny_encoder("bert", "mean")
+    columns = Dataset.from_dict({"anchor": SENTENCES})
+    evaluated = {"eval_dataset": columns, "eval_strategy": "steps", "eval_steps": 1, "learning_rate": 0.0}
+    trainer = trainer_of(model, losses.ConSERTLoss(model), tmp_path, columns, **evaluated)
+    trainer.train()
+    values = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert len(values) > 3
+    assert len({*values, trainer.evaluate()["eval_loss"]}) == 1
+    trainer.args.seed += 1
+    assert trainer.evaluate()["eval_loss"] != values[0]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_an_evaluation_in_half_precision_rounds_no_weight(tiny_encoder, tmp_path, dtype):
+    model = tiny_encoder("bert", "mean")
+    columns = Dataset.from_dict({"anchor": SENTENCES})
+    trainer = trainer_of(model, losses.ConSERTLoss(model), tmp_path, columns, eval_dataset=columns)
+    before, exact = copy.deepcopy(model.state_dict()), trainer.evaluate()["eval_loss"]
+    setattr(trainer.args, f"{dtype}_full_eval", True)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(exact, rel=0.2)
+    assert trainer.evaluate()["eval_loss"] != exact
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=0)
 
 
 def test_a_dict_of_losses(model, tmp_path):
