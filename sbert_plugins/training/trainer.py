@@ -650,8 +650,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def _kept_weights(self) -> Iterator[None]:
         """Undo the cast of ``bf16_full_eval`` and ``fp16_full_eval``: outside a training the host's stays, and rounds them."""
         is_cast = not self.is_in_train and (self.args.bf16_full_eval or self.args.fp16_full_eval)
-        tensors = [*self.model.parameters(), *self.model.buffers()] if is_cast else []
-        before = [(tensor, tensor.data) for tensor in tensors]
+        both = nn.ModuleList([self.model, *named_losses(self.loss).values()])  # heads follow the encoder's dtype
+        before = [(tensor, tensor.data) for tensor in (*both.parameters(), *both.buffers())] if is_cast else []
         try:
             yield
         finally:
