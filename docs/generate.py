@@ -152,7 +152,10 @@ def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
         by_machine = {"synonyms": FOUND["synonyms"]} if recipe is recipes.PASER else {}
         made = recipe.prepare_with(None, **by_machine)
         where |= {f"columns.{name}": made[name] for name in ("extractor", "top_k", "synonyms")}
-    return where | dataclasses.asdict(recipe.settings) | {f"loss.{key}": value for key, value in shown_as.items()}
+    settings = dataclasses.asdict(recipe.settings)
+    if settings["max_steps"] > 0:  # which ends the training
+        settings["epochs"] = None
+    return where | settings | {f"loss.{key}": value for key, value in shown_as.items()}
 
 
 def shown(value: Any, setting: str) -> str:

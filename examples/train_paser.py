@@ -1,8 +1,9 @@
 """Train PaSeR on sentences, without labels.
 
 The settings are not the paper's: they are chosen to run offline in about a minute on two CPU cores. The paper's are in
-``sbert_plugins.recipes`` and one command away: ``sbert-plugins train paser --protocol paper``. The loss tells a phrase's
-words; the paper's decoder, ``losses.PaSeRLoss(model, **recipes.PASER.paper_keywords)``, writes it after thousands of steps.
+``sbert_plugins.recipes`` and one command away: ``sbert-plugins train paser --protocol paper --output runs/paser``. The loss
+tells a phrase's words; the paper's decoder, ``losses.PaSeRLoss(model, **recipes.PASER.paper_keywords)``, writes it after
+thousands of steps.
 """
 
 from sentence_transformers import SentenceTransformerTrainingArguments

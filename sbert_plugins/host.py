@@ -48,8 +48,19 @@ def _reach(owner: Any, name: str, needs: str) -> Any:
 
 
 def is_of_pooler(name: str) -> bool:
-    """Whether a weight is of the transformer's own pooler: no sentence vector uses it, and it may be drawn at random."""
+    """Whether a weight is of the transformer's own pooler, which may be drawn at random: see :func:`reads_pooler`."""
     return _POOLER.search(name) is not None
+
+
+def reads_pooler(model: nn.Module) -> bool:
+    """Whether a model's vectors come from a transformer's own pooler, as few are set to do. sentence-transformers 6.2."""
+    routes = [
+        route
+        for module in model.modules()
+        for route in (getattr(module, "modality_config", None) or {}).values()
+        if isinstance(route, dict)
+    ]
+    return any("pooler_output" in str(route.get("method_output_name")) for route in routes)
 
 
 def require_trainer() -> None:
@@ -181,7 +192,15 @@ def tokenizer_state(tokenizer: Any) -> Any:
     if hasattr(backend, "to_str"):
         return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
     vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
-    return sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary
+    words = sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary
+    # Those of word vectors: a word that is left out, or lowered, is none of the vocabulary's.
+    settings = {name: vars(backend)[name] for name in _OF_WORDS if name in getattr(backend, "__dict__", ())}
+    if not settings:
+        return words
+    return {"words": words, **{name: sorted(x) if isinstance(x, set) else x for name, x in settings.items()}}
+
+
+_OF_WORDS = ("stop_words", "do_lower_case", "ngram_separator", "max_ngram_length")
 
 
 def commit_of(config: Any) -> str | None:

@@ -42,7 +42,8 @@ def back_translate(
         forward: Translation model of transformers (MarianMT, or any other whose tokenizer knows its languages without being
             told), by its name on the Hub or its path; or a callable that translates a list of sentences.
         backward: The way back, likewise. A callable is known again by its code, the modules of one's own that it names, and
-            all that it holds (pickled), as it is when it is given: build it anew for a call that shall go on.
+            all that it holds (pickled), as it is when it is given: build it anew for a call that shall go on. What it reads
+            of its module's globals, where that is no function, class or module, is not looked at.
         batch_size: Sentences translated at a time.
         shard_size: Sentences after which the work is written down.
         device: Of the models, by default a GPU where there is one.

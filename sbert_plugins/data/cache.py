@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -18,6 +18,7 @@ from datasets.fingerprint import Hasher
 
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 _WRITTEN = (ModuleType, FunctionType, MethodType, functools.partial, type)
+_PLAIN = (str, bytes, int, float, complex, type(None))
 
 
 def cache_folder() -> Path:
@@ -80,10 +81,13 @@ def _files_reached(made_by: Any) -> Iterator[Path]:
 
 def _parts(thing: Any) -> list[Any]:
     """Return what a callable, a class or an object is made of; no object is asked for anything, which it might compute."""
+    if type(thing) in (list, tuple, set, frozenset, dict):
+        values = thing.values() if isinstance(thing, dict) else thing
+        return [value for value in values if not isinstance(value, _PLAIN)]
     if isinstance(thing, functools.partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
     if isinstance(thing, staticmethod | classmethod | MethodType):
-        return [thing.__func__, *([type(thing.__self__)] if isinstance(thing, MethodType) else [])]
+        return [thing.__func__, *([thing.__self__] if isinstance(thing, MethodType) else [])]
     written = thing if isinstance(thing, FunctionType | type) else type(thing)
     is_main = written.__module__ == "__main__"
     module = sys.modules.get(written.__module__)
@@ -91,10 +95,18 @@ def _parts(thing: Any) -> list[Any]:
     if not (is_main or _is_ones_own(module)):
         return wrapped
     if isinstance(thing, FunctionType):
-        reached = [*_held(thing), *(thing.__globals__[name] for name in _names(thing.__code__) if name in thing.__globals__)]
+        reached = [thing.__globals__[name] for name in _names(thing.__code__) if name in thing.__globals__]
         # What else a module holds may come and go, a model that is loaded at the first call; of __main__ dill reads it.
-        return [module, *wrapped, *(one for one in reached if is_main or isinstance(one, _WRITTEN))]
-    return [module, *thing.__mro__[1:], *vars(thing).values()] if isinstance(thing, type) else [type(thing)]
+        return [module, *wrapped, *_held(thing), *(one for one in reached if is_main or isinstance(one, _WRITTEN))]
+    if isinstance(thing, type):
+        return [module, *thing.__mro__[1:], *vars(thing).values()]
+    return [type(thing), *_attributes(thing)]
+
+
+def _attributes(thing: Any) -> Iterable[Any]:
+    with suppress(AttributeError):  # one with slots
+        return object.__getattribute__(thing, "__dict__").values()
+    return ()
 
 
 def _held(function: FunctionType) -> Iterator[Any]:

@@ -265,7 +265,8 @@ def _augment(
 
 def _cache_file(sentences: Dataset, arguments: dict[str, Any]) -> Path:
     """Name the file of the rows: those of a dataset in memory ``datasets`` alone would keep in memory."""
-    codes = [code_of(arguments[name]) for name in ("extractor", "synonyms")]
+    transform = (sentences.format["format_kwargs"] or {}).get("transform")  # of set_transform; its fingerprint has the name
+    codes = [code_of(made_by) for made_by in (arguments["extractor"], arguments["synonyms"], transform)]
     made_from = [_FORM, host.fingerprint(sentences), sorted(arguments.items()), codes]
     name = hash_of(made_from, held="each of extractor and synonyms")
     return cache_folder() / f"paser-{name}.arrow"

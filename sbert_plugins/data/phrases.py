@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sbert_plugins import host
@@ -111,7 +113,12 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
     if not isinstance(sentence, str):
         raise ValueError(f"a sentence must be a string, got {sentence!r}.")
     found: dict[str, list[Any]] = {}  # words as they compare -> text, score, spans
-    for start, end, score in sorted(resolve_extractor(extractor)(sentence)):
+    given = resolve_extractor(extractor)(sentence)
+    try:
+        places = sorted((start, end, score) for start, end, score in given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"extractor must give (start, end, score) of each phrase: {error}; got {given!r}.") from error
+    for start, end, score in places:
         if not 0 <= start < end <= len(sentence):
             raise ValueError(f"extractor must give spans inside the sentence (0 to {len(sentence)}), got {start} to {end}.")
         text = sentence[start:end]
@@ -259,8 +266,8 @@ class Chunks:
         return [(chunk[0].start(), chunk[-1].end(), 1.0) for chunk in chunks]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the settings alone."""
-        return {**vars(self), "_tools": None}
+        """Return the settings, and a hash of the tagger's data: with other ones the chunks are others."""
+        return {**vars(self), "_tools": None, "tagger": _tagger_digest()}
 
 
 _NAMED: dict[str, Any] = {"rake": Rake, "chunks": Chunks}
@@ -278,6 +285,19 @@ def _chunk_tools() -> tuple[Any, Any]:
             "nltk.download('averaged_perceptron_tagger_eng'), or set NLTK_DATA to a directory that has "
             "taggers/averaged_perceptron_tagger_eng."
         ) from None
+
+
+def _tagger_digest() -> str | None:
+    from nltk.data import find
+
+    digest = hashlib.sha256()
+    with suppress(LookupError, OSError):  # what is missing is said by who reads it
+        place = find("taggers/averaged_perceptron_tagger_eng/")
+        for part in ("weights", "tagdict", "classes"):
+            with place.join(f"averaged_perceptron_tagger_eng.{part}.json").open() as file:
+                digest.update(file.read())
+        return digest.hexdigest()[:16]
+    return None
 
 
 def _has_word(text: str, start: int = 0, end: int | None = None) -> bool:

@@ -49,7 +49,10 @@ class SynonymReplacer:
         self._synonyms: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, sentence: str, rng: random.Random, *, keep: str = "") -> str:
-        """Return a copy of ``sentence`` with words replaced; ``keep`` is a token (the mask) that is not a word."""
+        """Return a copy of ``sentence`` with words replaced; ``keep`` is a token (the mask) that is never replaced.
+
+        It counts as a word in the share, so that a masked copy has no larger share of its words replaced than the whole.
+        """
         pieces = _pattern(keep).split(sentence)  # what stands between words, a word, what stands between, ...
         words = range(1, len(pieces), 2)
         candidates = [place for place in words if pieces[place] != keep and self.synonyms(pieces[place])]

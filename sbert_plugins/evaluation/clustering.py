@@ -135,6 +135,8 @@ class ClusteringEvaluator(EmbeddingEvaluator):
         write_csv: bool = True,
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
+        if isinstance(sentences, str):
+            raise ValueError(f"sentences must be a list of texts, got the string {sentences!r}: put it in a list.")
         self.sentences, self.labels = list(sentences), list(labels)
         _check(self.labels, self.sentences, neighbours)
         if len(set(self.labels)) == len(self.labels):  # a cluster a text: found whatever the vectors are
@@ -213,6 +215,8 @@ def _numbered(values: Sequence[Hashable]) -> np.ndarray:
 
 
 def _check(labels: Sequence[Hashable], texts: Sequence[str], neighbours: int) -> None:
+    if any(isinstance(label, Tensor) for label in labels):  # each is another one, whatever its value
+        raise ValueError("labels must be topics such as strings or numbers, got tensors: say labels.tolist().")
     if len(labels) != len(texts):
         raise ValueError(f"labels must be one for each text, got {len(labels)} for {len(texts)} texts.")
     if (count := len(set(labels))) < 2:

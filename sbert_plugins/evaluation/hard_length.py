@@ -75,8 +75,9 @@ class HardLengthEvaluator(EmbeddingEvaluator):
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
         is_positive, is_negative = gold_threshold("positive", positive, ">"), gold_threshold("negative", negative, "<")
-        # Gold scores have at most six decimals: a grid of a thousandth and the bounds themselves would show an overlap.
-        overlap = [score / 1000 for score in range(5001) if is_positive(score / 1000) and is_negative(score / 1000)]
+        # What overlaps does so at a bound, or between two.
+        bounds = sorted(float(text.strip(" <>=")) for text in (positive, negative))
+        overlap = [score for score in (*bounds, sum(bounds) / 2) if is_positive(score) and is_negative(score)]
         if overlap:
             raise ValueError(
                 f"positive {positive!r} and negative {negative!r} must not overlap, both hold for a score of {overlap[0]}."

@@ -8,18 +8,21 @@ import keyword
 import logging
 import math
 import os
+import random
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from sbert_plugins.host import is_of_pooler, tokenizer_state
+from sbert_plugins.host import is_of_pooler, reads_pooler, tokenizer_state
 
 from .tables import DATA_VARIABLE
 
@@ -70,6 +73,19 @@ class Submission(NamedTuple):
     to_fill_in: list[str]
 
 
+@contextmanager
+def _kept_generators() -> Iterator[None]:
+    """Leave the generators as they were: mteb seeds each, where a task is made already."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  as mteb seeds
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+@_kept_generators()
 def evaluate_mteb(
     model: SentenceTransformer,
     tasks: str | Sequence[str] = "paper-sts",
@@ -85,7 +101,7 @@ def evaluate_mteb(
 
     mteb keys its result cache by name and revision, and every unnamed model has the same: the second one gets the first
     one's scores. Here the revision is a hash of the model, so that a changed model has a place of its own; a result of
-    another version of the data is computed anew.
+    another version of the data is computed anew. mteb seeds all generators with 42; here they are left as they were.
 
     Args:
         model: Any sentence-transformers model. Its prompts are used as mteb does.
@@ -144,6 +160,7 @@ def evaluate_mteb(
     return ModelResult(model_name=name, model_revision=meta.revision, task_results=results)
 
 
+@_kept_generators()
 def submit_mteb(
     name: str,
     tasks: str | Sequence[str],
@@ -215,7 +232,7 @@ def submit_mteb(
 def fingerprint(model: SentenceTransformer) -> str:
     """Return a hash of all that decides an embedding: weights, tokenizer, modules and their settings, prompts."""
     settings = {
-        "modules": [(type(module).__name__, _settings(module)) for module in model],
+        "modules": [(type(part).__name__, _settings(part)) for part in _parts(model)],
         "prompts": [model.prompts, model.default_prompt_name],
         "length": [model.max_seq_length, model.truncate_dim],
         "sides": [getattr(model.tokenizer, f"{name}_side", None) for name in ("truncation", "padding")],
@@ -231,7 +248,7 @@ def _mark_of(model: SentenceTransformer) -> dict[str, Any]:
     """Return a hash of weights and tokenizer, and the settings round them: what no version of a library changes."""
     digest = hashlib.sha256(json.dumps(tokenizer_state(model.tokenizer), sort_keys=True, default=str).encode())
     _add_weights(digest, model)
-    modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
+    modes = [part.pooling_mode for part in _parts(model) if isinstance(part, Pooling)]
     return {
         "weights": digest.hexdigest()[:16],
         "pooling": ["+".join([mode] if isinstance(mode, str) else mode) for mode in modes],
@@ -243,9 +260,17 @@ def _mark_of(model: SentenceTransformer) -> dict[str, Any]:
     }
 
 
+def _parts(model: SentenceTransformer) -> Iterator[torch.nn.Module]:
+    """Yield a model's modules, and those inside of them that have settings of their own: the routes of a Router."""
+    for module in model:
+        yield module
+        yield from (part for part in module.modules() if part is not module and hasattr(part, "get_config_dict"))
+
+
 def _add_weights(digest: Any, model: SentenceTransformer) -> None:
+    has_idle_pooler = not reads_pooler(model)
     for key, tensor in sorted(model.state_dict().items()):
-        if not is_of_pooler(key):
+        if not (has_idle_pooler and is_of_pooler(key)):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 

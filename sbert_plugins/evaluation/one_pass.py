@@ -35,6 +35,12 @@ class EncodeOnce:
         self._by_task = any(isinstance(module, Router) for module in model) or "task" in model.get_model_kwargs()
         self._rows: dict[tuple, dict[str, int]] = {}
         self._embeddings: dict[tuple, Tensor] = {}
+        # A subclass's own are called as they are, which may do more than choose a prompt.
+        is_known = isinstance(model, SentenceTransformer)
+        self._own = [
+            name for name in _ASKING if is_known and getattr(type(model), name) is not getattr(SentenceTransformer, name)
+        ]
+        vars(self).update((name, getattr(model, name)) for name in self._own)
 
     # They choose the prompt and the task and call ``self.encode``.
     encode_query = SentenceTransformer.encode_query
@@ -104,7 +110,7 @@ class EncodeOnce:
         for method, column in columns:
             if method == "encode":
                 note(column)
-            else:
+            elif method not in self._own:
                 host.asked_of_encode(method, self.model, note, column)
         for how, sentences in together.values():
             self.encode(list(sentences), **how, **keywords, convert_to_tensor=True)
@@ -115,6 +121,7 @@ class EncodeOnce:
 
 
 # The arguments under which the view can tell whether two calls encode alike.
+_ASKING = ("encode_query", "encode_document")
 _KNOWN = {"prompt_name", "prompt", "batch_size", "show_progress_bar", "truncate_dim", "task"}
 
 

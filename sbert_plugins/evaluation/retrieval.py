@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from .embeddings import check_finite
 from .tables import data_path, read_table, whole_number
+
+logger = logging.getLogger(__name__)
 
 SCORES = 10**8  # cosines at once: 400 MB of float32
 
@@ -36,7 +39,9 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         queries: Text by id.
         corpus: Text by id.
         relevant_docs: Ids of the documents that answer a query, by query id; queries without any are left out.
-        candidates: Ids of the documents to rank, by query id: reranking. MAP is then over all of them. None ranks the corpus.
+        candidates: Ids of the documents to rank, by query id: reranking. MAP is then over all of them. Answers that are no
+            candidates are not looked for, nor queries that have no other: a warning counts them, for the scores are then of
+            the ranking alone, and not of the search that chose the candidates. None ranks the corpus.
         test_sets: Names of the test sets that the queries are from: choosing a checkpoint by their metrics warns.
         batch_size: Texts an encoder call.
         show_progress_bar: Whether ``encode`` shows its bar.
@@ -87,7 +92,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             if missing := [query for query in relevant if relevant[query] and query not in candidates]:
                 raise ValueError(f"candidates must have every query with judgements, {missing[0]!r} is missing.")
             self.candidates = {query: ids(query, documents) for query, documents in candidates.items()}
-            relevant = {query: documents & self.candidates.get(query, set()) for query, documents in relevant.items()}
+            relevant = _looked_for(relevant, self.candidates)
             map_at_k = max((len(documents) for documents in self.candidates.values()), default=1)
         if not any(relevant.values()):
             raise ValueError("no query has a relevant document (among its candidates) that is not its own text: got nothing.")
@@ -253,6 +258,22 @@ def read_judgements(path: Path, queries: Collection[str], corpus: Collection[str
     return relevant
 
 
+def _looked_for(relevant: Mapping[str, set[str]], candidates: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return the answers that are candidates, and tell of the others."""
+    found = {query: documents & candidates.get(query, set()) for query, documents in relevant.items()}
+    missed = sum(map(len, relevant.values())) - sum(map(len, found.values()))
+    if missed:
+        left_out = sum(bool(documents) and not found[query] for query, documents in relevant.items())
+        logger.warning(
+            "%s of %s answers are no candidates and not looked for; %s of %s queries have no other and are left out.",
+            f"{missed:,}",
+            f"{sum(map(len, relevant.values())):,}",
+            f"{left_out:,}",
+            f"{sum(map(bool, relevant.values())):,}",
+        )
+    return found
+
+
 def _check_ids(
     argument: str, mapping: Mapping[str, Collection[str]], queries: Collection[str], corpus: Collection[str]
 ) -> None:
@@ -261,5 +282,7 @@ def _check_ids(
     for query, documents in mapping.items():
         if query not in queries:
             raise ValueError(f"{argument} names the query {query!r}, which is not in queries.")
+        if isinstance(documents, str) or not isinstance(documents, Collection):
+            raise ValueError(f"{argument}[{query!r}] must be a set or a list of ids, got {documents!r}: put it in a set.")
         if unknown := [document for document in documents if document not in corpus]:
             raise ValueError(f"{argument}[{query!r}] names the document {unknown[0]!r}, which is not in corpus.")

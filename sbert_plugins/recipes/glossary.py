@@ -28,7 +28,7 @@ LOGGED = {
     "low_share": "slt-fai: share of rare tokens",
     "completeness_accuracy": "slt-fai: share of sentences that the second discriminator has right; 0.5 is chance",
     "masked_share": "slt-fai: share of sentences with a masked rare token that the encoder is shown",
-    "balance_factor": "by how much an auxiliary gradient was cut; 1 is not at all (slt-fai: adversarial_balance_factor)",
+    "balance_factor": "what an auxiliary gradient is multiplied by, 1 at most (slt-fai: adversarial_, filtering_ in front)",
     "balance_share": "the auxiliary gradient's share of the norms after the cut",
     "balance_cosine": "cosine of the two gradients over outputs that either reads (the other's is 0); below 0 they pull apart",
     "grad_norm": "norm of the gradient before clipping",

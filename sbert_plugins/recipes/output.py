@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.host import is_of_pooler, tokenizer_state
+from sbert_plugins.host import is_of_pooler, reads_pooler, tokenizer_state
 from sbert_plugins.recipes.building import build_loss
 from sbert_plugins.recipes.card import encoder_name
 from sbert_plugins.recipes.encoders import pooling_of
@@ -290,8 +290,9 @@ def encoder_mark(model: SentenceTransformer) -> dict[str, Any]:
     import torch
 
     digest = hashlib.sha256()
+    has_idle_pooler = not reads_pooler(model)
     for name, parameter in model.named_parameters():
-        if not is_of_pooler(name):
+        if not (has_idle_pooler and is_of_pooler(name)):
             digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return {"name": encoder_name(model), "sha256": digest.hexdigest()[:16]}
 

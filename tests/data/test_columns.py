@@ -1,3 +1,4 @@
+import functools
 import importlib
 import os
 import re
@@ -306,6 +307,46 @@ class TestCode:
         before = code_of(there)
         there([])
         assert code_of(there) == before is not None
+
+    def test_what_an_object_or_a_closure_holds(self, tmp_path, monkeypatch):
+        """In a list, an attribute, or as a bound method's own object: pickle has of a function its name alone."""
+        monkeypatch.syspath_prepend(str(tmp_path))
+        (tmp_path / "my_chain.py").write_text(
+            "class Chain:\n"
+            "    def __init__(self, parts):\n"
+            "        self.parts = parts\n"
+            "    def __call__(self, text):\n"
+            "        return self.parts[0](text)\n"
+            "def compose(*parts):\n"
+            "    return lambda text: parts[0](text)\n"
+            "def each(parts, text):\n"
+            "    return parts[0](text)\n"
+        )
+        chain = importlib.import_module("my_chain")
+        found = {}
+        for line in ("def f(text): return text\n", "def f(text): return ''\n"):
+            (tmp_path / "my_parts.py").write_text(line)
+            f = importlib.import_module("my_parts").f
+            holders = [
+                chain.Chain([f]),
+                chain.Chain({"f": f}),
+                chain.compose(f),
+                chain.Chain([f]).__call__,
+                functools.partial(chain.each, [f]),
+            ]
+            for place, holder in enumerate(holders):
+                found.setdefault(place, set()).add(code_of(holder))
+        assert [len(marks) for marks in found.values()] == [2] * len(holders)
+
+    def test_a_transform(self, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(str(tmp_path))
+        text, made = "A dog runs to the sea in the morning.", []
+        for how in ("upper", "title"):
+            line = f"def f(rows): return {{'anchor': [text.{how}() for text in rows['anchor']]}}"
+            (tmp_path / "my_transform.py").write_text(line)
+            transform = importlib.reload(importlib.import_module("my_transform")).f
+            made.append(columns(Dataset.from_dict({"anchor": [text]}).with_transform(transform))["anchor"][0])
+        assert made == [text.upper(), text.title()]
 
     @pytest.mark.parametrize("made_by", [len, str.upper, data.Rake(), re.compile("a").sub, data.swap_words])
     def test_without_code_of_ones_own(self, made_by):

@@ -1,6 +1,7 @@
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -277,6 +278,11 @@ class TestExtractors:
         with pytest.raises(ValueError, match=rf"spans inside the sentence \(0 to 8\), got {span[0]} to {span[1]}"):
             data.rank_phrases("Ann met.", extractor=lambda _: [(*span, 1.0)])
 
+    @pytest.mark.parametrize("given", [[(0, 3)], None, ["Ann"], [(0, 3, 1.0), (None, 3, 1.0)]], ids=repr)
+    def test_no_spans(self, given):
+        with pytest.raises(ValueError, match=r"extractor must give \(start, end, score\) of each phrase: .*; got "):
+            data.rank_phrases("Ann met.", extractor=lambda _: given)
+
     def test_unknown(self):
         with pytest.raises(ValueError, match="extractor must be one of 'rake', 'chunks' or a callable, got 'yake'"):
             data.rank_phrases("A dog.", extractor="yake")
@@ -330,6 +336,15 @@ class TestChunks:
     def test_hostile_sentences(self, nltk_data, sentence):
         for phrase, _ in data.rank_phrases(sentence, extractor="chunks"):
             assert phrase in sentence
+
+    def test_other_data_of_the_tagger_make_other_rows(self, nltk_data, monkeypatch, tmp_path):
+        place = "taggers/averaged_perceptron_tagger_eng"
+        shutil.copytree(nltk_data / place, tmp_path / place)
+        before = Hasher.hash(data.Chunks())
+        monkeypatch.setattr("nltk.data.path", [str(tmp_path)])
+        assert Hasher.hash(data.Chunks()) == before != Hasher.hash(data.Chunks(["NP"]))
+        (tmp_path / place / "averaged_perceptron_tagger_eng.classes.json").write_text("[]")
+        assert Hasher.hash(data.Chunks()) != before
 
     def test_missing_data(self, monkeypatch):
         monkeypatch.setattr("nltk.data.path", [])

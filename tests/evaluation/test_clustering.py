@@ -115,6 +115,7 @@ class TestBadInput:
                 r"got 10 for a text with 9 others \(of 10, copies left out\): give more texts",
             ),
             (["a", "a", "b"], [0, 0, 1], {"neighbours": 2}, "got 2 for a text with 1 others"),
+            (["a", "b"], torch.tensor([0, 1]), {}, r"strings or numbers, got tensors: say labels.tolist\(\)"),
         ],
     )
     def test_texts_and_labels(self, texts, labels, keywords, message):
@@ -122,6 +123,10 @@ class TestBadInput:
             ClusteringEvaluator(texts, labels, **keywords)
         with pytest.raises(ValueError, match=message):
             clustering_scores(np.ones((len(texts), 2)), labels, texts, **keywords)
+
+    def test_one_string(self):
+        with pytest.raises(ValueError, match="sentences must be a list of texts, got the string 'abab': put it in a list"):
+            ClusteringEvaluator("abab", [0, 1, 0, 1], neighbours=1)
 
     @pytest.mark.parametrize("shape", [(3, 2), (2,), (2, 2, 2)])
     def test_vectors(self, shape):

@@ -75,6 +75,8 @@ class TestBadInput:
             (">4", ">1", "negative must be '<' or '<=' .* such as '<=1', got '>1'"),
             (">4", "<7", "negative must be .* got '<7'"),
             (">=2", "<=2", "positive '>=2' and negative '<=2' must not overlap, both hold for a score of 2.0"),
+            (">=2.00005", "<=2.00005", "must not overlap, both hold for a score of 2.00005"),
+            (">1", "<1.5", "must not overlap, both hold for a score of 1.25"),
         ],
     )
     def test_thresholds(self, tmp_path, positive, negative, message):

@@ -1,17 +1,22 @@
 import copy
 import itertools
 import json
+import random
 import subprocess
 import sys
 
 import mteb
+import numpy as np
 import pytest
 import torch
+import transformers
 from datasets import Dataset, DatasetDict
 from encoders import project_text
 from mteb.abstasks import AbsTaskSTS
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from sbert_plugins import cli
 from sbert_plugins.evaluation import TASK_SETS, STSSuiteEvaluator, evaluate_mteb, load_sts, submit_mteb
@@ -106,6 +111,16 @@ class TestCache:
         second = run(tiny_encoder(), "STS12", tmp_path)
         assert loads == ["STS12"]
         assert second[0].get_score() == pytest.approx(first[0].get_score(), abs=1e-6)  # mteb stores six digits
+
+    def test_what_a_script_draws_next_is_of_its_own_seed(self, tiny_encoder, data):
+        """mteb seeds every generator."""
+        drawn = []
+        for seed in (1, 1, 2):
+            transformers.set_seed(seed)
+            run(tiny_encoder(), "LocalSTSBenchmark", data, data_dir=data)
+            drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002  as others draw
+        assert drawn[0] == drawn[1]
+        assert not set(drawn[0]) & set(drawn[2])
 
     def test_a_result_of_older_data_is_made_anew(self, tiny_encoder, data):
         model = tiny_encoder()
@@ -231,6 +246,31 @@ class TestFingerprint:
             tensor.add_(1)
         assert module.fingerprint(model) == module.fingerprint(other)
 
+    def test_a_pooler_that_is_read(self, tiny_encoder, tmp_path):
+        tiny_encoder("bert")[0].model.save_pretrained(tmp_path)
+        tiny_encoder("bert").tokenizer.save_pretrained(tmp_path)
+        route = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+        models = [
+            SentenceTransformer(
+                modules=[Transformer(str(tmp_path), modality_config=route, module_output_name="sentence_embedding")]
+            )
+            for _ in range(2)
+        ]
+        assert len({module.fingerprint(model) for model in models}) == 1
+        models[0][0].model.pooler.dense.bias.data.add_(1)
+        assert len({module.fingerprint(model) for model in models}) == 2
+        assert len({encoder_mark(model)["sha256"] for model in models}) == 2
+
+    def test_what_a_router_has_inside(self, tiny_encoder):
+        transformer, size = tiny_encoder()[0], tiny_encoder().get_embedding_dimension()
+        routes = [[transformer, Pooling(size, pooling_mode=mode)] for mode in ("mean", "cls")]
+        models = [
+            SentenceTransformer(modules=[Router.for_query_document(query_modules=route, document_modules=route)])
+            for route in routes
+        ]
+        assert len({module.fingerprint(model) for model in models}) == 2
+        assert len({str(module._mark_of(model)["pooling"]) for model in models}) == 2
+
     def test_a_pooling_with_weights_is_no_such_pooler(self, tiny_encoder):
         class Attention(torch.nn.Module):
             def __init__(self, value):
@@ -249,11 +289,16 @@ class TestFingerprint:
         assert module.fingerprint(model) != module.fingerprint(other)
 
     def test_word_vectors(self):
-        from sentence_transformers.sentence_transformer.modules import Pooling, WordEmbeddings
+        from sentence_transformers.sentence_transformer.modules import WordEmbeddings
         from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
-        words = WordEmbeddings(WhitespaceTokenizer(["a", "b"]), torch.zeros(2, 4))
-        assert module.fingerprint(SentenceTransformer(modules=[words, Pooling(4)])).startswith("weights-")
+        settings = ({}, {"stop_words": ["a"]}, {"stop_words": ["b", "a"]}, {"stop_words": ["b", "a"], "do_lower_case": True})
+        found = [
+            module.fingerprint(SentenceTransformer(modules=[WordEmbeddings(tokenizer, torch.zeros(2, 4)), Pooling(4)]))
+            for tokenizer in (WhitespaceTokenizer(["a", "b"], **each) for each in settings)
+        ]
+        assert all(mark.startswith("weights-") for mark in found)
+        assert len(set(found)) == len(settings)  # a word that is left out is still one of the vocabulary
 
     def test_of_another_pooling(self, tiny_encoder):
         """The weights are the same: a hash of them alone would be, too."""

@@ -87,6 +87,19 @@ class TestEncodeOnce:
         assert not np.allclose(view.encode_query(["a cat"]), view.encode_document(["a cat"]))
         np.testing.assert_allclose(view.encode_document(["a cat"]), routed.encode_document(["a cat"]), atol=1e-6)
 
+    def test_a_models_own_way_to_encode_queries(self, tiny_encoder, tmp_path):
+        class Asking(SentenceTransformer):
+            def encode_query(self, inputs, **keywords):
+                return self.encode([f"A question: {text}" for text in inputs], **keywords)
+
+        tiny_encoder(pooling="mean").save_pretrained(str(tmp_path))
+        model, text = Asking(str(tmp_path)), project_text()[:4]
+        view = EncodeOnce(model)
+        view.encode_ahead([("encode_query", text), ("encode_document", text)])
+        for method in ("encode_query", "encode_document"):
+            np.testing.assert_allclose(getattr(view, method)(text), getattr(model, method)(text), atol=1e-6)
+        assert not np.allclose(view.encode_query(text), view.encode_document(text), atol=1e-2)
+
     def test_other_outputs_are_the_models(self, tiny_encoder):
         counting = CountingEncoder(tiny_encoder())
         view = EncodeOnce(counting.model)

@@ -145,12 +145,24 @@ class TestRealData:
         assert again.candidates == evaluator.candidates
 
 
-def test_an_answer_that_is_no_candidate_is_not_looked_for(tiny_encoder):
+def test_an_answer_that_is_no_candidate_is_not_looked_for(tiny_encoder, caplog):
     queries, corpus, relevant = toy()
     model, candidates = tiny_encoder(), {query: {min(names), "d050", "d051"} for query, names in relevant.items()}
     first = {query: {min(names)} for query, names in relevant.items()}
     both, alone = (RetrievalEvaluator(queries, corpus, of, candidates=candidates)(model) for of in (relevant, first))
     assert both == alone
+    (told,) = caplog.messages
+    missed = sum(len(names) - 1 for names in relevant.values())
+    assert told.startswith(f"{missed} of {missed + len(relevant)} answers are no candidates and not looked for; 0 of")
+
+
+@pytest.mark.parametrize("documents", ["d050", 50], ids=repr)
+def test_ids_that_are_no_collection(documents):
+    """A string would be read letter by letter, which are ids where these are single digits."""
+    queries, corpus, relevant = toy()
+    query = next(iter(queries))
+    with pytest.raises(ValueError, match=f"relevant_docs.*must be a set or a list of ids, got {documents!r}: put it in a set"):
+        RetrievalEvaluator(queries, corpus, relevant | {query: documents})
 
 
 @pytest.mark.parametrize("reranks", [False, True])
