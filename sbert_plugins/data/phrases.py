@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import index
 from typing import Any, NamedTuple
 
 from sbert_plugins import host
@@ -115,7 +116,7 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
     found: dict[str, list[Any]] = {}  # words as they compare -> text, score, spans
     given = resolve_extractor(extractor)(sentence)
     try:
-        places = sorted((start, end, score) for start, end, score in given)
+        places = sorted((index(start), index(end), score) for start, end, score in given)
     except (TypeError, ValueError) as error:
         raise ValueError(f"extractor must give (start, end, score) of each phrase: {error}; got {given!r}.") from error
     for start, end, score in places:
