@@ -120,8 +120,8 @@ class EncodeOnce:
         return prompt, truncate_dim or self.model.truncate_dim, task if self._by_task else None
 
 
-# The arguments under which the view can tell whether two calls encode alike.
 _ASKING = ("encode_query", "encode_document")
+# The arguments under which the view can tell whether two calls encode alike.
 _KNOWN = {"prompt_name", "prompt", "batch_size", "show_progress_bar", "truncate_dim", "task"}
 
 
