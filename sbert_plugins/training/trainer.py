@@ -650,7 +650,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def _kept_weights(self) -> Iterator[None]:
         """Undo the cast of ``bf16_full_eval`` and ``fp16_full_eval``: outside a training the host's stays, and rounds them."""
         is_cast = not self.is_in_train and (self.args.bf16_full_eval or self.args.fp16_full_eval)
-        both = nn.ModuleList([self.model, *named_losses(self.loss).values()])  # heads follow the encoder's dtype
+        both = self.clipped(self.model)  # encoder and loss, whose heads follow the encoder's dtype
         before = [(tensor, tensor.data) for tensor in (*both.parameters(), *both.buffers())] if is_cast else []
         try:
             yield
