@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -287,17 +288,35 @@ def set_generator_state(device: torch.device, state: Tensor | None) -> None:
         getattr(torch, device.type).set_rng_state(*([state] if device.type == "mps" else [state, device]))
 
 
-@contextmanager
-def draws_taken_back(device: torch.device) -> Iterator[None]:
-    """Leave torch's generator and a device's as they were before the block."""
+def random_state(device: torch.device) -> tuple[Any, ...]:
+    """Return the states of Python's, numpy's and torch's generators, and of a device's."""
+    import numpy as np
     import torch
 
-    state = generator_state(device)
+    # numpy's old global generator, from which other libraries draw
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), generator_state(device)  # noqa: NPY002
+
+
+def set_random_state(device: torch.device, state: tuple[Any, ...]) -> None:
+    """Set the generators back to what :func:`random_state` returned."""
+    import numpy as np
+    import torch
+
+    of_python, of_numpy, of_torch, of_device = state
+    random.setstate(of_python)
+    np.random.set_state(of_numpy)  # noqa: NPY002
+    torch.set_rng_state(of_torch)
+    set_generator_state(device, of_device)
+
+
+@contextmanager
+def kept_random_state(device: torch.device) -> Iterator[None]:
+    """Leave the generators as they were before the block, whatever is drawn inside."""
+    state = random_state(device)
     try:
-        with torch.random.fork_rng(devices=[]):
-            yield
+        yield
     finally:
-        set_generator_state(device, state)
+        set_random_state(device, state)
 
 
 def undo_preparation(model: Any) -> None:

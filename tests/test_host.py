@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import rake_nltk
 import sentence_transformers
@@ -240,7 +242,7 @@ def test_the_generator_of_a_device(monkeypatch, name):
     device = torch.device(name)
     generator = Generator(*([] if name == "mps" else [device]))
     monkeypatch.setattr(torch, device.type, generator)
-    with pytest.raises(KeyError), host.draws_taken_back(device):
+    with pytest.raises(KeyError), host.kept_random_state(device):
         generator.state = 7
         raise KeyError
     assert generator.state == 0
@@ -250,7 +252,9 @@ def test_the_generator_of_a_device(monkeypatch, name):
 def test_a_device_without_a_generator_of_its_own(name):
     device = torch.device(name)
     assert host.generator_state(device) is None
-    before = torch.get_rng_state()
-    with host.draws_taken_back(device):
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    with host.kept_random_state(device):
+        random.random()
+        np.random.rand(1)  # noqa: NPY002
         torch.rand(1)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # noqa: NPY002

@@ -8,7 +8,6 @@ import keyword
 import logging
 import math
 import os
-import random
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from sbert_plugins.host import is_of_pooler, reads_pooler, tokenizer_state
+from sbert_plugins.host import is_of_pooler, kept_random_state, reads_pooler, tokenizer_state
 
 from .tables import DATA_VARIABLE
 
@@ -76,13 +74,8 @@ class Submission(NamedTuple):
 @contextmanager
 def _kept_generators() -> Iterator[None]:
     """Leave the generators as they were: mteb seeds each, where a task is made already."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  as mteb seeds
-    try:
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
-            yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
+    with kept_random_state(torch.device("cpu")), torch.random.fork_rng(range(torch.cuda.device_count())):
+        yield
 
 
 @_kept_generators()

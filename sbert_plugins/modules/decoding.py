@@ -97,7 +97,7 @@ def probe_information(loss: Callable[[Tensor], Tensor], memory: Tensor, *, score
         return {}
     values = []
     for rows in (memory, memory.roll(1, dims=0)):
-        with host.draws_taken_back(memory.device):
+        with host.kept_random_state(memory.device):
             values.append(loss(rows))
     right, wrong = values
     return {"information": wrong - right}

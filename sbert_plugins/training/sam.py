@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from sbert_plugins import host
 
 from .loss_state import named_losses, own_state
-from .random_state import read_random_state, restore_random_state
 
 if TYPE_CHECKING:
     from .trainer import SentenceTransformerTrainer
@@ -57,7 +56,7 @@ class SharpnessAwareStep:
         self, step: Callable[..., Tensor], model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any
     ) -> Tensor:
         """Run a micro-batch; after the last one of an update perturb, replay, restore."""
-        random_state = read_random_state(model)
+        random_state = host.random_state(self.trainer.args.device)
         before = self._versions()
         # A copy, because the trainer takes keys out of the batch.
         self._batches.append((dict(inputs), num_items_in_batch, random_state))
@@ -90,7 +89,7 @@ class SharpnessAwareStep:
         self.is_replaying = True
         try:
             for i, (inputs, num_items_in_batch, random_state) in enumerate(batches):
-                restore_random_state(model, random_state)
+                host.set_random_state(self.trainer.args.device, random_state)
                 is_last = i == len(batches) - 1
                 with nullcontext() if is_last else self.trainer.accelerator.no_sync(model=model):
                     step(model, inputs, num_items_in_batch)

@@ -57,7 +57,6 @@ from .loss_state import (
     take_out_of_ddp,
 )
 from .precision import tell_of_half_weights, tell_of_slow_bf16
-from .random_state import kept_random_state
 from .sam import SharpnessAwareStep
 
 logger = logging.getLogger(__name__)
@@ -638,7 +637,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         }
         self._synced_mode = None
         try:
-            with kept_random_state(self.model), self._kept_weights():
+            with host.kept_random_state(self.args.device), self._kept_weights():
                 set_seed(self.args.seed)
                 return super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
         finally:
