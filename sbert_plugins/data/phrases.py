@@ -21,18 +21,19 @@ _FIRST, _LAST = (sorted(set(_CODES) - {code + step for code in _CODES}) for step
 _MARKS = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(_FIRST, _LAST, strict=True))  # ranges are fast
 # Signs that join the parts of a word or number, the soft hyphen among them.
 _INNER = r"[-'’‘·״‐‑\u00ad]|(?<=\d)[.,](?=\d)"
+_ASCII_INNER = r"[-']|(?<=\d)[.,](?=\d)"
 # Joiner and non-joiner stand inside of a part, before marks, too.
 _PART = rf"\w[\w{_MARKS}]*(?:[\u200c\u200d][\w{_MARKS}]+)*"
 
 
-def _patterns(part: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _patterns(part: str, inner: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return a word, and a stretch of words with only white space between them."""
-    word, stretch = (re.compile(rf"{part}(?:(?:{joint}){part})*") for joint in (_INNER, rf"{_INNER}|\s+"))
+    word, stretch = (re.compile(rf"{part}(?:(?:{joint}){part})*") for joint in (inner, rf"{inner}|\s+"))
     return word, stretch
 
 
-WORD, _STRETCH = _patterns(_PART)
-_, _ASCII_STRETCH = _patterns(r"\w+")  # the same on ASCII, in half the time
+WORD, _STRETCH = _patterns(_PART, _INNER)
+ASCII_WORD, _ASCII_STRETCH = _patterns(r"\w+", _ASCII_INNER)  # the same on ASCII, in half the time
 
 _STOP_WORDS = """
 a an the this that these those each every either neither both all any some no none such other another same own

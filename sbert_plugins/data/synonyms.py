@@ -12,7 +12,7 @@ from typing import Any
 
 from sbert_plugins import host
 
-from .phrases import ENGLISH_STOP_WORDS, WORD
+from .phrases import ASCII_WORD, ENGLISH_STOP_WORDS, WORD
 
 
 class SynonymReplacer:
@@ -53,14 +53,15 @@ class SynonymReplacer:
 
         It counts as a word in the share, so that a masked copy has no larger share of its words replaced than the whole.
         """
-        pieces = _pattern(keep).split(sentence)  # what stands between words, a word, what stands between, ...
-        words = range(1, len(pieces), 2)
-        candidates = [place for place in words if pieces[place] != keep and self.synonyms(pieces[place])]
+        pieces = list(_pieces_of(sentence, keep))  # what stands between words, a word, what stands between, ...
+        words, known = pieces[1::2], self._synonyms
+        synonyms = [known[word] if word in known else self.synonyms(word) for word in words]
+        candidates = [place for place, found in enumerate(synonyms) if found and words[place] != keep]
         count = min(max(1, int(self.ratio * len(words))), len(candidates))
         if not count:
             return sentence
         for place in sorted(rng.sample(candidates, count)):
-            pieces[place] = _with_capitals(pieces[place], rng.choice(self.synonyms(pieces[place])))
+            pieces[2 * place + 1] = _with_capitals(words[place], rng.choice(synonyms[place]))
         return "".join(pieces)
 
     def synonyms(self, word: str) -> tuple[str, ...]:
@@ -94,16 +95,24 @@ class SynonymReplacer:
 
 def find_words(sentence: str, keep: str = "") -> list[re.Match[str]]:
     """Find the words of a sentence and, each as one match, the places of ``keep``."""
-    return list(_pattern(keep).finditer(sentence))
+    return list(_pattern(keep, sentence.isascii()).finditer(sentence))
+
+
+@lru_cache(maxsize=16)  # of a sentence with three phrases there are three copies
+def _pieces_of(sentence: str, keep: str) -> tuple[str, ...]:
+    return tuple(_pattern(keep, sentence.isascii()).split(sentence))
 
 
 @lru_cache(maxsize=16)
-def _pattern(keep: str) -> re.Pattern[str]:
+def _pattern(keep: str, is_ascii: bool) -> re.Pattern[str]:
     """Return a word, or ``keep``, as one group: what splits by it has the words at the odd places."""
-    return re.compile(f"({re.escape(keep)}|{WORD.pattern})" if keep else f"({WORD.pattern})")
+    word = (ASCII_WORD if is_ascii else WORD).pattern
+    return re.compile(f"({re.escape(keep)}|{word})" if keep else f"({word})")
 
 
 def _with_capitals(word: str, synonym: str) -> str:
+    if word.islower():
+        return synonym
     if len(word) > 1 and word.isupper():
         return synonym.upper()
     return synonym[0].upper() + synonym[1:] if word[0].isupper() else synonym

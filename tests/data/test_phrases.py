@@ -408,3 +408,10 @@ def test_the_share_of_english_stop_words():
 def test_signs_without_width_join_a_word(sign):
     phrases = [phrase for phrase, _ in data.rank_phrases(f"The inter{sign}national law of the sea.")]
     assert phrases == [f"inter{sign}national law", "sea"]
+
+
+def test_words_of_ascii_text_are_those_of_any_text():
+    alphabet = "aB1_-'., \t\n@"
+    rng = random.Random(0)
+    for text in ("".join(rng.choices(alphabet, k=12)) for _ in range(3000)):
+        assert phrases.ASCII_WORD.findall(text) == phrases.WORD.findall(text), text
