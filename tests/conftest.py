@@ -122,6 +122,15 @@ def data_dir() -> Path:
     return Path(os.environ["SBERT_PLUGINS_DATA"])
 
 
+@pytest.fixture
+def often_switched():
+    """Threads take turns after microseconds: what they have in common is met half done."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
 @pytest.fixture(scope="session")
 def minilm() -> SentenceTransformer:
     """all-MiniLM-L6-v2 with its own pooling, from the installed package."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -183,13 +184,15 @@ class Rake:
             raise ValueError(f"max_words must be at least 1, got {max_words}.")
         self.stop_words = frozenset(map(_plain, stop_words))
         self.max_words = max_words
-        self._scorer = host.rake_scorer()
+        self._scorer, self._lock = host.rake_scorer(), threading.Lock()  # the scorer keeps the phrases between two calls
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:
         """Return (start, end, score) of every candidate phrase in the order of the sentence."""
         runs = [run for run in self._runs(sentence) if len(run[0]) <= self.max_words]
-        self._scorer.extract_keywords_from_sentences([words for words, _, _ in runs])
-        scores = {phrase: score for score, phrase in self._scorer.get_ranked_phrases_with_scores()}
+        with self._lock:
+            self._scorer.extract_keywords_from_sentences([words for words, _, _ in runs])
+            ranked = self._scorer.get_ranked_phrases_with_scores()
+        scores = {phrase: score for score, phrase in ranked}
         return [(start, end, scores[" ".join(words)]) for words, start, end in runs]
 
     def _runs(self, sentence: str) -> Iterator[tuple[list[str], int, int]]:
@@ -221,11 +224,12 @@ class Rake:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings alone, sorted: equal ones then have one fingerprint in the cache of ``datasets``."""
-        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_scorer": None}
+        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_scorer": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the settings."""
-        vars(self).update(state, stop_words=frozenset(state["stop_words"]), _scorer=host.rake_scorer())
+        own = {"stop_words": frozenset(state["stop_words"]), "_scorer": host.rake_scorer(), "_lock": threading.Lock()}
+        vars(self).update(state | own)
 
 
 def _plain(word: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -76,12 +77,13 @@ class SynonymReplacer:
     def _look_up(self, word: str) -> tuple[str, ...]:
         if word in self.stop_words or len(word) < 2:
             return ()
-        self._reader = self._reader or open_wordnet()
-        synsets = self._reader.synsets(word)
-        names = {name for synset in synsets for name in synset.lemma_names()}
-        # Adjective satellites ("s") are adjectives ("a") to the morphology.
-        parts_of_speech = {synset.pos().replace("s", "a") for synset in synsets}
-        forms = {word, *(self._reader.morphy(word, part) for part in parts_of_speech)}
+        with _reading:
+            self._reader = self._reader or open_wordnet()
+            synsets = self._reader.synsets(word)
+            names = {name for synset in synsets for name in synset.lemma_names()}
+            # Adjective satellites ("s") are adjectives ("a") to the morphology.
+            parts_of_speech = {synset.pos().replace("s", "a") for synset in synsets}
+            forms = {word, *(self._reader.morphy(word, part) for part in parts_of_speech)}
         return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -166,4 +168,5 @@ def open_wordnet() -> Any:
     return _opened[str(place)]
 
 
+_reading = threading.Lock()  # NLTK's reader seeks in files that are open
 _opened: dict[str, Any] = {}  # by name: two of NLTK's pointers into one zip are not equal

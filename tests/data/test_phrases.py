@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -113,6 +114,12 @@ class TestRake:
                 assert ours == pytest.approx(expected)
                 checked += 1
         assert checked > 500
+
+    def test_many_threads(self, often_switched):
+        sentences = ["The cat sleeps." if i % 2 else "A cat sleeps and dreams of a cat." for i in range(12_000)]
+        expected = [len(data.rank_phrases(sentence)) for sentence in sentences[:2]] * 6_000
+        with ThreadPoolExecutor(8) as threads:
+            assert [len(found) for found in threads.map(data.rank_phrases, sentences)] == expected
 
     def test_no_data_are_needed(self, monkeypatch):
         monkeypatch.setattr("nltk.data.path", [])

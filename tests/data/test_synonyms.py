@@ -2,9 +2,11 @@ import multiprocessing
 import pickle
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from datasets.fingerprint import Hasher
+from encoders import project_text
 
 from sbert_plugins import data
 from sbert_plugins.data import phrases
@@ -107,6 +109,14 @@ def test_a_forked_process_shares_the_index_and_opens_its_own_files(replacer):
 
 
 @pytest.mark.slow
+def test_many_threads(replacer, monkeypatch, often_switched):
+    words = sorted({word for text in project_text()[:200] for word in phrases.WORD.findall(text)})
+    monkeypatch.setattr("sbert_plugins.data.synonyms._opened", {})
+    new = data.SynonymReplacer()
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(new.synonyms, words)) == list(map(replacer.synonyms, words))
+
+
 def test_a_zip_is_read_once(wordnet, tmp_path, monkeypatch):
     """NLTK's downloader may leave one, and makes a new pointer into it each time."""
     shutil.make_archive(str(tmp_path / "corpora" / "wordnet"), "zip", wordnet / "corpora", "wordnet")
