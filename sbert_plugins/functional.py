@@ -521,7 +521,7 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
 def check_temperature(temperature: float) -> None:
     """Refuse a temperature that is not a finite number above 0."""
     if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be above 0, got {temperature}. Papers use 0.01 to 0.1.")
+        raise ValueError(f"temperature must be a finite number above 0, got {temperature}. Papers use 0.01 to 0.1.")
 
 
 def check_margin_degrees(margin_degrees: float) -> None:
@@ -542,13 +542,13 @@ def check_threshold(name: str, threshold: float, hint: str = "") -> None:
 def check_balance(balance: float | None) -> None:
     """Refuse a bound between gradients that is neither a finite number above 0 nor None."""
     if balance is not None and not 0 < balance < math.inf:
-        raise ValueError(f"balance must be a number above 0, got {balance}. None leaves the gradients as they are.")
+        raise ValueError(f"balance must be a finite number above 0, got {balance}. None leaves the gradients as they are.")
 
 
 def check_weight(name: str, weight: float, hint: str) -> None:
     """Refuse a weight that is not a finite number of at least 0; ``hint`` says what 0 does, or what is usual."""
     if not 0 <= weight < math.inf:
-        raise ValueError(f"{name} must be at least 0, got {weight}. {hint}")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {weight}. {hint}")
 
 
 def check_share(name: str, value: float, hint: str) -> None:

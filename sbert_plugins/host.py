@@ -364,13 +364,6 @@ def count_changes(tensor: Tensor) -> int:
     return _reach(tensor, "_version", "torch>=2.6")
 
 
-def lerp_all(tensors: list[Tensor], ends: list[Tensor], weight: float) -> None:
-    """Move each tensor in place towards its end, all in one call. torch 2.6."""
-    import torch
-
-    _reach(torch, "_foreach_lerp_", "torch>=2.6")(tensors, ends, weight)
-
-
 def add_all(tensors: list[Tensor], others: list[Tensor], factor: Tensor) -> None:
     """Add the others, times a factor, to the tensors in place, all in two calls. torch 2.6."""
     import torch

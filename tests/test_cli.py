@@ -810,9 +810,9 @@ def test_bad_text(tmp_path, encoder, capsys, name, content, message):
     ("arguments", "message"),
     [
         (["train", "arccse", "", "--output", "run"], "a text must be a file or a dataset on the Hub, got the name ''"),
-        (["train", "arccse", "sentences.txt", "--output", "run"], "sentences.txt does not exist: a text is a file here"),
-        (["train", "arccse", "./mine", "--output", "run"], "./mine does not exist"),
-        (["train", "arccse", "--offline", "--model", "a/b/c", "--output", "run"], "a/b/c does not exist: a model is"),
+        (["train", "arccse", "sentences.txt", "--output", "run"], "TEXT sentences.txt does not exist: a text is a file here"),
+        (["train", "arccse", "./mine", "--output", "run"], "TEXT ./mine does not exist"),
+        (["train", "arccse", "--offline", "--model", "a/b/c", "--output", "run"], "--model a/b/c does not exist: a model is"),
         (["evaluate", "./model", "--offline"], "./model does not exist: a model is a directory here"),
         (["evaluate", "m", "--offline", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
     ],
@@ -926,6 +926,16 @@ def test_output_is_checked_first(tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("mine")
     assert cli.main(["train", "arccse", "no-such-text", "--output", str(tmp_path)]) == 2
     assert "output must be a new or an empty directory" in capsys.readouterr().err
+    assert cli.main(["train", "arccse", "no-such-text", "--seeds", "2", "--output", str(tmp_path)]) == 2
+    assert "output must be new, empty or that of a training with seeds" in capsys.readouterr().err
+
+
+def test_names_are_checked_before_a_text_is_read(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sbert_plugins.cli.train.read", lambda *_: pytest.fail("the text is read"))
+    (tmp_path / "text.txt").write_text("A dog runs.")
+    command = ["train", "arccse", str(tmp_path / "text.txt"), "--model", "./no_such", "--output", str(tmp_path / "new")]
+    assert cli.main(command) == 2
+    assert "--model ./no_such does not exist" in capsys.readouterr().err
 
 
 def test_neither_data_nor_hub(encoder, capsys):

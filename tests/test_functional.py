@@ -586,14 +586,14 @@ class TestPTBERT:
             functional.pseudo_token_mapping(pseudo, sentence, tokens, torch.ones(3, 5), **matrices)
         with pytest.raises(ValueError, match=r"must be \(Q, 8\) and \(3, Q\), got \(4, 8\) and \(3, 5\)"):
             functional.queue_info_nce(sentence, sentence, pseudo, torch.ones(3, 5).bool(), temperature=1)
-        with pytest.raises(ValueError, match="temperature must be above 0, got 0"):
+        with pytest.raises(ValueError, match="temperature must be a finite number above 0, got 0"):
             functional.queue_info_nce(sentence, sentence, pseudo, torch.ones(3, 4).bool(), temperature=0)
 
 
 class TestErrors:
     @pytest.mark.parametrize("temperature", [0, -0.05, math.nan, math.inf])
     def test_temperature(self, temperature):
-        with pytest.raises(ValueError, match=rf"temperature must be above 0, got {temperature}"):
+        with pytest.raises(ValueError, match=rf"temperature must be a finite number above 0, got {temperature}"):
             functional.info_nce(rows(2), rows(2), temperature=temperature)
 
     @pytest.mark.parametrize("margin_degrees", [-1, 180, 200, math.nan])
@@ -646,7 +646,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("strength", [-1.0, math.nan, math.inf])
     def test_reversal_strength(self, strength):
-        with pytest.raises(ValueError, match="^strength must be at least 0, got"):
+        with pytest.raises(ValueError, match="^strength must be a finite number of at least 0, got"):
             functional.gradient_reversal(rows(2), strength=strength)
 
 
@@ -681,3 +681,21 @@ def test_words_are_scored_in_float32(dtype):
     value = functional.bag_of_words_loss(logits, row, word)
     assert value.dtype == torch.float32
     assert value.item() == pytest.approx(functional.bag_of_words_loss(logits.double(), row, word).item(), rel=1e-6)
+
+
+def test_a_zero_vector_stays_zero():
+    zero, other = torch.zeros(1, 3), torch.ones(1, 3)
+    assert functional.alignment(zero, other).item() == pytest.approx(1.0)
+    assert functional.order_triplet_loss(zero, -other, other, margin=0.5).item() == pytest.approx(0.5)
+
+
+def test_of_pseudo_tokens_and_encoder_the_finer_dtype():
+    sentence, tokens, weight = torch.randn(2, 8), torch.randn(2, 3, 8), torch.randn(8, 8, dtype=torch.float64)
+    value = functional.pseudo_token_mapping(weight, sentence, tokens, None, query=weight, key=weight, value=weight)
+    assert value.dtype == torch.float64
+
+
+@pytest.mark.parametrize(("other", "balance", "factor"), [(1.5, 0.5, 2 / 3), (3.0, 2.0, 1.0)])
+def test_a_gradient_is_bounded_by_a_share_of_the_main_one(other, balance, factor):
+    norms = torch.tensor(2.0), torch.tensor(other)
+    assert functional.balance_factor(*norms, balance=balance).item() == pytest.approx(factor)

@@ -36,13 +36,17 @@ def own_settings(
 
 def check_names(options: argparse.Namespace) -> None:
     """Refuse names that can only be paths where nothing is; what is on the Hub only the training finds out."""
-    given = {"TEXT": options.text, "--paraphrases": options.paraphrases, "--model": options.model}
-    for flag, name in given.items():
+    text, model = "a text is a file here, or {} of a dataset on the Hub", "a model is a directory here, or {} on the Hub"
+    for flag, name, hint in (
+        ("TEXT", options.text, text),
+        ("--paraphrases", options.paraphrases, text),
+        ("--model", options.model, model),
+    ):
         if name is not None and not Path(name).exists():
             from sbert_plugins.data.text import is_path  # it loads what reads tables
 
             if is_path(name):
-                raise FileNotFoundError(f"{flag} {name} does not exist.")
+                raise FileNotFoundError(f"{flag} {name} does not exist: {hint.format('organization/name')}.")
 
 
 def planned(

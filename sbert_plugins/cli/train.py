@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
@@ -160,8 +161,9 @@ def _train(options: argparse.Namespace) -> None:
     set_up_host()
     keywords = loss_keywords(options)
     settings = changed(own_settings(options, plan, keywords, is_demo=is_demo), options)
-    # Missing, they are missed before a text is translated.
+    # What is missing is missed before a text is translated.
     dev, probes = dev_of(options, plan), graded(options) | seven_tasks(options, plan)
+    check_names(options)
     text, sentences, columns = read(options, recipe, plan)
     if plan is None and options.epochs is None:
         settings = recipes.shortened(recipe, settings, len(sentences))
@@ -253,3 +255,7 @@ def _check_output(options: argparse.Namespace) -> None:
         raise ValueError("--output must name a new or empty directory; --dry-run needs none.")
     if options.seeds is None:
         recipes.check_output(options.output, resume=options.resume)
+    else:
+        from sbert_plugins.recipes.seeds import check_directory  # it loads torch
+
+        check_directory(Path(options.output))

@@ -149,9 +149,10 @@ class _Model:
             self.tokenizer = AutoTokenizer.from_pretrained(self.name)
             model = AutoModelForSeq2SeqLM.from_pretrained(self.name)
         except OSError as error:
+            said, _, _ = str(error).strip().partition("\n")
             raise OSError(
                 f"{self.name} is neither a path here nor a translation model within reach on the Hugging Face Hub "
-                f"({str(error).splitlines()[0]})."
+                f"({type(error).__name__}: {said})."
             ) from error
         self.model = model.to(device).eval()
 

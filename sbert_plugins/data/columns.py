@@ -67,8 +67,8 @@ def paser_columns(
             the authors' README, where WordNet is installed and the text English by its stop words; else a warning says so.
         deletion: Probability that a word is left out.
         swap: Share of words that change places.
-        keep_without_phrase: Whether a sentence without a phrase gives one row with ``masked`` equal to ``anchor`` and an
-            empty ``phrase``, for a further loss on the same rows; PaSeR scores nothing there. By default it gives none.
+        keep_without_phrase: Whether a sentence without a phrase gives one row that hides nothing, with an empty ``phrase``,
+            for a further loss on the same rows; PaSeR scores nothing there. By default it gives none.
         seed: Of the augmentation; a row's draws follow from the seed and its place, so the number of processes is no matter.
         num_proc: Processes.
 

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -187,7 +187,8 @@ def _texts(documents: Dataset | Iterable[str]) -> Iterator[str]:
                 f"documents must have a column document, got {', '.join(documents.column_names) or 'none'}: "
                 "pass the column itself, dataset['text'] for example."
             )
-        documents = documents["document"]
+        # In batches: row by row takes fifty times as long.
+        documents = chain.from_iterable(batch["document"] for batch in documents.iter(1000))
     if isinstance(documents, (str, bytes)) or goes_by_keys(documents) or not isinstance(documents, Iterable):
         raise ValueError(
             f"documents must be a list of texts, got {type(documents).__name__}: put one text in a list, name a column of a "

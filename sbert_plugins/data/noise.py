@@ -124,7 +124,7 @@ def texts_of(sentences: Dataset | Iterable[str]) -> list[str]:
     if isinstance(sentences, Dataset):
         if "anchor" not in sentences.column_names:
             raise ValueError(f"sentences must have a column anchor, got {', '.join(sentences.column_names) or 'none'}.")
-        sentences = python_rows(sentences)["anchor"]
+        sentences = python_rows(sentences)["anchor"][:]  # at once: row by row takes fifty times as long
     texts = list(sentences)
     if bad := [place for place, text in enumerate(texts) if not isinstance(text, str)]:
         raise ValueError(f"sentences must be text, got {texts[bad[0]]!r} in row {bad[0]}.")

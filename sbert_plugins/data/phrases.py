@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
 import unicodedata
@@ -64,6 +65,11 @@ _CHUNK_GRAMMAR = r"""
   PP: {<IN|TO><NP>}
   VP: {<MD>?<RB.*>*<VB.*>+<RB.*|RP>*<NP|PP>*}
 """
+
+# What NLTK and rake-nltk keep between calls is met by one thread at a time; and whole in a process that is forked meanwhile.
+ONE_THREAD = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=ONE_THREAD.acquire, after_in_parent=ONE_THREAD.release, after_in_child=ONE_THREAD.release)
 
 Extractor = Callable[[str], Iterable[tuple[int, int, float]]]
 
@@ -147,7 +153,7 @@ def hide_phrase(sentence: str, phrase: Phrase, *, mask_token: str) -> str:
     for start, end in phrase.spans:
         start = max(start, place)  # an extractor's spans may overlap
         pieces += [sentence[place:start], WORD.sub(lambda _: mask_token, sentence[start:end])]
-        place = end
+        place = max(place, end)
     return "".join([*pieces, sentence[place:]])
 
 
@@ -184,12 +190,12 @@ class Rake:
             raise ValueError(f"max_words must be at least 1, got {max_words}.")
         self.stop_words = frozenset(map(_plain, stop_words))
         self.max_words = max_words
-        self._scorer, self._lock = host.rake_scorer(), threading.Lock()  # the scorer keeps the phrases between two calls
+        self._scorer = host.rake_scorer()
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:
         """Return (start, end, score) of every candidate phrase in the order of the sentence."""
         runs = [run for run in self._runs(sentence) if len(run[0]) <= self.max_words]
-        with self._lock:
+        with ONE_THREAD:  # the scorer keeps the phrases between these calls
             self._scorer.extract_keywords_from_sentences([words for words, _, _ in runs])
             ranked = self._scorer.get_ranked_phrases_with_scores()
         scores = {phrase: score for score, phrase in ranked}
@@ -224,12 +230,11 @@ class Rake:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings alone, sorted: equal ones then have one fingerprint in the cache of ``datasets``."""
-        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_scorer": None, "_lock": None}
+        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_scorer": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the settings."""
-        own = {"stop_words": frozenset(state["stop_words"]), "_scorer": host.rake_scorer(), "_lock": threading.Lock()}
-        vars(self).update(state | own)
+        vars(self).update(state, stop_words=frozenset(state["stop_words"]), _scorer=host.rake_scorer())
 
 
 def _plain(word: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -13,7 +12,7 @@ from typing import Any
 
 from sbert_plugins import host
 
-from .phrases import ASCII_WORD, ENGLISH_STOP_WORDS, WORD
+from .phrases import ASCII_WORD, ENGLISH_STOP_WORDS, ONE_THREAD, WORD
 
 
 class SynonymReplacer:
@@ -77,7 +76,7 @@ class SynonymReplacer:
     def _look_up(self, word: str) -> tuple[str, ...]:
         if word in self.stop_words or len(word) < 2:
             return ()
-        with _reading:
+        with ONE_THREAD:  # NLTK's reader seeks in files that are open
             self._reader = self._reader or open_wordnet()
             synsets = self._reader.synsets(word)
             names = {name for synset in synsets for name in synset.lemma_names()}
@@ -168,5 +167,4 @@ def open_wordnet() -> Any:
     return _opened[str(place)]
 
 
-_reading = threading.Lock()  # NLTK's reader seeks in files that are open
 _opened: dict[str, Any] = {}  # by name: two of NLTK's pointers into one zip are not equal

@@ -197,6 +197,18 @@ def _texts_of(
     prefer: str = "text",
     of_file: Callable[[Path], Iterable[str]] | None = None,
 ) -> Iterable[str | None]:
+    path = _checked_source(source)
+    if not path.is_file():
+        return _column_of(_load_from_hub(str(source)), column, str(source), prefer)
+    if _suffix(path) in _TABULAR:
+        return _column_of(_load_table(path), column, str(path), prefer)
+    if column is not None:
+        raise ValueError(f"column must be left out where the text has no columns, got {column!r} with {path}.")
+    return (of_file or _sentence_lines)(path)
+
+
+def _checked_source(source: str | Path) -> Path:
+    """Return the path of a text: of a regular file, or of what can only be a name on the Hub."""
     if not isinstance(source, str | Path):
         raise ValueError(
             f"a text must be a file or a dataset on the Hub, got {type(source).__name__}: of sentences that are here already "
@@ -207,26 +219,16 @@ def _texts_of(
         raise ValueError(f"a text must be a file or a dataset on the Hub, got the name {str(source)!r}.")
     if path.is_dir():
         raise ValueError(f"{path} is a directory: name a file in it.")
-    if not path.is_file():
-        if path.exists():
-            raise ValueError(f"{path} must be a regular file, got a pipe or a device, which is read once: write it to a file.")
-        return _column_of(_load_from_hub(str(source)), column, str(source), prefer)
-    if _suffix(path) in _TABULAR:
-        return _column_of(_load_table(path), column, str(path), prefer)
-    if column is not None:
-        raise ValueError(f"column must be left out where the text has no columns, got {column!r} with {path}.")
-    return (of_file or _sentence_lines)(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} must be a regular file, got a pipe or a device, which is read once: write it to a file.")
+    return path
 
 
 def is_path(name: str | Path) -> bool:
     """Return whether a name can only be meant for a path here: ``organization/name`` on the Hub has one slash, no suffix."""
     path, text = Path(name), str(name)
     known = _suffix(path) in {*_TABULAR, ".txt"} or path.suffix.lower() == ".gz"
-    return known or text.startswith((".", "/", "~")) or "\\" in text or text.count("/") > 1 or _is_in_a_folder(path)
-
-
-def _is_in_a_folder(path: Path) -> bool:
-    return path.parent != Path() and path.parent.is_dir()
+    return known or text.startswith((".", "/", "~")) or "\\" in text or text.count("/") > 1
 
 
 def _suffix(path: Path) -> str:
@@ -308,7 +310,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
             left.
     """
     _check_limit(limit)
-    path = Path(source)
+    path = _checked_source(source)
     names = ["anchor", "positive", "negative"]
     if path.is_file() and (DELIMITERS.get(_suffix(path)) == "\t" or _suffix(path) not in _TABULAR):
         return _as_triplets(_tabbed_triplets(path, names, limit), path, names)
@@ -457,7 +459,8 @@ def _load_from_hub(name: str, configuration: str | None = None) -> Dataset:
     try:
         return load_dataset(name, configuration, split="train")
     except Exception as error:
+        said, _, _ = str(error).strip().partition("\n")
         raise FileNotFoundError(
             f"{name} is neither a file here nor a dataset within reach on the Hugging Face Hub "
-            f"({type(error).__name__}: {str(error).splitlines()[0]})."
+            f"({type(error).__name__}: {said})."
         ) from error

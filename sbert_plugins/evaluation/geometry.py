@@ -43,7 +43,8 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
 
     Raises:
         ValueError: On other arguments, no positive pair, or embeddings that are not finite.
-        FileNotFoundError: On a missing data directory or task file.
+        FileNotFoundError: On a missing task file.
+        ConnectionError: If there is neither a data directory nor the Hub.
 
     Example:
         >>> from sbert_plugins import evaluation
@@ -139,7 +140,8 @@ class CosineDensityEvaluator(EmbeddingEvaluator):
 
     Raises:
         ValueError: On another split, a level without pairs, or embeddings that are not finite.
-        FileNotFoundError: On a missing data directory or task file.
+        FileNotFoundError: On a missing task file.
+        ConnectionError: If there is neither a data directory nor the Hub.
     """
 
     csv_file = "density.csv"

@@ -48,7 +48,8 @@ class HardLengthEvaluator(EmbeddingEvaluator):
     Raises:
         ValueError: On thresholds of another form, that overlap, or that leave a year without positive or negative pairs;
             and as :class:`STSSuiteEvaluator`.
-        FileNotFoundError: On a missing data directory or task file.
+        FileNotFoundError: On a missing task file.
+        ConnectionError: If there is neither a data directory nor the Hub.
 
     Example:
         >>> from sbert_plugins import evaluation

@@ -7,7 +7,6 @@ import json
 import keyword
 import logging
 import math
-import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from sbert_plugins.host import is_of_pooler, kept_random_state, reads_pooler, tokenizer_state
 
-from .tables import DATA_VARIABLE
+from .tables import DATA_VARIABLE, data_directory
 
 if TYPE_CHECKING:
     from mteb import ResultCache
@@ -319,7 +318,7 @@ def _official(name: str) -> list[AbsTask]:
 def _local_task(name: str, data_dir: str | Path | None) -> AbsTask:
     from .mteb_tasks import local_task
 
-    directory = data_dir or os.environ.get(DATA_VARIABLE)
+    directory = data_directory(data_dir)
     if directory is None:
         raise FileNotFoundError(f"{name} reads files: set {DATA_VARIABLE} (or data_dir) to the directory that holds them.")
     return local_task(name, directory)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import operator
-import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from scipy.stats import spearmanr
 
 from .embeddings import EmbeddingEvaluator, Embeddings
-from .tables import DATA_VARIABLE, check_tasks, read_table
+from .tables import DATA_VARIABLE, check_tasks, data_directory, read_table
 
 _FEWEST_PAIRS = 3
 _NO_ORDER = 1e-6  # among cosines of one vector, in float32, rounding makes an order of its own: 5e-7 from first to last
@@ -75,7 +74,8 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
 
     Raises:
         ValueError: On an unknown task, a malformed row (file and line), a score out of range, embeddings that are not finite.
-        FileNotFoundError: On a missing data directory or task file.
+        FileNotFoundError: On a missing task file.
+        ConnectionError: If there is neither a data directory nor the Hub.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -188,7 +188,7 @@ def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False
     if task not in _SOURCES:
         raise ValueError(f"task must be one of {', '.join(_SOURCES)}, got {task!r}.")
     files, dataset, split, lowest, highest = _SOURCES[task]
-    directory = None if hub else data_dir or os.environ.get(DATA_VARIABLE)
+    directory = None if hub else data_directory(data_dir)
     if directory is not None:
         parts = [read_scored_pairs(Path(directory) / "sts" / file, lowest=lowest, highest=highest) for file in files]
         return concatenated(parts)

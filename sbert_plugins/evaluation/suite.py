@@ -13,6 +13,7 @@ from .one_pass import OnePassEvaluator
 from .probes import TransferEvaluator
 from .retrieval import cranfield_retrieval, quora_reranking, quora_retrieval
 from .sts import STSSuiteEvaluator
+from .tables import data_path
 
 
 def offline_evaluators(data_dir: str | Path | None = None) -> list[BaseEvaluator]:
@@ -29,6 +30,7 @@ def offline_evaluators(data_dir: str | Path | None = None) -> list[BaseEvaluator
         FileNotFoundError: On a missing data directory or file.
         ValueError: On a malformed row, with file and line.
     """
+    data_dir = data_path(data_dir, "sts").parent  # without one the STS tasks alone would be there, from the Hub
     return [
         STSSuiteEvaluator(data_dir),
         HardLengthEvaluator(data_dir, positive=">=4", negative="<=1"),

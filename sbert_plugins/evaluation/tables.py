@@ -12,13 +12,18 @@ from typing import Any
 DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 
 
+def data_directory(data_dir: str | Path | None) -> str | Path | None:
+    """Return ``data_dir`` or, without one, the directory that the environment names; an empty name is none."""
+    return data_dir or os.environ.get(DATA_VARIABLE) or None
+
+
 def data_path(data_dir: str | Path | None, *parts: str) -> Path:
     """Return the path of a file in ``data_dir`` or, without one, in the directory that the environment names.
 
     Raises:
         FileNotFoundError: If there is neither.
     """
-    directory = data_dir or os.environ.get(DATA_VARIABLE)
+    directory = data_directory(data_dir)
     if directory is None:
         raise FileNotFoundError(
             f"{'/'.join(parts)} is read from a data directory: set {DATA_VARIABLE} (or data_dir) to the directory that has it."

@@ -240,7 +240,7 @@ class DenoSentLoss(LossModule):
 def _check_values(contrastive_weight: float, denoising_weight: float, balance: float | None, reconstruct: str) -> None:
     if not min(contrastive_weight, denoising_weight) >= 0 or not 0 < contrastive_weight + denoising_weight < math.inf:
         raise ValueError(
-            "contrastive_weight and denoising_weight must be at least 0, and one above, "
+            "contrastive_weight and denoising_weight must be finite numbers of at least 0, and one above, "
             f"got {contrastive_weight} and {denoising_weight}. 0 leaves a term out."
         )
     functional.check_balance(balance)

@@ -24,6 +24,7 @@ from sbert_plugins.encoder import (
 )
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead, PseudoTokenAttention, after_optimizer_step
+from sbert_plugins.modules.pseudo_token_attention import check_attend_to
 
 
 class PTBERTLoss(LossModule):
@@ -183,6 +184,7 @@ class PTBERTLoss(LossModule):
         return Terms(contrastive=loss)
 
     def _attention(self, num_pseudo_tokens: int, attend_to: str) -> PseudoTokenAttention | None:
+        check_attend_to(attend_to)
         if not num_pseudo_tokens:
             return None
         return PseudoTokenAttention(sentence_width(self.model), num_pseudo_tokens=num_pseudo_tokens, attend_to=attend_to)

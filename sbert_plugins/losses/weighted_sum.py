@@ -127,6 +127,8 @@ class WeightedSumLoss(nn.Module):
         for name, entry in losses.items():
             if not isinstance(name, str) or not name or "." in name or "/" in name:
                 raise ValueError(f"the name of a loss must be a word without dot or slash, got {name!r}.")
+            if name in ("balance", "share_passes"):
+                raise ValueError(f"the name of a loss must not be that of a keyword, got {name!r}.")
             if hasattr(self.losses, name):
                 raise ValueError(f"the name of a loss must be none that torch's ModuleDict has for itself, got {name!r}.")
             if not isinstance(entry, Sequence) or len(entry) not in (2, 3):
@@ -137,7 +139,7 @@ class WeightedSumLoss(nn.Module):
                 check_uncached(f"with balance losses[{name!r}]", loss)
             if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
                 raise ValueError(
-                    f"the weight of losses[{name!r}] must be a number above 0, got {weight!r}: leave a loss out at 0."
+                    f"the weight of losses[{name!r}] must be a finite number above 0, got {weight!r}: leave a loss out at 0."
                 )
             if columns is not None and (not columns or not all(type(i) is int and i >= 0 for i in columns)):
                 raise ValueError(f"the columns of losses[{name!r}] must be indices from 0, got {columns!r}.")

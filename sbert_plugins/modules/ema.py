@@ -9,9 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 from torch.utils.hooks import RemovableHandle
-
-from sbert_plugins import host
 
 _Owner = TypeVar("_Owner", bound=nn.Module)
 
@@ -27,7 +26,7 @@ def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: f
     """
     averages = list(averages)
     ends = [value.detach().to(average.dtype) for average, value in zip(averages, values, strict=True)]
-    host.lerp_all(averages, ends, 1 - momentum)
+    get_ema_multi_avg_fn(momentum)(averages, ends, 0)  # the number of averages so far is not looked at
 
 
 def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], object]) -> None:

@@ -230,7 +230,8 @@ def _pretrained(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[PreTr
     except (OSError, ValueError) as error:
         if checkpoint:
             raise
-        why = "it is not on this machine, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else str(error).splitlines()[0]
+        said, _, _ = str(error).strip().partition("\n")
+        why = "it is not on this machine, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else said or type(error).__name__
         return None, f"{name} could not be read ({why})"
     prefix = re.compile(rf"^{full.base_model_prefix}\.")
     missing = sorted(key for key in info["missing_keys"] if not prefix.match(key))

@@ -33,13 +33,22 @@ class MomentumEncoder(nn.Module):
 
     def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True) -> None:
         super().__init__()
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {momentum}. PT-BERT's code has 0.885, MoCo 0.999.")
         self.momentum = momentum
         self.dropout = dropout
         self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
         host.undo_preparation(self.copies[0])  # an earlier training's
         self._keep_precision()
+
+    @property
+    def momentum(self) -> float:
+        """It may be set during a training."""
+        return self._momentum
+
+    @momentum.setter
+    def momentum(self, momentum: float) -> None:
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {momentum}. PT-BERT's code has 0.885, MoCo 0.999.")
+        self._momentum = momentum
 
     def _keep_precision(self) -> None:
         for parameter in self.copies.parameters():

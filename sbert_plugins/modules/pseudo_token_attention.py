@@ -29,8 +29,7 @@ class PseudoTokenAttention(nn.Module):
         super().__init__()
         if num_pseudo_tokens < 1:
             raise ValueError(f"num_pseudo_tokens must be at least 1, got {num_pseudo_tokens}. The paper uses 128.")
-        if attend_to not in ("tokens", "pooled"):
-            raise ValueError(f"attend_to must be 'tokens' or 'pooled', got {attend_to!r}.")
+        check_attend_to(attend_to)
         self.attend_to = attend_to
         self.pseudo_tokens = nn.Parameter(torch.randn(num_pseudo_tokens, dimension))
         self.query = nn.Linear(dimension, dimension, bias=False)
@@ -58,3 +57,9 @@ class PseudoTokenAttention(nn.Module):
             key=self.key.weight.T,
             value=self.value.weight.T,
         )
+
+
+def check_attend_to(attend_to: str) -> None:
+    """Refuse what pseudo tokens cannot attend to."""
+    if attend_to not in ("tokens", "pooled"):
+        raise ValueError(f"attend_to must be 'tokens' or 'pooled', got {attend_to!r}.")

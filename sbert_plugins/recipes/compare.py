@@ -25,6 +25,7 @@ from sbert_plugins.recipes.output import (
     has_checkpoint,
     held,
     read_results,
+    refuse_file,
     remove_folder,
     text_mark,
     time_text,
@@ -241,10 +242,7 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
 
 def _checked_directory(output: Path) -> Path:
     """Refuse a directory that is somebody else's."""
-    if output.exists() and not output.is_dir():
-        raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
-    if above := [path for path in output.parents if path.is_file()]:
-        raise FileExistsError(f"output must be a directory, got {output}, and {above[0]} is a file: name another one.")
+    refuse_file(output)
     # A kill may leave a .tmp behind.
     others = output.exists() and any(path.suffix != ".tmp" for path in output.iterdir())
     if others and not (output / _START).exists():

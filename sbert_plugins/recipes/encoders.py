@@ -29,8 +29,8 @@ def build_encoder(
 ) -> SentenceTransformer:
     """Load a sentence-transformers model as it is, or put a pooling layer on a plain transformer; float32, whatever was saved.
 
-    Every command builds its encoders here, so that what is compared is pooled alike. Adapters (PEFT) are loaded so that a
-    training goes on with them.
+    Every command but ``mteb``, which loads as mteb does, builds its encoders here, so that what is compared is pooled alike.
+    Adapters (PEFT) are loaded so that a training goes on with them.
 
     Args:
         name: A path or a name on the Hugging Face Hub.

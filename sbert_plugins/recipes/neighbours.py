@@ -12,16 +12,13 @@ if TYPE_CHECKING:
 _AMONG = 1000  # distinct sentences from the beginning of the text
 
 
-def neighbours_of(
-    model: SentenceTransformer, sentences: Dataset, *, shown: int = 10, nearest: int = 3
-) -> list[dict[str, Any]]:
-    """Return some sentences of a text, always the same ones, each with its nearest others of the first thousand.
+def neighbours_of(model: SentenceTransformer, sentences: Dataset, *, shown: int = 10) -> list[dict[str, Any]]:
+    """Return some sentences of a text, always the same ones, each with its three nearest of the first thousand.
 
     Args:
         model: The encoder.
         sentences: A dataset with the column ``anchor``.
         shown: Sentences, taken at equal distances.
-        nearest: Neighbours of each.
 
     Returns:
         Rows of ``sentence`` and ``nearest``: texts and cosines x 100, the nearest first.
@@ -39,7 +36,7 @@ def neighbours_of(
     places = [len(pool) * i // min(shown, len(pool)) for i in range(min(shown, len(pool)))]
     cosines = vectors[places] @ vectors.T
     cosines[range(len(places)), places] = -torch.inf
-    best = cosines.topk(min(nearest, len(pool) - 1), dim=1)
+    best = cosines.topk(min(3, len(pool) - 1), dim=1)
     return [
         {
             "sentence": pool[place],

@@ -54,9 +54,9 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
                 f"{output} holds no checkpoint to resume (the first is written after eval_steps updates): "
                 "delete the directory and train again without resume."
             )
-    elif above := [path for path in output.parents if path.is_file()]:
-        raise FileExistsError(f"output must be a new or an empty directory, got {output}, and {above[0]} is a file.")
-    elif output.exists() and (not output.is_dir() or any(map(_is_kept, output.rglob("*")))):
+        return output
+    refuse_file(output)
+    if output.exists() and any(map(_is_kept, output.rglob("*"))):
         way_out = "exists:"
         if (output / RUN_FILE).exists() and not (output / "results.json").exists():
             way_out = "holds a training without a checkpoint yet: if it no longer runs, delete the directory, or"
@@ -64,6 +64,18 @@ def check_output(output: str | Path, *, resume: bool = False) -> Path:
                 way_out = "holds an interrupted training: go on with --resume (resume=True), or"
         raise FileExistsError(f"output must be a new or an empty directory, got {output}, which {way_out} name another one.")
     return output
+
+
+def refuse_file(output: Path) -> None:
+    """Refuse an output that is a file, or would lie below one.
+
+    Raises:
+        FileExistsError: If it is.
+    """
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
+    if above := [path for path in output.parents if path.is_file()]:
+        raise FileExistsError(f"output must be a directory, got {output}, and {above[0]} is a file: name another one.")
 
 
 def _is_kept(path: Path) -> bool:

@@ -17,6 +17,7 @@ from sbert_plugins.recipes.output import (
     held,
     pairs_mark,
     read_results,
+    refuse_file,
     remove_folder,
     updates_text,
     write_json,
@@ -68,7 +69,7 @@ def train_seeds(
     output, seeds = Path(output), read_seeds(seeds)
     if hasattr(build, "forward"):
         raise ValueError(f"build must be a function that builds the encoder each time, got a {type(build).__name__}.")
-    _check(output)
+    check_directory(output)
     dev = {} if how.get("dev") is None else {"STS-B dev": how["dev"]}
     there = sorted(int(folder.name[5:]) for folder in output.glob("seed_*") if re.fullmatch(r"seed_(0|[1-9]\d*)", folder.name))
     _check_scores(output, there, {**(how.get("probes") or {}), **dev})
@@ -97,11 +98,11 @@ def train_seeds(
 _SHARED = ("method", "protocol", "settings", "loss_keywords", "sentences", "text", "encoder", "bf16", "pooling")
 
 
-def _check(output: Path) -> None:
+def check_directory(output: Path) -> None:
+    """Refuse a directory that is somebody else's, and several processes."""
     if processes() > 1:
         raise ValueError("seeds are trained one after the other in one process: under torchrun train one seed at a time.")
-    if output.exists() and not output.is_dir():
-        raise FileExistsError(f"output must be a directory, got the file {output}: name another one.")
+    refuse_file(output)
     others = [path.name for path in output.iterdir() if not _is_ours(path)] if output.exists() else []
     if others:
         raise FileExistsError(f"output must be new, empty or that of a training with seeds, got {output} with {others[0]}.")

@@ -1,9 +1,11 @@
+import multiprocessing
 import os
 import pickle
 import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -422,3 +424,39 @@ def test_words_of_ascii_text_are_those_of_any_text():
     rng = random.Random(0)
     for text in ("".join(rng.choices(alphabet, k=12)) for _ in range(3000)):
         assert phrases.ASCII_WORD.findall(text) == phrases.WORD.findall(text), text
+
+
+def test_a_repeated_phrase_has_its_highest_score():
+    found = data.rank_phrases("The cat saw a cat.", extractor=lambda sentence: [(4, 7, 1.0), (14, 17, 2.0)])
+    assert found == [("cat", 2.0)]
+
+
+def test_a_blank_to_fill_in_is_no_phrase():
+    assert data.rank_phrases("The ____ of the old form") == [("old form", 4.0)]
+
+
+def test_a_place_inside_of_another_is_hidden_once():
+    phrase = data.Phrase("cat", 1.0, ((0, 5), (1, 4)))
+    assert phrases.hide_phrase(" cat sat", phrase, mask_token="[M]") == " [M] sat"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="of forks")
+def test_a_fork_waits_for_the_scorer_of_another_thread():
+    """A child would wait for ever for a thread that it has not."""
+    began, children = threading.Event(), []
+
+    def score() -> None:
+        with phrases.ONE_THREAD:
+            began.set()
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=score)
+    thread.start()
+    began.wait()
+    child = multiprocessing.get_context("fork").Process(target=data.rank_phrases, args=("A dog sees the cat.",))
+    child.start()
+    child.join(timeout=60)
+    children.append(child.exitcode)
+    child.kill()
+    thread.join()
+    assert children == [0]

@@ -171,3 +171,7 @@ def test_missing_wordnet(monkeypatch):
     monkeypatch.setattr("nltk.data.path", [])
     with pytest.raises(FileNotFoundError, match=r"nltk.download\('wordnet'\), or set NLTK_DATA"):
         data.SynonymReplacer()
+
+
+def test_a_word_to_keep_is_kept(wordnet):
+    assert data.SynonymReplacer(1.0)("big", random.Random(0), keep="big") == "big"

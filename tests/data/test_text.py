@@ -261,13 +261,14 @@ def test_lines_without_a_letter_are_counted(tmp_path, caplog):
         ("/x", True),
         ("a/b/c", True),
         ("~/x", True),
-        ("here/x", True),
+        ("here/x", False),
         ("organization/name", False),
         ("bert-base-uncased", False),
         ("organization/model-v1.5", False),
     ],
 )
 def test_names_that_can_only_be_paths(name, known, tmp_path, monkeypatch):
+    """A folder of an organization's name, as a checkout of sentence-transformers, hides none of its names."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     assert is_path(name) is known
@@ -748,3 +749,26 @@ class TestDocuments:
             read_documents(path, limit=0)
         with pytest.raises(FileNotFoundError, match="neither a file here nor a dataset within reach"):
             read_documents("nobody/nothing")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("", "a text must be a file or a dataset on the Hub, got the name ''"),
+        (None, "a text must be a file or a dataset on the Hub, got NoneType"),
+        (".", "is a directory: name a file in it"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_sentences, read_documents, read_triplets])
+def test_what_is_no_text(read, source, message):
+    with pytest.raises(ValueError, match=message):
+        read(source)
+
+
+def test_an_error_without_words(monkeypatch):
+    def fail(*_, **__):
+        raise TimeoutError
+
+    monkeypatch.setattr("sbert_plugins.data.text.load_dataset", fail)
+    with pytest.raises(FileNotFoundError, match=r"organization/name is neither .* \(TimeoutError: \)"):
+        read_sentences("organization/name")

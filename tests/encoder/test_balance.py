@@ -141,3 +141,22 @@ def test_one_output_behind_any_number_of_taps():
     other = (tap["other"](tap["outer"](tap["outermost"](output))) * torch.tensor([0.0, 20.0])).sum()
     found = bound_gradients((main, tap["main"]), {"other": (other, tap["other"])}, balance=0.5)
     assert found["balance_cosine"].item() == pytest.approx(0.8)
+
+
+def test_an_output_that_is_read_twice():
+    x, main_tap, other_tap = torch.zeros(2, requires_grad=True), GradientTap(), GradientTap()
+    output = x * 1.0
+    main = 3 * main_tap(output)[0] + 4 * main_tap(output)[1]
+    other = 20 * other_tap(output)[1]
+    found = bound_gradients((main, main_tap), {"other": (other, other_tap)}, balance=0.5)
+    assert found["balance_factor"].item() == pytest.approx(0.125)
+
+
+def test_all_processes_take_one_factor(monkeypatch):
+    monkeypatch.setattr("sbert_plugins.encoder.balance.get_world_size", lambda: 2)
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda sums: sums.add_(torch.tensor([119.0, 0.0, 0.0])))
+    x, main_tap, other_tap = torch.zeros(2, requires_grad=True), GradientTap(), GradientTap()
+    main = (main_tap(x * 1.0) * torch.tensor([3.0, 4.0])).sum()  # 25 here, 144 in all
+    other = (other_tap(x * 1.0) * torch.tensor([0.0, 20.0])).sum()
+    found = bound_gradients((main, main_tap), {"other": (other, other_tap)}, balance=0.5)
+    assert found["balance_factor"].item() == pytest.approx(0.3)

@@ -158,3 +158,12 @@ class TestMembers:
         (seen,) = torch.autograd.grad(vectors.sum(), before)
         assert torch.equal(seen, torch.full_like(seen, 0.25))
         assert not model._forward_hooks
+
+
+def test_passes_that_are_seen_otherwise_are_not_shared():
+    shared, column = SharedPasses(), {}
+    shared.over(column, True).append("a pass")
+    assert shared.over(column, False) == []
+    with torch.no_grad():
+        assert shared.over(column, True) == []
+    assert shared.over(column, True) == ["a pass"]

@@ -203,3 +203,17 @@ def _columns(features):
 
 def _copy(model):
     return copy.deepcopy(model)
+
+
+def test_robertas_two_positions_are_left_alone(tiny_encoder):
+    """Its table has two more rows than tokens it takes."""
+    model = tiny_encoder("roberta")
+    model.max_seq_length = 155
+    apply_mask_template(model)
+    assert model.encode("a dog runs " * 200).shape == (model.get_embedding_dimension(),)
+
+
+def test_batches_are_padded(tiny_encoder):
+    model = tiny_encoder()
+    model[0].unpad_inputs = True
+    assert not apply_mask_template(model)[0].unpad_inputs

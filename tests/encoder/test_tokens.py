@@ -204,3 +204,16 @@ def test_an_id_that_the_vocabulary_leaves_out_is_special(tokenizers, monkeypatch
     roles = TokenRoles(tokenizer)
     assert roles.special[50]
     assert not roles.special[51]
+
+
+def test_a_narrow_span_lies_in_its_wide_one_in_every_draw():
+    content = torch.ones(200, 21, dtype=torch.bool)
+    near, far = nested_span_masks(content, near_ratio=0.39, far_ratio=0.4, num_segments=3)
+    assert not (near & ~far).any()
+
+
+def test_words_of_a_prompt_are_not_counted(tokenizers):
+    tokenizer = tokenizers["wordpiece"]
+    batch = tokenizer(["query: Two dogs run."], return_tensors="pt")
+    roles, prompt_length = TokenRoles(tokenizer), len(tokenizer("query: ")["input_ids"]) - 1
+    assert roles.count_words(batch["input_ids"], roles.content({**batch, "prompt_length": prompt_length})).tolist() == [3]

@@ -1,11 +1,14 @@
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from encoders import project_text
 from scipy.stats import spearmanr
 
 from sbert_plugins.evaluation import HardLengthEvaluator
+from sbert_plugins.evaluation.embeddings import Embeddings
 
 LONG = "one two three four five six seven"
 
@@ -130,3 +133,17 @@ def test_the_years_are_averaged_and_their_union_is_scored(tiny_encoder, tmp_path
     union = spearman([row for of_year in rows.values() for row in of_year])
     assert metrics["hard_union"] == pytest.approx(union, abs=1e-3)
     assert abs(union - np.mean(years)) > 0.1
+
+
+def test_each_year_counts_alike_however_many_pairs_it_has(tmp_path):
+    (tmp_path / "sts").mkdir()
+    far = "one two three four five six seven eight"
+    for year in range(12, 17):
+        rows = [(5, f"{far} {i}", f"nine {i}") for i in range(year - 10)]
+        rows += [(0, f"a {i}", f"b {i * year % 7}") for i in range(3)]
+        lines = "".join(f"subset\t{score}\t{first}\t{second}\n" for score, first, second in rows)
+        (tmp_path / "sts" / f"sts{year}.tsv").write_text(lines, encoding="utf-8")
+    evaluator = HardLengthEvaluator(tmp_path, positive=">4", negative="<1")
+    model = SimpleNamespace(encode=lambda sentences, **_: torch.randn(len(sentences), 4))
+    metrics = evaluator.compute(Embeddings(model, evaluator.sentences))
+    assert metrics["avg5"] == pytest.approx(sum(metrics[f"STS{year}"] for year in range(12, 17)) / 5)

@@ -229,3 +229,9 @@ def test_what_is_read_from_the_hub(monkeypatch, task, dataset, split):
     monkeypatch.setattr("datasets.load_dataset", lambda name, *, split: asked.append((name, split)) or rows)
     assert evaluation.load_sts(task, hub=True) == evaluation.ScoredPairs(["a", "b"], ["c", "d"], [1.0, 4.5])
     assert asked == [(dataset, split)]
+
+
+def test_an_empty_variable_names_no_directory(monkeypatch):
+    monkeypatch.setenv("SBERT_PLUGINS_DATA", "")
+    with pytest.raises(ConnectionError, match="STS-B dev is read from a data directory or from the Hub"):
+        load_sts("STS-B dev")

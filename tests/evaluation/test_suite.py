@@ -178,3 +178,9 @@ def test_hard_length_as_moses_counts(moses_words, data_dir, positive, negative, 
     evaluator = HardLengthEvaluator(data_dir, positive=positive, negative=negative, count_words=moses_words)
     assert evaluator.num_pairs == pytest.approx(pairs, abs=5)
     assert evaluator.num_positives == pytest.approx(positives, abs=5)
+
+
+def test_without_a_directory_nothing_is_asked_of_the_hub(monkeypatch):
+    monkeypatch.setenv("SBERT_PLUGINS_DATA", "")
+    with pytest.raises(FileNotFoundError, match="sts is read from a data directory: set SBERT_PLUGINS_DATA"):
+        offline_evaluators()

@@ -214,13 +214,13 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
-            ({"temperature": 0}, "temperature must be above 0, got 0"),
+            ({"temperature": 0}, "temperature must be a finite number above 0, got 0"),
             ({"min_words": 0}, "min_words must be at least 1, got 0"),
-            ({"temperature": -1}, "temperature must be above 0, got -1"),
+            ({"temperature": -1}, "temperature must be a finite number above 0, got -1"),
             ({"margin_degrees": 180}, r"margin_degrees must be in \[0, 180\), got 180"),
             ({"margin_degrees": -10}, r"margin_degrees must be in \[0, 180\), got -10"),
-            ({"triplet_weight": -0.1}, "triplet_weight must be at least 0, got -0.1"),
-            ({"triplet_weight": math.inf}, "triplet_weight must be at least 0, got inf"),
+            ({"triplet_weight": -0.1}, "triplet_weight must be a finite number of at least 0, got -0.1"),
+            ({"triplet_weight": math.inf}, "triplet_weight must be a finite number of at least 0, got inf"),
             ({"triplet_margin": math.nan}, "triplet_margin must be a finite number, got nan"),
             ({"near_mask_ratio": 0.5}, "got 0.5 and 0.4"),
             ({"far_mask_ratio": 1.0}, "got 0.2 and 1.0"),

@@ -162,7 +162,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
-            ({"temperature": 0}, "temperature must be above 0"),
+            ({"temperature": 0}, "temperature must be a finite number above 0"),
             ({"first_view": ("cutoff",)}, r"first_view must be a sequence of 'feature_cutoff'.* got \('cutoff',\)"),
             ({"second_view": "dropout"}, "second_view must be a sequence of .* got 'dropout'"),
             ({"feature_cutoff_rate": 0}, r"feature_cutoff_rate must be in \(0, 1\), got 0"),

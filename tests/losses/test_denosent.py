@@ -321,13 +321,16 @@ class TestHostileInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
-            ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
-            ({"denoising_weight": math.nan}, "must be at least 0, and one above, got 1.0 and nan"),
-            ({"contrastive_weight": -1.0}, "must be at least 0, and one above, got -1.0 and 1.0"),
-            ({"contrastive_weight": 0, "denoising_weight": 0}, "must be at least 0, and one above, got 0 and 0"),
+            ({"temperature": 0.0}, "temperature must be a finite number above 0, got 0.0"),
+            ({"denoising_weight": math.nan}, "must be finite numbers of at least 0, and one above, got 1.0 and nan"),
+            ({"contrastive_weight": -1.0}, "must be finite numbers of at least 0, and one above, got -1.0 and 1.0"),
+            (
+                {"contrastive_weight": 0, "denoising_weight": 0},
+                "of at least 0, and one above, got 0 and 0",
+            ),
             ({"reconstruct": "positive"}, "reconstruct must be 'anchor' or 'paraphrase', got 'positive'"),
             ({"decoder_layers": -1}, "decoder_layers must be at least 0, got -1. 0 tells words; the paper uses 16"),
-            ({"balance": 0.0}, "balance must be a number above 0, got 0.0"),
+            ({"balance": 0.0}, "balance must be a finite number above 0, got 0.0"),
             ({"token_weights": 2.0}, r"token_weights must be a share of running text in \(0, 1\], got 2.0"),
             ({"token_weights": 1e-6}, "pass frequencies=data.TokenFrequencies.from_corpus"),
             ({"noise_dropout": 1.0}, r"noise_dropout must be in \[0, 1\), got 1.0. The paper uses 0.825"),
@@ -498,3 +501,15 @@ def test_the_bound_is_set_by_the_gradient_at_both_vectors(tiny_encoder, reconstr
         found = torch.autograd.grad(term, vectors, retain_graph=True, allow_unused=True)
         norms[name] = torch.cat([gradient for gradient in found if gradient is not None]).norm().item()
     assert factor == pytest.approx(0.01 * norms["contrastive"] / norms["denoising"], rel=1e-4)
+
+
+def test_the_bound_is_by_the_weighted_term(tiny_encoder):
+    model = tiny_encoder(pooling="mean")
+    counts, factors = project_counts(model.tokenizer), []
+    columns = [model.preprocess(side) for side in (SENTENCES, SENTENCES[1:] + SENTENCES[:1])]
+    vectors = [torch.randn(len(SENTENCES), 32).requires_grad_() for _ in columns]
+    for weight in (1.0, 3.0):
+        loss = losses.DenoSentLoss(model, frequencies=counts, balance=0.01, contrastive_weight=weight)
+        loss.compute_loss_from_passes(given(*vectors), columns)
+        factors.append(loss.diagnostics["balance_factor"].item())
+    assert factors[1] == pytest.approx(3 * factors[0], rel=1e-4)

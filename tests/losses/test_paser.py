@@ -407,8 +407,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
-            ({"mlm_weight": -1}, "mlm_weight must be at least 0, got -1"),
-            ({"mlm_weight": math.nan}, "mlm_weight must be at least 0, got nan"),
+            ({"mlm_weight": -1}, "mlm_weight must be a finite number of at least 0, got -1"),
+            ({"mlm_weight": math.nan}, "mlm_weight must be a finite number of at least 0, got nan"),
             ({"difference_scale": math.inf}, "difference_scale must be a finite number, got inf"),
             ({"product_scale": math.nan}, "product_scale must be a finite number, got nan"),
             ({"mlm_probability": 0}, r"mlm_probability must be in \(0, 1\), got 0"),
@@ -525,3 +525,10 @@ def test_no_more_words_than_asked_for(encoder, monkeypatch, most):
     monkeypatch.setattr(loss.decoder, "likeliest", lambda *of: asked.extend(of[3]) or [[5]] * len(of[3]))
     loss.reconstruct(["It rains.", "A dog runs."], ["<mask> <mask> <mask>", "<mask> runs."], max_tokens=most)
     assert asked == [min(3, most), 1]
+
+
+def test_reconstruct_of_a_model_that_cuts_its_vectors(tiny_encoder):
+    model = tiny_encoder(pooling="mean")
+    loss = losses.PaSeRLoss(model, mlm_head="embeddings", token_weights=None)
+    model.truncate_dim = 8  # of what encode gives, as for a search
+    assert loss.reconstruct(["A dog runs."], ["A <mask> runs."])[0]

@@ -379,7 +379,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
-            ({"temperature": 0}, "temperature must be above 0, got 0"),
+            ({"temperature": 0}, "temperature must be a finite number above 0, got 0"),
             ({"num_pseudo_tokens": -1}, "num_pseudo_tokens must be at least 1, got -1"),
             ({"queue_size": 0}, "queue_size must be at least 1, got 0"),
             ({"momentum": 1}, r"momentum must be in \[0, 1\), got 1"),
@@ -432,3 +432,15 @@ def test_the_cosine_of_positives(encoder):
     expected = torch.cosine_similarity(*vectors).mean().item()
     assert loss.diagnostics["positive_cosine"].item() == pytest.approx(expected, rel=1e-5)
     assert expected < 0.99
+
+
+def test_a_momentum_that_is_set_is_checked(tiny_encoder):
+    loss = losses.PTBERTLoss(tiny_encoder())
+    with pytest.raises(ValueError, match=r"momentum must be in \[0, 1\), got 5.0"):
+        loss.momentum = 5.0
+    assert loss.momentum == 0.885
+
+
+def test_attend_to_is_checked_without_pseudo_tokens(tiny_encoder):
+    with pytest.raises(ValueError, match="attend_to must be 'tokens' or 'pooled', got 'nonsense'"):
+        losses.PTBERTLoss(tiny_encoder(), num_pseudo_tokens=0, attend_to="nonsense")

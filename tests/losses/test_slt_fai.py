@@ -566,14 +566,14 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keywords", "message"),
         [
-            ({"adversarial_weight": math.nan}, "adversarial_weight must be at least 0, got nan"),
+            ({"adversarial_weight": math.nan}, "adversarial_weight must be a finite number of at least 0, got nan"),
             ({"warmup_steps": math.inf}, "warmup_steps must be a number of updates or a share .* got inf"),
-            ({"adversarial_weight": -1}, "adversarial_weight must be at least 0, got -1"),
-            ({"filtering_weight": -0.1}, "filtering_weight must be at least 0, got -0.1"),
+            ({"adversarial_weight": -1}, "adversarial_weight must be a finite number of at least 0, got -1"),
+            ({"filtering_weight": -0.1}, "filtering_weight must be a finite number of at least 0, got -0.1"),
             ({"masking_ratio": 0}, r"masking_ratio must be in \(0, 1\], got 0"),
             ({"warmup_steps": -1}, "warmup_steps must be a number of updates or a share .* got -1"),
             ({"warmup_steps": 1.5}, "warmup_steps must be a number of updates or a share .* got 1.5"),
-            ({"reversal_strength": -1}, "reversal_strength must be at least 0, got -1"),
+            ({"reversal_strength": -1}, "reversal_strength must be a finite number of at least 0, got -1"),
             ({"low_frequency_share": 1.0}, "share must be in"),
             ({"low_frequency_by": "count"}, "low_frequency_by must be 'mass' or 'types', got 'count'"),
         ],

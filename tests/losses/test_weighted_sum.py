@@ -308,7 +308,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan, "1"])
     def test_weights(self, encoder, weight):
-        with pytest.raises(ValueError, match=r"the weight of losses\['a'\] must be a number above 0"):
+        with pytest.raises(ValueError, match=r"the weight of losses\['a'\] must be a finite number above 0"):
             losses.WeightedSumLoss(encoder, {"a": (losses.ArcCSELoss(encoder), weight)})
 
     @pytest.mark.parametrize("columns", [[], [-1], ["anchor"], [0.0], [True]])
@@ -397,7 +397,7 @@ class TestBalance:
 
     @pytest.mark.parametrize("balance", [0.0, -1.0, math.inf, math.nan])
     def test_values(self, tiny_encoder, balance):
-        with pytest.raises(ValueError, match="balance must be a number above 0"):
+        with pytest.raises(ValueError, match="balance must be a finite number above 0"):
             self.sum_of(tiny_encoder(), balance)
 
     def test_card(self, tiny_encoder):
@@ -604,3 +604,20 @@ def test_diagnostics_are_of_the_last_batch(encoder):
     for member.diagnostics, found in (({"x": 1.0}, {"a/x": 1.0}), ({}, {})):
         loss([encoder.preprocess(SENTENCES) for _ in range(2)])
         assert loss.diagnostics == found
+
+
+def test_each_further_loss_is_bounded(tiny_encoder):
+    model = tiny_encoder(pooling="mean").train()
+    weights = (("a", 1.0), ("b", 5.0), ("c", 9.0))
+    members = {name: (MultipleNegativesRankingLoss(model), weight, [0, 1]) for name, weight in weights}
+    loss = losses.WeightedSumLoss(model, members, balance=0.5)
+    loss([model.preprocess(side) for side in (SENTENCES, SENTENCES[1:] + SENTENCES[:1])])
+    assert loss.diagnostics["b_balance_factor"] < 1
+    assert loss.diagnostics["c_balance_factor"] < 1
+
+
+@pytest.mark.parametrize("name", ["balance", "share_passes"])
+def test_a_name_that_would_hide_a_setting(tiny_encoder, name):
+    model = tiny_encoder()
+    with pytest.raises(ValueError, match=f"must not be that of a keyword, got '{name}'"):
+        losses.WeightedSumLoss(model, {name: (MultipleNegativesRankingLoss(model), 1.0)})

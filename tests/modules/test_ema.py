@@ -169,3 +169,12 @@ def test_the_hook_keeps_nothing_alive():
     assert alive() is None
     model(torch.randn(4, 3)).sum().backward()
     torch.optim.SGD(model.parameters()).step()  # nobody to call any more
+
+
+def test_optimizers_that_share_the_encoder_without_a_forward_between():
+    counted = Copy(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)))
+    both = [torch.optim.SGD(layer.parameters()) for layer in counted.model]
+    counted(torch.randn(4, 3)).sum().backward()
+    for optimizer in (*both, *both, *both):
+        optimizer.step()
+    assert counted.steps == 3

@@ -3,6 +3,7 @@ import pytest
 import reference
 import torch
 
+from sbert_plugins import functional
 from sbert_plugins.modules import PhraseDecoder
 
 SMALL = {"num_layers": 2, "num_heads": 4, "dropout": 0.1, "feedforward_dimension": 24, "normalize_memory": False}
@@ -133,3 +134,27 @@ def test_starts_as_bert_does():
     for name, parameter in decoder.layers.named_parameters():
         if parameter.ndim > 1:
             assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
+
+
+def test_behind_an_end_stand_ends():
+    said = iter([[9, 3], [5, 4], [5, 9]])  # 9 is the end
+    decoder, embed = PhraseDecoder(16, **SMALL).eval(), torch.nn.Embedding(10, 16)
+
+    def head(hidden):
+        return torch.nn.functional.one_hot(torch.tensor(next(said)), 10)
+
+    ids = decoder.write(torch.randn(2, 4, 16), head, embed, start_id=0, end_id=9, max_tokens=5)
+    assert ids.tolist() == [[9, 9, 9], [3, 4, 9]]
+
+
+def test_positions_start_as_berts():
+    assert PhraseDecoder(64, **SMALL).positions.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_phrases_end_is_scored():
+    decoder, head = PhraseDecoder(16, **SMALL).eval(), torch.nn.Linear(16, 20)
+    ids, content = torch.tensor([[5, 6, 2, 1]]), torch.tensor([[True, True, False, False]])
+    memory, embed = torch.randn(1, 4, 16), torch.nn.Embedding(20, 16)
+    loss, _ = decoder.loss(memory, head, ids, content, None, embed=embed, start_id=0, end_id=2)
+    logits = head(decoder(embed(torch.tensor([[0, 5, 6]])), memory)[0])
+    assert loss.item() == pytest.approx(functional.token_cross_entropy(logits, torch.tensor([5, 6, 2])).item(), rel=1e-5)

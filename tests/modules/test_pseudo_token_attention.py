@@ -60,3 +60,9 @@ def test_values():
         build(num_pseudo_tokens=0)
     with pytest.raises(ValueError, match="attend_to must be 'tokens' or 'pooled', got 'cls'"):
         build(attend_to="cls")
+
+
+def test_pseudo_tokens_start_with_unit_variance():
+    pseudo_tokens = PseudoTokenAttention(64, num_pseudo_tokens=128, attend_to="tokens").pseudo_tokens
+    assert pseudo_tokens.std().item() == pytest.approx(1.0, rel=0.1)
+    assert pseudo_tokens.mean().item() == pytest.approx(0.0, abs=0.1)

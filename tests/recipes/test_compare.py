@@ -368,7 +368,7 @@ class TestRefuses:
             (
                 {"methods": ["simcse", "consert:temperature=-1"]},
                 ValueError,
-                "method consert:temperature=-1: temperature must be above 0, got -1",
+                "method consert:temperature=-1: temperature must be a finite number above 0, got -1",
             ),
             ({"text": "no/such/text"}, FileNotFoundError, "no/such/text does not exist"),
             (
@@ -415,7 +415,7 @@ class TestRefuses:
 
     def test_nothing_is_removed_before_all_is_known_to_be_right(self, run, tmp_path, without_page):
         run(methods=["simcse"])
-        with pytest.raises(ValueError, match="method consert:temperature=-1: temperature must be above 0"):
+        with pytest.raises(ValueError, match="method consert:temperature=-1: temperature must be a finite number above 0"):
             run(methods=["simcse", "consert:temperature=-1"], force=True, settings=quick(max_steps=3, eval_steps=1))
         assert list(records(tmp_path / "out")) == ["simcse_seed0"]
         assert (tmp_path / "out" / "simcse_seed0" / "model").is_dir()

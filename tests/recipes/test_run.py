@@ -462,7 +462,7 @@ class TestBadInput:
         else:
             output.mkdir()
             (output / "mine.txt").write_text("mine")
-        with pytest.raises(FileExistsError, match="output must be a new or an empty directory, got .*run, which exists"):
+        with pytest.raises(FileExistsError, match="output must be a .*directory, got .*run"):
             recipes.train("arccse", anchors(4), tiny_encoder(), output=output)
         assert (output if kind == "file" else output / "mine.txt").read_text() == "mine"
 

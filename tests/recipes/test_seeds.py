@@ -186,6 +186,8 @@ class TestBadInput:
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path, seeds=[1])
         with pytest.raises(FileExistsError, match="output must be a directory, got the file"):
             recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path / "mine.txt", seeds=[1])
+        with pytest.raises(FileExistsError, match="output must be a directory, got .* and .*mine.txt is a file"):
+            recipes.train_seeds("arccse", anchors(4), tiny_encoder, output=tmp_path / "mine.txt" / "below", seeds=[1])
 
     def test_a_seed_that_another_process_trains(self, tiny_encoder, tmp_path, how):
         """Others may be trained beside it."""
