@@ -1120,8 +1120,8 @@ def sum_of(**members: Any) -> Callable[[Path], object]:
 for name, run, *says in [
     ("a sum of none", sum_of(), "losses must hold at least one loss"),
     ("a weight of 0", sum_of(a=(losses.ConSERTLoss, 0.0)), "losses['a']", "leave a loss out at 0"),
-    ("a weight below 0", sum_of(a=(losses.ConSERTLoss, -1.0)), "losses['a']", "a number above 0"),
-    ("a weight that is a word", sum_of(a=(losses.ConSERTLoss, "1")), "losses['a']", "a number above 0"),
+    ("a weight below 0", sum_of(a=(losses.ConSERTLoss, -1.0)), "losses['a']", "number above 0"),
+    ("a weight that is a word", sum_of(a=(losses.ConSERTLoss, "1")), "losses['a']", "number above 0"),
     ("a name with a dot", sum_of(**{"a.b": (losses.ConSERTLoss, 1.0)}), "the name of a loss must be a word"),
     ("a column that is not there", sum_of(a=(losses.ConSERTLoss, 1.0, [3])), "losses['a'] reads the columns [3]"),
     ("a column below 0", sum_of(a=(losses.ConSERTLoss, 1.0, [-1])), "the columns of losses['a'] must be indices from 0"),
