@@ -18,7 +18,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from .cache import cache_folder
-from .noise import goes_by_keys
+from .noise import goes_by_keys, python_rows
 from .scripts import count_words
 
 logger = logging.getLogger(__name__)
@@ -188,7 +188,8 @@ def _texts(documents: Dataset | Iterable[str]) -> Iterator[str]:
                 "pass the column itself, dataset['text'] for example."
             )
         # In batches: row by row takes fifty times as long.
-        documents = chain.from_iterable(batch["document"] for batch in documents.iter(1000))
+        batches = python_rows(documents).select_columns("document").iter(100)
+        documents = chain.from_iterable(batch["document"] for batch in batches)
     if isinstance(documents, (str, bytes)) or goes_by_keys(documents) or not isinstance(documents, Iterable):
         raise ValueError(
             f"documents must be a list of texts, got {type(documents).__name__}: put one text in a list, name a column of a "
