@@ -25,7 +25,7 @@ from provenance import ROOT, provenance, refuse_changes
 
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "training")]
 
-import runs
+import training_runs
 from encoders import build_tokenizers
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModel
@@ -79,7 +79,7 @@ def main() -> None:
         output = folder / "killed"
         rounds = []
         while len(rounds) < options.kills:
-            command = [sys.executable, runs.__file__, str(output), json.dumps(arguments | {"resume": bool(rounds)})]
+            command = [sys.executable, training_runs.__file__, str(output), json.dumps(arguments | {"resume": bool(rounds)})]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             before = newest_step(output)
             while newest_step(output) <= before and process.poll() is None:  # its import takes seconds; then it writes
@@ -96,8 +96,10 @@ def main() -> None:
             print(f"kill {len(rounds)}: resumes from {newest.name}; torn: {torn or 'none'}", flush=True)
         last = int(rounds[-1]["newest_complete"].split("-")[1])
         arguments["steps"] = last + 3
-        subprocess.run([sys.executable, runs.__file__, str(output), json.dumps(arguments | {"resume": True})], check=True)
-        subprocess.run([sys.executable, runs.__file__, str(folder / "whole"), json.dumps(arguments)], check=True)
+        subprocess.run(
+            [sys.executable, training_runs.__file__, str(output), json.dumps(arguments | {"resume": True})], check=True
+        )
+        subprocess.run([sys.executable, training_runs.__file__, str(folder / "whole"), json.dumps(arguments)], check=True)
         killed, whole = np.load(output / "state.npz"), np.load(folder / "whole" / "state.npz")
         difference = max(np.abs(killed[name].astype(float) - whole[name]).max(initial=0.0) for name in whole.files)
     record = {

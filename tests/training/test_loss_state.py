@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-import runs
 import torch
+import training_runs
 from encoders import SENTENCES
 from methods import METHODS
 from safetensors.torch import load_file, save_file
@@ -323,7 +323,7 @@ class TestCallback:
     @pytest.mark.parametrize("method", METHODS)
     def test_resumes_exactly(self, method, encoder_path, tmp_path):
         def train(**changes):
-            return runs.run(
+            return training_runs.run(
                 str(tmp_path),
                 encoder=encoder_path,
                 method=method,
@@ -335,20 +335,20 @@ class TestCallback:
                 **changes,
             )
 
-        state = runs.state_of(train())
+        state = training_runs.state_of(train())
         shutil.rmtree(tmp_path / "checkpoint-2")
-        resumed = runs.state_of(train(resume=True))
+        resumed = training_runs.state_of(train(resume=True))
         assert all((state[name] == resumed[name]).all() for name in state)
 
     def test_from_another_folder(self, encoder_path, tmp_path):
         arguments = {"encoder": encoder_path, "trainer_class": SentenceTransformerTrainer}
-        runs.run(str(tmp_path / "a"), callbacks=lambda loss: [training.LossStateCallback(loss)], **arguments)
+        training_runs.run(str(tmp_path / "a"), callbacks=lambda loss: [training.LossStateCallback(loss)], **arguments)
         checkpoint = str(tmp_path / "a" / "checkpoint-4")
         with pytest.raises(ValueError, match="checkpoint-4/loss_state.json does not exist"):
-            runs.run(
+            training_runs.run(
                 str(tmp_path / "b"), resume=checkpoint, callbacks=lambda loss: [training.LossStateCallback(loss)], **arguments
             )
-        trainer = runs.run(
+        trainer = training_runs.run(
             str(tmp_path / "b"),
             resume=checkpoint,
             callbacks=lambda loss: [training.LossStateCallback(loss, resume_from_checkpoint=checkpoint)],
@@ -357,7 +357,7 @@ class TestCallback:
         assert trainer.state.global_step == 6
 
     def test_its_checkpoints_are_whole_for_our_trainer(self, encoder_path, tmp_path):
-        runs.run(
+        training_runs.run(
             str(tmp_path),
             encoder=encoder_path,
             trainer_class=SentenceTransformerTrainer,
@@ -370,7 +370,7 @@ class TestCallback:
         keep = {"callbacks": lambda loss: [training.LossStateCallback(loss)]}
         (tmp_path / "checkpoint-best").mkdir()
         (tmp_path / "checkpoint-best" / "checkpoint_complete.json").write_text("{}")
-        runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, **keep)
+        training_runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, **keep)
         assert (tmp_path / "checkpoint-best" / "checkpoint_complete.json").exists()
 
     def test_other_settings(self, encoder_path, tmp_path):
@@ -380,7 +380,7 @@ class TestCallback:
                 return [training.LossStateCallback(loss, **keywords)]
 
             changes = {} if temperature == 0.05 else {"resume": str(tmp_path / "checkpoint-4")}
-            runs.run(
+            training_runs.run(
                 str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, callbacks=callbacks, **changes
             )
 
@@ -399,13 +399,15 @@ class TestCallback:
             return [training.LossStateCallback(loss), Break()]
 
         with pytest.raises(DivergedError, match=r"after update 4 1 weights are not finite .* Do not use .*checkpoint-4"):
-            runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, callbacks=callbacks)
+            training_runs.run(
+                str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, callbacks=callbacks
+            )
         assert training.newest_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
 
     def test_stale_checkpoints_do_not_count_as_whole(self, encoder_path, tmp_path):
         def run(**changes):
             keep = {"callbacks": lambda loss: [training.LossStateCallback(loss)]}
-            runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, **keep, **changes)
+            training_runs.run(str(tmp_path), encoder=encoder_path, trainer_class=SentenceTransformerTrainer, **keep, **changes)
 
         run()
         run(steps=2)  # writes the first again; those of steps 4 and 6 are of the earlier run

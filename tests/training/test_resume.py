@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-import runs
+import training_runs
 from methods import EVERY, HOST, METHODS, WITHOUT_SAM
 
 from sbert_plugins import training
@@ -29,7 +29,7 @@ TORN = {
 def in_processes(runs_of):
     """Run each in a process; return their exit statuses by output, and what they wrote to stderr."""
     words = [word for output, arguments in runs_of.items() for word in (str(output), json.dumps(arguments))]
-    result = subprocess.run([sys.executable, runs.__file__, *words], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, training_runs.__file__, *words], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.strip().splitlines()[-1]), result.stderr
 
@@ -66,9 +66,9 @@ def uninterrupted(encoder_path, tmp_path_factory):
 
     @functools.cache
     def run(**arguments):
-        trainer = runs.run(str(tmp_path_factory.mktemp("whole")), encoder=encoder_path, **arguments)
+        trainer = training_runs.run(str(tmp_path_factory.mktemp("whole")), encoder=encoder_path, **arguments)
         assert trainer.state.global_step == arguments.get("steps", 6)
-        return runs.state_of(trainer), json.loads(json.dumps(runs.log_of(trainer)))
+        return training_runs.state_of(trainer), json.loads(json.dumps(training_runs.log_of(trainer)))
 
     return run
 
@@ -114,13 +114,13 @@ def test_killed_and_resumed_in_a_new_process(cell, killed_and_resumed, uninterru
 )
 def test_resumed_in_process(method, settings, encoder_path, tmp_path):
     arguments = {"encoder": encoder_path, "method": method, "rows": 10, "steps": 2, "save_steps": 1, **settings}
-    whole = runs.run(str(tmp_path / "run"), **arguments)
-    state, log = runs.state_of(whole), runs.log_of(whole)
+    whole = training_runs.run(str(tmp_path / "run"), **arguments)
+    state, log = training_runs.state_of(whole), training_runs.log_of(whole)
     shutil.rmtree(tmp_path / "run" / "checkpoint-2")
-    again = runs.run(str(tmp_path / "run"), resume=True, **arguments)
-    resumed = runs.state_of(again)
+    again = training_runs.run(str(tmp_path / "run"), resume=True, **arguments)
+    resumed = training_runs.state_of(again)
     assert all(np.array_equal(state[name], resumed[name]) for name in state)
-    assert runs.log_of(again) == log
+    assert training_runs.log_of(again) == log
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
-import runs
 import sentence_transformers
 import torch
+import training_runs
 import transformers
 from datasets import Dataset, DatasetDict
 from encoders import SENTENCES
@@ -870,7 +870,7 @@ def test_the_card_has_the_scores_of_what_is_saved(model, tmp_path, save_steps):
 class TestResume:
     def test_a_checkpoint_that_is_written_again_is_torn_meanwhile(self, encoder_path, tmp_path, monkeypatch):
         """Its files have the sizes of the old list, but not its step."""
-        runs.run(str(tmp_path), encoder=encoder_path)
+        training_runs.run(str(tmp_path), encoder=encoder_path)
         checkpoint = tmp_path / "checkpoint-2"
         assert why_incomplete(checkpoint) is None
 
@@ -879,14 +879,14 @@ class TestResume:
 
         monkeypatch.setattr(training.SentenceTransformerTrainer, "_save_optimizer_and_scheduler", die)
         with pytest.raises(KeyboardInterrupt):
-            runs.run(str(tmp_path), encoder=encoder_path)
+            training_runs.run(str(tmp_path), encoder=encoder_path)
         assert f"{COMPLETE_FILE} is missing" in why_incomplete(checkpoint)
 
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, encoder_path, tmp_path_factory):
         folder = tmp_path_factory.mktemp("whole")
-        runs.run(str(folder), encoder=encoder_path)
+        training_runs.run(str(folder), encoder=encoder_path)
         return folder
 
     @pytest.fixture
@@ -899,7 +899,7 @@ class TestResume:
         (folder / "checkpoint-6" / COMPLETE_FILE).unlink()
         (folder / "checkpoint-4" / "optimizer.pt").write_bytes(b"cut")
         with caplog.at_level("WARNING"):
-            trainer = runs.run(str(folder), resume=True, **arguments)
+            trainer = training_runs.run(str(folder), resume=True, **arguments)
         assert "checkpoint-6 is passed over" in caplog.text
         assert "checkpoint-4 is passed over: optimizer.pt has 3 bytes" in caplog.text
         assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5, 6]
@@ -910,7 +910,7 @@ class TestResume:
         for step in (2, 4, 6):
             (folder / f"checkpoint-{step}" / COMPLETE_FILE).unlink()
         with pytest.raises(ValueError, match="needs a complete checkpoint .* got none"):
-            runs.run(str(folder), resume=True, **arguments)
+            training_runs.run(str(folder), resume=True, **arguments)
 
     @pytest.mark.parametrize("name", [COMPLETE_FILE, STATE_FILE, "optimizer.pt", "loss_state.safetensors"])
     def test_a_torn_one_by_path(self, run, name):
@@ -919,7 +919,7 @@ class TestResume:
         (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:-7])
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         with pytest.raises(ValueError, match=f"checkpoint-4 is not a complete checkpoint: {name}"):
-            runs.run(str(folder), resume=str(checkpoint), **arguments)
+            training_runs.run(str(folder), resume=str(checkpoint), **arguments)
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     @pytest.mark.parametrize("name", ["model.safetensors", "loss_state.safetensors", "optimizer.pt"])
@@ -932,18 +932,18 @@ class TestResume:
         content[place] ^= 1
         file.write_bytes(content)
         with pytest.raises(ValueError, match=f"checkpoint-6 is not a complete checkpoint: {name} does not hold the bytes"):
-            runs.run(str(folder), resume=str(folder / "checkpoint-6"), **arguments)
+            training_runs.run(str(folder), resume=str(folder / "checkpoint-6"), **arguments)
         with caplog.at_level("WARNING"):
-            runs.run(str(folder), resume=True, steps=5, **arguments)
+            training_runs.run(str(folder), resume=True, steps=5, **arguments)
         passed_over = [record for record in caplog.records if "is passed over" in record.message]
         assert [record.message for record in passed_over] == [
             f"{folder / 'checkpoint-6'} is passed over: {name} does not hold the bytes that were written."
         ]
 
     def test_one_of_the_hosts_trainer(self, encoder_path, tmp_path):
-        runs.run(str(tmp_path), encoder=encoder_path, trainer_class=sentence_transformers.SentenceTransformerTrainer)
+        training_runs.run(str(tmp_path), encoder=encoder_path, trainer_class=sentence_transformers.SentenceTransformerTrainer)
         with pytest.raises(ValueError, match=r"loss_state.json does not exist, but ArcCSELoss owns weights"):
-            runs.run(str(tmp_path), encoder=encoder_path, resume=str(tmp_path / "checkpoint-4"))
+            training_runs.run(str(tmp_path), encoder=encoder_path, resume=str(tmp_path / "checkpoint-4"))
 
     def test_the_error_comes_before_anything_is_loaded(self, run, model):
         """The encoder in memory is still the one that was given."""
@@ -962,7 +962,7 @@ class TestResume:
     def test_a_folder_named_by_hand(self, run):
         folder, arguments = run
         shutil.move(folder / "checkpoint-6", folder / "checkpoint-best")
-        trainer = runs.run(str(folder), resume=True, **arguments)
+        trainer = training_runs.run(str(folder), resume=True, **arguments)
         assert trainer.state.global_step == 6
 
     def test_older_checkpoints_go_after_the_new_one_is_whole(self, encoder_path, tmp_path, monkeypatch):
@@ -975,7 +975,7 @@ class TestResume:
             return rotate(output_dir=output_dir, **keywords)
 
         monkeypatch.setattr(transformers.trainer, "rotate_checkpoints", watch)
-        runs.run(str(tmp_path), encoder=encoder_path, save_total_limit=1)
+        training_runs.run(str(tmp_path), encoder=encoder_path, save_total_limit=1)
         assert [set(state) for state in states] == [
             {"checkpoint-2"}, {"checkpoint-2", "checkpoint-4"}, {"checkpoint-4", "checkpoint-6"},
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A training run that can be a function call or a process: ``python runs.py OUTPUT '{"method": ...}' [OUTPUT ...]``.
+"""A training run that can be a function call or a process: ``python training_runs.py OUTPUT '{"method": ...}' [OUTPUT ...]``.
 
 Several runs are a process each, forked before anything is drawn: Python starts, and torch is read, once.
 """
