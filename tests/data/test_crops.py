@@ -96,10 +96,13 @@ class TestSpans:
         assert seen == set(self.WORDS)
         lengths = {len(text.split()) for pair in pairs for text in pair}
         assert lengths == set(range(5, 33))
+        assert {"w0", "w30"} <= {anchor.split()[0] for anchor, _ in pairs}
 
-    def test_lengths(self):
-        pairs = rows_of(data.crop_pairs([" ".join(self.WORDS)] * 50, by="spans", min_words=2, max_words=3))
-        assert {len(text.split()) for pair in pairs for text in pair} == {2, 3}
+    @pytest.mark.parametrize(("shortest", "longest"), [(2, 3), (3, 3)])
+    def test_lengths(self, shortest, longest):
+        documents = [" ".join(self.WORDS)] * 50
+        pairs = rows_of(data.crop_pairs(documents, by="spans", min_words=shortest, max_words=longest))
+        assert {len(text.split()) for pair in pairs for text in pair} == {shortest, longest}
 
 
 class TestSplitting:
@@ -111,6 +114,7 @@ class TestSplitting:
             ("no end", ["no end"]),
             ("One. Two! Three? Four... Five…", ["One.", "Two!", "Three?", "Four...", "Five…"]),
             ('He said "Go." Then he went. (He did.) "Why?" Nobody knew.', None),
+            ("We met Prof. Ash. Plan B! Only 5. They left.", ["We met Prof. Ash.", "Plan B!", "Only 5.", "They left."]),
             ("Dr. Smith met J. R. Jones of the U.S. Navy, i.e. him. No. 5 et al. stayed.", None),
             ("It cost 3.5 million in the village of St. Mary. 1984 was worse.", None),
             ('"Ruthless!" has a song. iPhones have none.', ['"Ruthless!" has a song. iPhones have none.']),
