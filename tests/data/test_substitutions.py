@@ -64,9 +64,21 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"must be English as it is written: 20% of the words .*, got 6.7%"):
             data.label_free_texts(sentences)
 
-    def test_nothing_to_replace(self, wordnet):
-        with pytest.raises(ValueError, match="30 sentences at least must have a word with a synonym in the text, got 0"):
-            data.label_free_texts([f"He was not there with the {number} of them." for number in range(120)])
+    @pytest.mark.parametrize(
+        ("sentence", "message"),
+        [
+            ("He was not there with the {} of them.", "must have a word with a synonym in the text, got 0"),
+            ("A car: the automobile {}.", "six words or more, got 0"),
+        ],
+    )
+    def test_nothing_to_replace_or_to_halve(self, wordnet, sentence, message):
+        with pytest.raises(ValueError, match=message):
+            data.label_free_texts([sentence.format(number) for number in range(120)])
+
+    def test_the_least_that_will_do(self, wordnet):
+        sentences = [f"There is a car, and the city has number {number}." for number in range(100)]
+        texts = data.label_free_texts(sentences, text=["An automobile. A metropolis, a town, a garden."] * 50, limit=30)
+        assert (len(texts.sentences), len(texts.substitutions), len(texts.halves)) == (100, 30, 30)
 
     @pytest.mark.parametrize(
         ("given", "message"),
@@ -92,6 +104,12 @@ def test_the_other_word_is_as_frequent_as_the_synonym_and_is_none(texts):
         assert other not in kinds.replacer.synonyms(word)
         assert kinds.band(other) == kinds.band(synonym)
         assert kinds.part_of_speech(other) == kinds.part_of_speech(word)
+
+
+def test_other_words_are_of_one_kind_and_as_frequent_in_dictionary_form(wordnet):
+    """Bands are powers of two; satellites ("huge") are adjectives as any; what is no word of letters is none."""
+    kinds = WordKinds(["A car, cars, an x-ray.", "Huge houses, a happy house, the house, a house."])
+    assert kinds.bands == {("n", 1): ["car"], ("n", 2): ["house"], ("a", 1): ["happy", "huge"]}
 
 
 def test_a_synonym_of_another_sense_is_none(wordnet):
