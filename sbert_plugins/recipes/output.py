@@ -21,7 +21,7 @@ from sbert_plugins.recipes.encoders import pooling_of
 from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
 from sbert_plugins.recipes.protocols import protocol_of
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.settings import Settings
+from sbert_plugins.recipes.settings import Settings, is_first_process
 from sbert_plugins.recipes.texts import file_name, text_name
 
 if TYPE_CHECKING:
@@ -85,18 +85,23 @@ def _is_kept(path: Path) -> bool:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Keep a second process from a training's folder, which would take one that runs for one that was killed.
+    """Keep a second training from a folder, which would take one that runs for one that was killed, or write among its files.
 
-    Others of the same output it may train. The lock is a file beside the folder, and of no use on file systems without locks.
+    Others beside it may be trained. The lock is a file beside the folder, and of no use on file systems without locks. Who
+    holds it may hold it again; of the processes of one training the first does, for all.
 
     Raises:
         FileExistsError: If another process holds it.
     """
     from filelock import FileLock, Timeout
 
-    missing = [path for path in folder.parents if not path.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"), timeout=0)
+    if not is_first_process():
+        yield
+        return
+    place = folder.resolve()  # "." has no name
+    missing = [path for path in place.parents if not path.exists()]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place.with_name(f"{place.name}.lock"), timeout=0, is_singleton=True)
     try:
         try:
             lock.acquire()
@@ -109,10 +114,10 @@ def held(folder: Path) -> Iterator[None]:
             logger.warning("No process can be kept from %s while it is trained: %s.", folder, error)
         yield
     finally:
-        if lock.is_locked:
+        if lock.lock_counter == 1:
             with suppress(OSError):  # some systems keep what is open
                 Path(lock.lock_file).unlink()
-            lock.release()
+        lock.release()
         for path in missing:
             with suppress(OSError):  # these are empty where it was refused
                 path.rmdir()

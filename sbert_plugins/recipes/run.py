@@ -23,6 +23,7 @@ from sbert_plugins.recipes.output import (
     check_output,
     check_same_run,
     encoder_mark,
+    held,
     method_text,
     pairs_mark,
     read_results,
@@ -119,8 +120,9 @@ def train(
         ValueError: For an unknown method, protocol, tracker or keyword of its loss, static embeddings, columns that it does
             not read, fewer than two sentences, one that is None, ``patience`` without ``dev``, another training than the one
             that is resumed, and a training that has diverged (no model is saved then).
-        FileExistsError: If ``output`` holds anything. Nothing is written before all of this is checked, and
-            what the first batch refuses leaves nothing. The model may have its template and a protocol's dropout by then.
+        FileExistsError: If ``output`` holds anything, or another process trains in it. Nothing is written before all of this
+            is checked, and what the first batch refuses leaves nothing. The model may have its template and a protocol's
+            dropout by then.
         FileNotFoundError: With ``resume``, if there is no checkpoint.
         ModuleNotFoundError: For a tracker whose package is not installed.
     """
@@ -144,9 +146,11 @@ def train(
     check_output(run.output, resume=resume)
     if resume:
         check_same_run(run.output, run.json)
-    training = _prepared(run, sentences, model, {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}, text)
-    trainer, seconds = _trained(training, dev, share_examples, report, trackers, resume=resume)
-    return _recorded(training, trainer, None if resume else seconds)  # those before the kill are not known
+    tables = {**(probes or {}), **({} if dev is None else {"STS-B dev": dev})}
+    with held(run.output):
+        training = _prepared(run, sentences, model, tables, text)
+        trainer, seconds = _trained(training, dev, share_examples, report, trackers, resume=resume)
+        return _recorded(training, trainer, None if resume else seconds)  # those before the kill are not known
 
 
 def _prepared(

@@ -22,6 +22,11 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def is_first_process() -> bool:
+    """Whether this is the first of them, which is all there is without torchrun."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 SCHEDULES = ["linear", "constant"]
 
 # The types of the settings, and how an error names them.

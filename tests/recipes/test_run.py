@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from filelock import FileLock
 from recipe_inputs import anchors, interrupted, quick, texts
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -291,6 +292,29 @@ class TestResume:
         (tmp_path / "run.json").write_text(json.dumps(record | {"loss_class": "WeightedSumLoss"}))
         with pytest.raises(ValueError, match=r"was begun with loss_class WeightedSumLoss \(now ArcCSELoss\): resume"):
             run(resume=True)
+
+    def test_while_another_process_trains_there(self, tiny_encoder, tmp_path, dev, monkeypatch):
+        """It would write checkpoints among the other one's. Of a training's own processes the first holds the folder."""
+        given = {"output": tmp_path / "run", "settings": quick(), "dev": dev}
+        with FileLock(tmp_path / "run.lock"):
+            with pytest.raises(FileExistsError, match="run, where another process trains: wait until it has ended"):
+                recipes.train("arccse", anchors(40), tiny_encoder(), **given)
+            assert not (tmp_path / "run").exists()
+        with interrupted(3), pytest.raises(KeyboardInterrupt):
+            recipes.train("arccse", anchors(40), tiny_encoder(), **given)
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+        with FileLock(tmp_path / "run.lock"):
+            with pytest.raises(FileExistsError, match="run, where another process trains"):
+                recipes.train("arccse", anchors(40), tiny_encoder(), resume=True, **given)
+            monkeypatch.setenv("RANK", "1")
+            with output_module.held(tmp_path / "run"):
+                assert (tmp_path / "run.lock").exists()
+
+    def test_in_the_working_directory(self, tiny_encoder, tmp_path, monkeypatch):
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        assert recipes.train("arccse", anchors(40), tiny_encoder(), output=".", settings=quick())["steps"] == 4
+        assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
     def test_nothing_to_resume(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume .*: delete the directory"):
