@@ -11,7 +11,16 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sbert_plugins import data, functional, losses
-from sbert_plugins.contract import Terms, asks_for_passes, check_negatives, prefixed, settings_of, value_of, warn_unless_kept
+from sbert_plugins.contract import (
+    Terms,
+    asks_for_passes,
+    check_negatives,
+    has_learned,
+    prefixed,
+    settings_of,
+    value_of,
+    warn_unless_kept,
+)
 from sbert_plugins.encoder import Encoder
 from sbert_plugins.training.loss_state import begin_training
 
@@ -280,6 +289,13 @@ class TestNegatives:
             begin_training(loss, 3, resumed=False)
         with pytest.raises(ValueError, match="got a batch of 1"):
             check_negatives(loss, 1)
+
+    def test_what_an_evaluation_shows_is_of_evaluations_only(self, loss):
+        loss.model.eval()
+        assert has_learned(loss, lambda: True) and has_learned(loss, lambda: False)
+        loss.model.train()
+        assert not has_learned(loss, lambda: False)
+        assert has_learned(loss, lambda: True) and has_learned(loss, lambda: False)
 
 
 class TestSettings:
