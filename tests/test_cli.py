@@ -987,6 +987,16 @@ def test_help_and_version_load_no_torch(capsys):
     assert f"sbert-plugins {__version__}" in result.stdout
 
 
+def test_a_reader_that_leaves():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "sbert_plugins.cli", "methods"]
+    result = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert result.returncode == 141
+    assert result.stderr == "sbert-plugins: stopped, because nothing reads the output any more.\n"
+
+
 def test_a_checkpoint_beside_the_model_is_another_state(tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "read_results", lambda path: {})
     (tmp_path / "results.json").write_text("{}")

@@ -18,7 +18,7 @@ from sbert_plugins.cli.train import add_train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return 0, or 2 after one line about what is wrong."""
+    """Run one command; return 0, or after one line 2 (what is wrong), 130 (interrupted) or 141 (its reader has gone)."""
     options = _parsed(arguments)
     if getattr(options, "offline", False):
         os.environ["HF_HUB_OFFLINE"] = "1"  # read where huggingface_hub is imported, which checks of methods do, too
@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("sbert-plugins: interrupted.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader, such as ``head``, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what Python writes at its end
+        print("sbert-plugins: stopped, because nothing reads the output any more.", file=sys.stderr)
+        return 141  # as where SIGPIPE ends a program
     except Exception as error:
         said = _said(error, options)
         if options.debug or said is None:
