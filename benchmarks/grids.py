@@ -15,7 +15,7 @@ from records import read_grids
 BEFORE_THAT = " with a pass for its words"
 
 # Texts and lengths that were trained in bfloat16 where the machine had it, else in float32: too long to be made in both.
-IN_EITHER_PRECISION = (("short", 400), ("short", 2000), ("wiki", 400))
+IN_EITHER_PRECISION = (("short", 400), ("short", 2000), ("wiki", 60), ("wiki", 400))
 
 # Settings that change what is scored after a training, and no training.
 ALSO_SCORED = ("search", "topics")

@@ -36,7 +36,7 @@ from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import repetitions, train
 from sbert_plugins.recipes.scoring import Scorer
 from sbert_plugins.recipes.settings import Settings, processes
-from sbert_plugins.recipes.summary import Row, digits_of, printed, shown, summarise
+from sbert_plugins.recipes.summary import Summary, digits_of, printed, shown, summarise
 from sbert_plugins.recipes.texts import read_text
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _SOME = 1000  # sentences, to build a loss that will train on all
 class Comparison(NamedTuple):
     """What :func:`compare` returns: rows of numbers, the printed table, the page, and why cells failed, by name."""
 
-    rows: list[Row]
+    rows: list[Summary]
     table: list[list[str]]
     page: Path
     failed: dict[str, str]

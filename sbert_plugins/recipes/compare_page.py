@@ -10,7 +10,7 @@ from typing import Any
 
 from sbert_plugins.recipes.output import updates_text
 from sbert_plugins.recipes.provenance import mixed_versions, versions_of
-from sbert_plugins.recipes.summary import BEYOND_CHANCE, Number, Row, digits_of, shown, titled
+from sbert_plugins.recipes.summary import BEYOND_CHANCE, Number, Summary, digits_of, shown, titled
 
 logger = logging.getLogger(__name__)
 Records = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -20,7 +20,7 @@ def write_page(
     output: Path,
     start: Mapping[str, Any],
     records: Records,
-    rows: Sequence[Row],
+    rows: Sequence[Summary],
     *,
     units: str = "sentences",
     test_sets: Sequence[str] = (),
@@ -87,7 +87,7 @@ def _all(records: Records) -> list[Mapping[str, Any]]:
     return [cell for cells in records.values() for cell in cells]
 
 
-def _failed(rows: Sequence[Row]) -> str:
+def _failed(rows: Sequence[Summary]) -> str:
     lines = [
         f"<li>{html.escape(row.method)}, seed {seed}: {html.escape(reason)}</li>"
         for row in rows
@@ -96,7 +96,7 @@ def _failed(rows: Sequence[Row]) -> str:
     return f'<section class="failed">\n<h2>Failed</h2>\n<ul>{"".join(lines)}</ul>\n</section>' if lines else ""
 
 
-def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
+def _table(start: Mapping[str, Any], rows: Sequence[Summary]) -> str:
     from sbert_plugins.evaluation.pages import table_rows
 
     lines, marks = [["", "start", *(row.method for row in rows)]], []
@@ -117,7 +117,7 @@ def _table(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
     return table_rows(lines, marks=marks)
 
 
-def _differences(start: Mapping[str, Any], rows: Sequence[Row]) -> str:
+def _differences(start: Mapping[str, Any], rows: Sequence[Summary]) -> str:
     from sbert_plugins.evaluation.pages import table_rows
 
     if len(rows) < 2:
@@ -140,7 +140,7 @@ def _section(name: str, title: str, rows: str, note: str) -> str:
     return f'<section id="{name}">\n<h2>{title}</h2>\n{table}\n<p>{note}</p>\n</section>'
 
 
-def _cells(start: Mapping[str, Any], records: Records, rows: Sequence[Row]) -> str:
+def _cells(start: Mapping[str, Any], records: Records, rows: Sequence[Summary]) -> str:
     from sbert_plugins.evaluation.pages import table_rows
 
     titles = {title: digits_of(title, start, rows) for title in start["scores"]}
@@ -230,7 +230,7 @@ def _words(keywords: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in keywords.items()) or "its defaults"
 
 
-def _plots(start: Mapping[str, Any], records: Records, rows: Sequence[Row]) -> str:
+def _plots(start: Mapping[str, Any], records: Records, rows: Sequence[Summary]) -> str:
     """Return the plots; a line on how to have them where matplotlib is not installed."""
     from sbert_plugins.evaluation.pages import drawing, figure_section, png
 

@@ -35,7 +35,7 @@ BEYOND_CHANCE = (
 )
 
 
-class Row(NamedTuple):
+class Summary(NamedTuple):
     """A method over its seeds; ``differences`` are to the first method, seed by seed."""
 
     method: str
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     failed: dict[int, str]  # seed -> why
 
 
-def summarise(records: Mapping[str, Sequence[Mapping[str, Any]]], titles: Sequence[str]) -> list[Row]:
+def summarise(records: Mapping[str, Sequence[Mapping[str, Any]]], titles: Sequence[str]) -> list[Summary]:
     """Return a row for each method.
 
     Args:
@@ -59,7 +59,7 @@ def summarise(records: Mapping[str, Sequence[Mapping[str, Any]]], titles: Sequen
         done = _by_seed(cells)
         paired = [seed for seed in done if seed in first] if place else []
         rows.append(
-            Row(
+            Summary(
                 method=method,
                 seeds=list(done),
                 scores={title: Number.of([scores[title] for scores in done.values()]) for title in titles},
@@ -85,7 +85,7 @@ def shown(number: Number | float | None, *, sign: bool = False, digits: int = 2)
     return f"{text}{spread}{' *' if has_star else ''}"
 
 
-def digits_of(title: str, start: Mapping[str, Any], rows: Sequence[Row]) -> int:
+def digits_of(title: str, start: Mapping[str, Any], rows: Sequence[Summary]) -> int:
     """Return the digits of a score: four of what is not x 100, as no distance is, nor what stays within -1 and 1; else two."""
     if title in (*start.get("lower", ()), *start.get("undirected", ())):
         return 4
@@ -100,7 +100,7 @@ def titled(title: str, start: Mapping[str, Any]) -> str:
     return f"{title} (lower is better)" if title in start.get("lower", ()) else title
 
 
-def printed(rows: Sequence[Row], start: Mapping[str, Any]) -> list[list[str]]:
+def printed(rows: Sequence[Summary], start: Mapping[str, Any]) -> list[list[str]]:
     """Return the table that is printed: the start, then a line for each method, with its difference to the first.
 
     Args:
@@ -123,7 +123,7 @@ def printed(rows: Sequence[Row], start: Mapping[str, Any]) -> list[list[str]]:
     return [[*line, seconds] for line, seconds in zip(lines, _seconds(rows), strict=True)]
 
 
-def _seconds(rows: Sequence[Row]) -> list[str]:
+def _seconds(rows: Sequence[Summary]) -> list[str]:
     return ["seconds", "", *(shown(row.seconds, digits=1) for row in rows)]
 
 
