@@ -1,7 +1,8 @@
 """Every reach into the insides of another library: one function each, no other file names anything private of theirs.
 
-Each says what it reaches for and since when it is there, and fails with the version that is needed where it is gone: nothing
-is left out without a word. Libraries are imported when a function is called, so that this file costs nothing to import.
+Each says what it reaches for and since when it is there, and fails with the version that is needed where it is gone. What is
+not there where nothing was done either, marks that others leave at a model, cannot fail so: tests look whether they are still
+left. Libraries are imported when a function is called, so that this file costs nothing to import.
 """
 
 from __future__ import annotations
@@ -204,9 +205,15 @@ def tokenizer_state(tokenizer: Any) -> Any:
 _OF_WORDS = ("stop_words", "do_lower_case", "ngram_separator", "max_ngram_length")
 
 
-def commit_of(config: Any) -> str | None:
-    """Return the commit on the Hub that an encoder was loaded from, None for a folder. Every transformers in range."""
-    return getattr(config, "_commit_hash", None)
+def revision_of(model: Any) -> str | None:
+    """Return the revision on the Hub that the encoder of a SentenceTransformer was loaded from; None for a folder.
+
+    transformers 5.3 notes the commit at the configuration, later ones nowhere; sentence-transformers 6.2 notes what it was
+    asked for, and the commit where it was asked for nothing, beside the name.
+    """
+    config, card = model.transformers_model.config, getattr(model, "model_card_data", None)
+    noted = card.base_model_revision if card is not None and card.base_model == config.name_or_path else None
+    return getattr(config, "_commit_hash", None) or noted
 
 
 def has_masked_language_model(config: Any) -> bool:

@@ -11,6 +11,8 @@ import rake_nltk
 import sentence_transformers
 import torch
 import transformers
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from datasets import Dataset
 from nltk.corpus.reader.wordnet import WordNetCorpusReader
 from sentence_transformers import SentenceTransformer
@@ -96,6 +98,28 @@ def test_what_is_there_is_reached(tiny_encoder):
     assert host.inside_compiled(encoder) is None
     assert host.inside_compiled(torch.compile(encoder)) is encoder
     assert isinstance(encoder[0], Transformer)
+
+
+@pytest.fixture
+def accelerator():
+    """In bfloat16; what accelerate shares between all of a process is as before afterwards."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield Accelerator(cpu=True, mixed_precision="bf16")
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_marks_that_are_read_are_still_left(tiny_encoder, accelerator):
+    """Without one, what reads it would take what was done for not done, without a word."""
+    model = tiny_encoder()
+    forward = model.forward
+    assert not host.is_prepared(model)
+    accelerator.prepare_model(model)
+    assert host.is_prepared(model)
+    assert model.forward != forward
+    host.undo_preparation(model)
+    assert not host.is_prepared(model)
+    assert model.forward == forward
+    assert hasattr(model.transformers_model.config, "_attn_implementation")
 
 
 def test_modules_and_parameters_are_those_of_torch_in_their_order(tiny_encoder):

@@ -49,6 +49,10 @@ class ScoredPairs(NamedTuple):
 
 # What a page says beside scores of it.
 ALL_OF_SICK = "SICK-R is all 9,927 pairs here, as mteb scores it; the papers score its 4,927 test pairs."
+_NO_TEST_SET_OF_SICK = (
+    "the Hub's copy of SICK-R holds all 9,927 pairs and does not say which are the 4,927 test pairs: "
+    f"pass sick='all' (mteb's protocol), or a data_dir (or {DATA_VARIABLE}) that has sts/sick_test.tsv."
+)
 
 
 class STSSuiteEvaluator(EmbeddingEvaluator):
@@ -66,21 +70,22 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
             when there is neither ``data_dir`` nor the variable.
         tasks: A selection of :data:`TASKS`.
         sick: ``"test"`` takes the 4,927 test pairs as SentEval and the papers do, ``"all"`` the 9,927 pairs that mteb
-            scores. The Hub has the second only.
+            scores. By default the first, and from the Hub, which has the second only, the second, with a warning.
         batch_size: Sentences an encoder call.
         show_progress_bar: Whether ``encode`` shows its bar.
         name: Prefix of the metric names.
         write_csv: Whether to append to ``sts_suite_results.csv`` in the evaluator's output path.
 
     Raises:
-        ValueError: On an unknown task, a malformed row (file and line), a score out of range, embeddings that are not finite.
+        ValueError: On an unknown task, ``sick="test"`` from the Hub, a malformed row (file and line), a score out of range,
+            embeddings that are not finite.
         FileNotFoundError: On a missing task file.
         ConnectionError: If there is neither a data directory nor the Hub.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
         >>> from sbert_plugins import evaluation
-        >>> evaluator = evaluation.STSSuiteEvaluator()
+        >>> evaluator = evaluation.STSSuiteEvaluator()  # from the Hub, without a data directory
         >>> average = evaluator(SentenceTransformer("bert-base-uncased"))["avg7"]
     """
 
@@ -92,7 +97,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         *,
         hub: bool = False,
         tasks: Sequence[str] = TASKS,
-        sick: Literal["test", "all"] = "test",
+        sick: Literal["test", "all"] | None = None,
         batch_size: int = 128,
         show_progress_bar: bool = False,
         name: str = "",
@@ -100,14 +105,21 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
     ) -> None:
         super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
         check_tasks(tasks, TASKS)
-        if sick not in ("test", "all"):
+        if sick not in (None, "test", "all"):
             raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
         self.test_sets = tuple(tasks)
-        self.sick = sick
+        is_from_hub = hub or data_directory(data_dir) is None
+        self.sick = sick or ("all" if is_from_hub else "test")
+        if is_from_hub and "SICK-R" in tasks:
+            if self.sick == "test":
+                raise ValueError(_NO_TEST_SET_OF_SICK)
+            if sick is None:
+                logger.warning(ALL_OF_SICK)
         self.average_key = f"avg{len(tasks)}"
         self.primary_metric = self.average_key
         self.pairs = {
-            task: load_sts("SICK-R all" if task == "SICK-R" and sick == "all" else task, data_dir, hub=hub) for task in tasks
+            task: load_sts("SICK-R all" if task == "SICK-R" and self.sick == "all" else task, data_dir, hub=hub)
+            for task in tasks
         }
         self.sentences = [s for pairs in self.pairs.values() for s in (*pairs.sentences1, *pairs.sentences2)]
 
@@ -193,10 +205,7 @@ def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False
         parts = [read_scored_pairs(Path(directory) / "sts" / file, lowest=lowest, highest=highest) for file in files]
         return concatenated(parts)
     if dataset is None:
-        raise ValueError(
-            "the Hub's copy of SICK-R holds all 9,927 pairs and does not say which are the 4,927 test pairs: "
-            f"pass sick='all' (mteb's protocol), or a data_dir (or {DATA_VARIABLE}) that has sts/sick_test.tsv."
-        )
+        raise ValueError(_NO_TEST_SET_OF_SICK)
     from datasets import load_dataset
 
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -100,6 +100,10 @@ class ArcCSELoss(LossModule):
 
     citation = CITATIONS["arccse"]
     has_learned = False  # whether a batch had negatives
+    idle_hints: ClassVar = {
+        "triplet": "no sentence was long enough (long_share; lower min_words or raise max_seq_length), or all were in order "
+        "already (triplet_active; raise triplet_margin), or leave it out with triplet_weight=0"
+    }
 
     def __init__(
         self,

@@ -90,6 +90,7 @@ class PaSeRLoss(LossModule):
 
     citation = CITATIONS["paser"]
     fixed: ClassVar = {"project_masked": False}  # a keyword once, which checkpoints name
+    idle_hints: ClassVar = {"generative": "no row had a phrase to read (scored_share): look at the columns"}
     model: SentenceTransformer
     weights: Tensor | None
     ordinary_ids: Tensor
@@ -202,13 +203,8 @@ class PaSeRLoss(LossModule):
 
     def memory(self, sentences: Tensor, copies: Tensor) -> Tensor:
         """Return (B, 4, D), what the decoder reads (eq. 2), of two (B, D)."""
-        return functional.decoding_signal(
-            sentences,
-            copies,
-            difference_scale=self.difference_scale,
-            product_scale=self.product_scale,
-            signed=self.signed,
-        )
+        scales = {"difference_scale": self.difference_scale, "product_scale": self.product_scale}
+        return functional.decoding_signal(sentences, copies, **scales, signed=self.signed)
 
     @property
     def decoder_inputs(self) -> Any:

@@ -10,6 +10,12 @@ from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
 
+# Where to look if an objective taught nothing.
+IDLE_HINTS = {
+    "adversarial": "the warm-up lasted to the end (lower warmup_steps)",
+    "filtering": "the warm-up lasted to the end (lower warmup_steps), or no sentence had a rare token to mask (masked_share)",
+}
+
 
 class WarmUp:
     """Whether the first updates are over.

@@ -13,6 +13,8 @@ from sbert_plugins import functional, host
 from .word_embeddings import WordScorer
 
 EVERY = 50
+# Where to look if a decoder with layers did not read.
+IDLE_HINTS = {"information": "Longer trainings may read; decoder_layers=0 reads from the start."}
 
 
 def check_sizes(dimension: int, *, num_layers: int, num_heads: int, dropout: float, paper: int) -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .decoding import check_sizes, decoding_loss, linear_unless_equal, require_width
+from .decoding import IDLE_HINTS, check_sizes, decoding_loss, linear_unless_equal, require_width
 from .word_embeddings import WordScorer
 
 
@@ -107,6 +107,7 @@ class DenoisingDecoder(nn.Module):
     """
 
     max_positions = 512
+    idle_hints = IDLE_HINTS
     layer = DenoisingLayer
 
     def __init__(

@@ -55,7 +55,9 @@ class MLMHead(nn.Module):
     def __init__(self, model: SentenceTransformer, *, checkpoint: str | None = None, or_new: bool = True) -> None:
         super().__init__()
         encoder = encoder_of(model)
-        full, self.is_pretrained = _load_full_model(encoder, checkpoint, or_new)
+        # The head is of the encoder's own revision.
+        revision = None if checkpoint else host.revision_of(unwrap(model))
+        full, self.is_pretrained = _load_full_model(encoder, checkpoint, revision, or_new)
         setattr(full, full.base_model_prefix, encoder)
         full.tie_weights()
         embeddings, output = table_of(encoder), full.get_output_embeddings()
@@ -194,10 +196,12 @@ class _Passed(BaseModelOutput):
             raise AttributeError(name)
 
 
-def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, or_new: bool) -> tuple[PreTrainedModel, bool]:
+def _load_full_model(
+    encoder: PreTrainedModel, checkpoint: str | None, revision: str | None, or_new: bool
+) -> tuple[PreTrainedModel, bool]:
     is_new = checkpoint in ("fresh", "saved")
     if not is_new:
-        full, reason = _pretrained(encoder, checkpoint)
+        full, reason = _pretrained(encoder, checkpoint, revision)
         if full is not None:
             return full, True
         if not or_new:
@@ -216,17 +220,16 @@ def _load_full_model(encoder: PreTrainedModel, checkpoint: str | None, or_new: b
     return AutoModelForMaskedLM.from_config(encoder.config), checkpoint == "saved"
 
 
-def _pretrained(encoder: PreTrainedModel, checkpoint: str | None) -> tuple[PreTrainedModel | None, str]:
+def _pretrained(encoder: PreTrainedModel, checkpoint: str | None, revision: str | None) -> tuple[PreTrainedModel | None, str]:
     """Return the encoder's class with the head of a checkpoint, by default its own, or None and the reason."""
     name = checkpoint or encoder.config.name_or_path
     reason = f"{name or 'the encoder'} holds none"
     if not name:
         return None, reason
-    commit = None if checkpoint else host.commit_of(encoder.config)  # the head is of the encoder's own revision
     try:
         with _quiet():  # what is missing is told in words
-            of_commit = {"revision": commit} if commit else {}
-            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **of_commit)
+            of_revision = {"revision": revision} if revision else {}
+            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **of_revision)
     except (OSError, ValueError) as error:
         if checkpoint:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .decoding import check_sizes, decoding_loss, linear_unless_equal, require_width
+from .decoding import IDLE_HINTS, check_sizes, decoding_loss, linear_unless_equal, require_width
 from .word_embeddings import WordScorer
 
 
@@ -31,6 +31,7 @@ class PhraseDecoder(nn.Module):
     """
 
     max_positions = 128
+    idle_hints = IDLE_HINTS
 
     def __init__(
         self,

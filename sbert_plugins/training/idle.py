@@ -8,23 +8,19 @@ from typing import Any
 from .loss_state import named_losses
 
 _LEAST_INFORMATION = 0.05  # nats a token
-_HINTS = {
-    "triplet": "no sentence was long enough (long_share; lower min_words or raise max_seq_length), or all were in order "
-    "already (triplet_active; raise triplet_margin), or leave it out with triplet_weight=0",
-    "adversarial": "the warm-up lasted to the end (lower warmup_steps)",
-    "filtering": "the warm-up lasted to the end (lower warmup_steps), or no sentence had a rare token to mask (masked_share)",
-    "generative": "no row had a phrase to read (scored_share): look at the columns",
-}
 
 
-def with_layers(loss: Any) -> set[str]:
-    """Return the datasets, ``""`` where there is one loss, whose loss, or one inside it, has a decoder with layers."""
-    return {name for name, member in named_losses(loss).items() if any(map(_has_layers, member.modules()))}
+def hints_of(loss: Any) -> dict[str, dict[str, str]]:
+    """Return, by dataset (``""`` where there is one loss), what its loss and all in it say of what taught nothing.
 
-
-def _has_layers(module: Any) -> bool:
-    settings = getattr(module, "settings", None)
-    return isinstance(settings, Mapping) and bool(settings.get("decoder_layers"))
+    A module says so in ``idle_hints``: by a term's name, or ``information``, where to look.
+    """
+    hints: dict[str, dict[str, str]] = {}
+    for name, member in named_losses(loss).items():
+        found = hints.setdefault(name, {})
+        for part in member.modules():
+            found.update(getattr(part, "idle_hints", {}))
+    return hints
 
 
 def idle_parts(
@@ -33,7 +29,7 @@ def idle_parts(
     *,
     without_gradient: Collection[str] = (),
     small: Collection[str] = (),
-    with_layers: Collection[str] = (),
+    hints: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[str]:
     """Return a sentence for each part of a loss that taught the encoder nothing.
 
@@ -42,7 +38,7 @@ def idle_parts(
         terms: Names of the loss's terms among its keys.
         without_gradient: Those of them that had a gradient in no batch.
         small: Those that were not 0 in some batch, though the log, which has four digits, may say so.
-        with_layers: Of which datasets' losses the decoder has layers, which learn to read late: :func:`with_layers`.
+        hints: Where to look, as :func:`hints_of` returns them.
     """
     notes = []
     for term in terms:
@@ -50,7 +46,7 @@ def idle_parts(
         # The host logs four digits: a smaller term reads 0, the share of rows that have it does not.
         is_idle = term not in small and not any(entry.get(f"{term}_active") for entry in history)
         if values and not any(values) and is_idle:
-            hint = _HINTS.get(term.rpartition("/")[2])
+            hint = _hint(hints or {}, term)
             notes.append(f"The term {term} was 0 in all of the training" + (f": {hint}." if hint else "."))
         elif values and term in without_gradient:
             notes.append(
@@ -65,16 +61,20 @@ def idle_parts(
         late = values[-max(len(values) // 3, 1) :]
         if late and sum(late) / len(late) < _LEAST_INFORMATION:
             end = round(late[-1], 3) + 0.0  # no -0.000
-            likely = (
+            likely = _hint(hints or {}, key) or (
                 "Likely the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
             )
-            if "" in with_layers or key.partition("/")[0] in with_layers:
-                likely = "Longer trainings may read; decoder_layers=0 reads from the start."
             notes.append(
                 f"The decoder did not read the sentence vectors: {key} ended at {end:.3f} nats a token (another "
                 f"sentence's vector did as well). What it taught is noise. {likely}"
             )
     return notes
+
+
+def _hint(hints: Mapping[str, Mapping[str, str]], key: str) -> str | None:
+    """Return what is said of a logged key, which begins with its dataset where there are several."""
+    said = {**hints.get("", {}), **hints.get(key.partition("/")[0], {})}
+    return said.get(key.rpartition("/")[2])
 
 
 def _logged(history: Sequence[Mapping[str, Any]], key: str) -> list[float]:

@@ -37,7 +37,7 @@ from .checkpoints import (
 )
 from .collator import AugmentingCollator, EpochCallback
 from .finite import FiniteCheck
-from .idle import idle_parts, with_layers
+from .idle import hints_of, idle_parts
 from .loss_state import (
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -280,7 +280,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             self._term_names,
             without_gradient=dead,
             small={name for name, value in self._largest.items() if value.item()},
-            with_layers=with_layers(self.loss),
+            hints=hints_of(self.loss),
         ):
             logger.warning(note)
 

@@ -141,6 +141,19 @@ class TestBadInput:
     def test_the_hub_has_no_test_set_of_sick(self):
         with pytest.raises(ValueError, match="pass sick='all'"):
             load_sts("SICK-R", hub=True)
+        with pytest.raises(ValueError, match="pass sick='all'"):  # before it loads the other six
+            STSSuiteEvaluator(sick="test", hub=True)
+
+    @pytest.mark.parametrize("how", [{"hub": True}, {"hub": True, "sick": "all"}, {"hub": True, "tasks": ["STS12"]}, {}])
+    def test_from_the_hub_all_of_sick_is_scored_and_said(self, monkeypatch, caplog, how):
+        monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+        asked = []
+        rows = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "score": [1, 2, 3]}
+        monkeypatch.setattr("datasets.load_dataset", lambda name, split: asked.append((name, split)) or rows)
+        suite = STSSuiteEvaluator(**how)
+        assert asked[-1] == (("mteb/sts12-sts", "test") if "tasks" in how else ("mteb/sickr-sts", "test"))
+        assert suite.get_config_dict()["sick"] == "all"
+        assert ("the papers score its 4,927" in caplog.text) is ("tasks" not in how and "sick" not in how)
 
     @pytest.mark.parametrize(
         ("keywords", "message"),

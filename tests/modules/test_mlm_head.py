@@ -1,4 +1,7 @@
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -181,18 +184,30 @@ def test_an_encoder_in_bfloat16(tiny_encoder):
     assert MLMHead(model, checkpoint="fresh")(torch.randn(3, 32)).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize(("commit", "checkpoint"), [("0a1b", None), (None, None), ("0a1b", "another/encoder")])
-def test_the_head_is_of_the_encoders_own_revision(tiny_encoder, monkeypatch, commit, checkpoint):
-    asked = []
+_OF_REVISIONS = """
+import sys
+from sentence_transformers import SentenceTransformer
+from sbert_plugins.modules import MLMHead
+for revision in (None, "main", "v2", "b" * 40):
+    model = SentenceTransformer("an/encoder", revision=revision)
+    heads = [MLMHead(model, checkpoint=checkpoint) for checkpoint in (None, "an/encoder")]
+    print(revision, *(head.full.cls.predictions.bias[0].item() for head in heads), file=sys.stderr)
+"""
 
-    def from_pretrained(name, **keywords):
-        asked.append((name, keywords.get("revision")))
-        raise OSError("not today")
 
-    encoder = tiny_encoder()
-    config = encoder.transformers_model.config
-    config._commit_hash, config.name_or_path = commit, "an/encoder"
-    monkeypatch.setattr(AutoModelForMaskedLM, "from_pretrained", from_pretrained)
-    with pytest.raises(OSError if checkpoint else NoPretrainedHead):
-        MLMHead(encoder, checkpoint=checkpoint, or_new=False)
-    assert asked == [(checkpoint or "an/encoder", None if checkpoint else commit)]
+def test_the_head_is_of_the_encoders_own_revision(tiny_encoder, tmp_path):
+    """Of a repository in the Hub's cache; a checkpoint that is named is read as it is today."""
+    plain, repository = tiny_encoder("bert"), tmp_path / "hub" / "models--an--encoder"
+    for commit, name, bias in (("a" * 40, "main", 1.0), ("b" * 40, "v2", 2.0)):
+        full = AutoModelForMaskedLM.from_config(plain.transformers_model.config)
+        torch.nn.init.constant_(full.cls.predictions.bias, bias)
+        full.save_pretrained(repository / "snapshots" / commit)
+        plain.tokenizer.save_pretrained(repository / "snapshots" / commit)
+        (repository / "refs").mkdir(exist_ok=True)
+        (repository / "refs" / name).write_text(commit)
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", _OF_REVISIONS]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
+    for said in ("None 1.0 1.0", "main 1.0 1.0", "v2 2.0 1.0", f"{'b' * 40} 2.0 1.0"):
+        assert said in result.stderr

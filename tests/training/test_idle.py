@@ -6,9 +6,12 @@ from encoders import SENTENCES
 from sentence_transformers import SentenceTransformerTrainingArguments
 from torch import nn
 
-from sbert_plugins import losses
+from sbert_plugins import data, losses
 from sbert_plugins.training import SentenceTransformerTrainer
-from sbert_plugins.training.idle import idle_parts, with_layers
+from sbert_plugins.training.idle import hints_of, idle_parts
+
+ARCCSE = {"": losses.ArcCSELoss.idle_hints}
+LAYERED = {"information": "Take fewer layers."}
 
 
 def history(**series):
@@ -18,6 +21,8 @@ def history(**series):
 def test_a_term_that_was_always_zero():
     log = [*history(arccon=[2.0, 1.0], triplet=[0.0, 0.0]), {"eval_triplet": 0.0}]
     (note,) = idle_parts(log, ["arccon", "triplet"])
+    assert note == "The term triplet was 0 in all of the training."
+    (note,) = idle_parts(log, ["arccon", "triplet"], hints=ARCCSE)
     assert note.startswith("The term triplet was 0 in all of the training: no sentence was long enough (long_share;")
 
 
@@ -36,7 +41,7 @@ def test_a_term_that_ended_at_zero_did_something():
 def test_a_term_that_the_log_rounds_to_zero_did_something(prefix):
     term = f"{prefix}triplet"
     assert idle_parts(history(**{term: [0.0, 0.0], f"{term}_active": [0.0156, 0.0]}), [term]) == []
-    (note,) = idle_parts(history(**{term: [0.0, 0.0], f"{term}_active": [0.0, 0.0]}), [term])
+    (note,) = idle_parts(history(**{term: [0.0, 0.0], f"{term}_active": [0.0, 0.0]}), [term], hints=ARCCSE)
     assert "all were in order already" in note
 
 
@@ -49,32 +54,42 @@ def test_a_decoder_that_read_nothing_in_the_end(key):
 
 def test_what_is_likely_depends_on_the_decoder():
     log = history(information=[-0.0002])
-    (layered,), (without,) = idle_parts(log, [], with_layers={""}), idle_parts(log, [])
+    (layered,), (without,) = idle_parts(log, [], hints={"": LAYERED}), idle_parts(log, [])
     assert "information ended at 0.000 nats" in without
-    assert layered.endswith("decoder_layers=0 reads from the start.")
+    assert layered.endswith("What it taught is noise. Take fewer layers.")
     assert without.endswith(
         "the encoder's head knows no words (random, or not in its checkpoint), or the training was too short."
     )
 
 
 @pytest.mark.parametrize("layers", [0, 1])
-def test_decoders_with_layers_are_found(tiny_encoder, layers):
-    """Also inside a sum; the bag of words has no such keyword."""
+def test_decoders_with_layers_say_so(tiny_encoder, layers):
+    """Also inside a sum, of each dataset's loss."""
     model = tiny_encoder()
     weights = {"token_weights": None, "mlm_head": "fresh"}
     words = losses.BagOfWordsLoss(model, **weights)
     deno = losses.DenoSentLoss(model, decoder_layers=layers, decoder_heads=2, **weights)
     both = losses.WeightedSumLoss(model, {"a": (words, 1.0), "b": (deno, 1.0)})
-    assert with_layers(both) == ({""} if layers else set())
-    assert with_layers({"x": words, "y": both}) == ({"y"} if layers else set())
+    said = {"information": "Longer trainings may read; decoder_layers=0 reads from the start."} if layers else {}
+    assert hints_of(both) == {"": said}
+    assert hints_of({"x": words, "y": both}) == {"x": {}, "y": said}
+
+
+@pytest.mark.parametrize(("build", "terms"), [(losses.ArcCSELoss, {"triplet"}), (losses.ConSERTLoss, set())])
+def test_what_a_loss_round_another_says_of_both(tiny_encoder, build, terms):
+    model = tiny_encoder()
+    counts = data.TokenFrequencies.from_corpus(SENTENCES, model.tokenizer)
+    hints = hints_of(losses.SLTFAILoss(model, build(model), frequencies=counts))
+    assert hints.keys() == {""}
+    assert hints[""].keys() == {"adversarial", "filtering", *terms}
 
 
 def test_of_two_datasets_each_decoder_is_told_of_itself_and_once():
     log = history(**{"x/information": [0.0], "y/information": [0.0], "eval_x/information": [0.0]})
-    of_x, of_y = idle_parts(log, [], with_layers={"y"})
+    of_x, of_y = idle_parts(log, [], hints={"x": {}, "y": LAYERED})
     assert of_x.startswith("The decoder did not read the sentence vectors: x/information")
     assert "knows no words" in of_x
-    assert "decoder_layers=0" in of_y
+    assert "fewer layers" in of_y
 
 
 class Halfway(nn.Module):
@@ -161,5 +176,5 @@ def test_a_decoder_is_judged_by_the_end_of_the_training(key, values, is_told):
 
 
 def test_a_decoder_inside_the_loss_of_a_dataset():
-    (note,) = idle_parts([{"x/words/information": 0.0}], [], with_layers={"x"})
-    assert "decoder_layers=0" in note
+    (note,) = idle_parts([{"x/words/information": 0.0}], [], hints={"x": LAYERED})
+    assert "fewer layers" in note
