@@ -38,7 +38,8 @@ class MLMHead(nn.Module):
 
     Args:
         model: The encoder that is trained. Its word embeddings are the output weights where the two are tied.
-        checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from.
+        checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from, in the
+            ``revision`` that SentenceTransformer was asked for (not with ``local_files_only=True``, which does not note it).
             ``"fresh"`` takes new random weights, and ``"saved"`` those of a pretrained head whose state is loaded afterwards.
         or_new: Whether a new head takes the place of one that the encoder's checkpoint does not hold.
 
