@@ -154,6 +154,12 @@ class _Model:
                 f"{self.name} is neither a path here nor a translation model within reach on the Hugging Face Hub "
                 f"({type(error).__name__}: {said})."
             ) from error
+        if codes := getattr(self.tokenizer, "supported_language_codes", None):
+            logger.warning(
+                "%s translates into several languages, and wants one named at the beginning of a text (%s): none is given.",
+                self.name,
+                ", ".join(codes[:5]),
+            )
         self.model = model.to(device).eval()
 
 

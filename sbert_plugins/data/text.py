@@ -457,10 +457,15 @@ def _load_from_hub(name: str, configuration: str | None = None) -> Dataset:
     if is_path(name):  # no need to ask the Hub
         raise FileNotFoundError(f"{name} does not exist: a text is a file here, or organization/name of a dataset on the Hub.")
     try:
-        return load_dataset(name, configuration, split="train")
+        try:
+            return load_dataset(name, configuration, split="train")
+        except ValueError:  # it has no configuration of that name
+            if configuration is None:
+                raise
+            return load_dataset(name, split="train")
     except Exception as error:
-        said, _, _ = str(error).strip().partition("\n")
+        said = " ".join(str(error).split("\n")[:2])  # the second line has the names of the configurations
         raise FileNotFoundError(
             f"{name} is neither a file here nor a dataset within reach on the Hugging Face Hub "
-            f"({type(error).__name__}: {said})."
+            f"({type(error).__name__}: {said.strip()})."
         ) from error

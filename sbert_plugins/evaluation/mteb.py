@@ -391,6 +391,8 @@ def _model_meta(model: SentenceTransformer, name: str, revision: str | None) -> 
     return meta.model_copy(
         update={
             "name": name,
+            # The host notes a Hub model as its own base, and mteb would follow it round and round.
+            "adapted_from": None if meta.adapted_from == name else meta.adapted_from,
             "revision": revision or fingerprint(model),
             "open_weights": True if revision else None,  # a revision is a public model's
             "reference": f"https://huggingface.co/{name}" if revision else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -229,8 +230,10 @@ def _pretrained(encoder: PreTrainedModel, checkpoint: str | None, revision: str 
         return None, reason
     try:
         with _quiet():  # what is missing is told in words
-            of_revision = {"revision": revision} if revision else {}
-            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **of_revision)
+            where = {"revision": revision} if revision else {}
+            if cache := os.environ.get("SENTENCE_TRANSFORMERS_HOME"):  # where the host has put the encoder
+                where["cache_dir"] = cache
+            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **where)
     except (OSError, ValueError) as error:
         if checkpoint:
             raise
@@ -242,13 +245,28 @@ def _pretrained(encoder: PreTrainedModel, checkpoint: str | None, revision: str 
     tied = set(full.all_tied_weights_keys) if hasattr(full, "all_tied_weights_keys") else set()
     if set(missing) - tied:
         return None, reason
+    has_its_words = _has_words_of(full, encoder)  # before it grows
     if _fits(full, encoder, grown=not checkpoint):
+        if not checkpoint and not has_its_words:
+            logger.warning(
+                "The head of %s comes with other word embeddings than the encoder has: the encoder was trained since it was "
+                "loaded, or is of another revision, of which the head should be, too.",
+                name,
+            )
         return full, ""
     shapes = [tuple(table_of(each).shape) for each in (full, encoder)]
     reason = f"that of {name} is of word embeddings {shapes[0]}, and the encoder's are {shapes[1]}"
     if checkpoint:
         raise ValueError(f"mlm_head must be a checkpoint with the encoder's word embeddings, but {reason}.")
     return None, reason
+
+
+def _has_words_of(full: PreTrainedModel, encoder: PreTrainedModel) -> bool:
+    """Whether the word embeddings that came with a head are those of an encoder, but for words that were added to it."""
+    theirs, ours = table_of(full).detach(), table_of(encoder).detach()
+    shared = min(len(theirs), len(ours))
+    is_as_wide = theirs.shape[1:] == ours.shape[1:]
+    return is_as_wide and torch.equal(theirs[:shared].to(ours.device, ours.dtype), ours[:shared])
 
 
 @contextmanager

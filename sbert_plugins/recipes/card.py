@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sbert_plugins.host import revision_of
 from sbert_plugins.recipes.encoders import OFFLINE_BASE, OFFLINE_LAYERS
 from sbert_plugins.recipes.texts import file_name, text_name
 
@@ -68,9 +69,11 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
     card = model.model_card_data
     name = model.transformers_model.config.name_or_path if model.transformers_model is not None else ""
     is_local = not name or Path(name).exists()
+    if is_local and card.base_model == name:  # the host found somebody else's of that name
+        card.base_model = card.base_model_revision = None
     if not card.base_model and not is_local:
         card.base_model = name
-    origin = _metadata(Path(name) / "README.md" if is_local else name) if name else {}
+    origin = _metadata(Path(name) / "README.md" if is_local else name, revision_of(model)) if name else {}
     if not card.base_model and isinstance(origin.get("base_model"), str):
         card.base_model = origin["base_model"]
     if not card.license and isinstance(origin.get("license"), str):
@@ -84,13 +87,14 @@ def name_origin(model: SentenceTransformer, text: str | None) -> None:
         card.train_datasets = [{"name": text, "id": text} if on_hub else {"name": file_name(path) if path.exists() else name}]
 
 
-def _metadata(card: Path | str) -> dict[str, Any]:
-    from huggingface_hub import ModelCard
+def _metadata(card: Path | str, revision: str | None = None) -> dict[str, Any]:
+    from huggingface_hub import ModelCard, hf_hub_download
 
     # It warns of a card without YAML, which many a local encoder has.
     with _silent("huggingface_hub.repocard"):
         try:
-            return ModelCard.load(card).data.to_dict()
+            path = card if isinstance(card, Path) else hf_hub_download(card, "README.md", revision=revision)
+            return ModelCard.load(path).data.to_dict()
         except Exception:  # no card, no network, no YAML in it: it has nothing to say
             return {}
 

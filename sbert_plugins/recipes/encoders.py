@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -74,7 +75,7 @@ def _with_pooling(name: str, pooling: str, device: str | None) -> SentenceTransf
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    transformer = Transformer(name, model_kwargs={"dtype": "float32"})
+    transformer = Transformer(name, model_kwargs={"dtype": "float32"}, cache_dir=_cache())
     modes = pooling.split("+")  # as pooling_of names several
     pooled = Pooling(transformer.get_embedding_dimension(), tuple(modes) if len(modes) > 1 else pooling)
     return SentenceTransformer(modules=[transformer, pooled], device=device)
@@ -100,7 +101,12 @@ def has_pooling(name: str) -> bool:
         inner = Path(name) / "model"
         where = f": the model of this training is {inner}" if (inner / _MODEL_FILES[0]).is_file() else ""
         raise FileNotFoundError(f"{name} holds no model (none of {', '.join(_MODEL_FILES)}){where}.")
-    return is_sentence_transformer_model(name)
+    return is_sentence_transformer_model(name, cache_folder=_cache())
+
+
+def _cache() -> str | None:
+    """Return where SentenceTransformer itself looks for models of the Hub."""
+    return os.environ.get("SENTENCE_TRANSFORMERS_HOME")
 
 
 def pooling_of(model: SentenceTransformer) -> str:

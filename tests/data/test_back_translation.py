@@ -7,7 +7,7 @@ import pytest
 import torch
 from datasets import Dataset, config
 from encoders import SENTENCES, project_text
-from transformers import MarianConfig, MarianMTModel
+from transformers import AutoTokenizer, MarianConfig, MarianMTModel
 
 from sbert_plugins import data
 
@@ -161,6 +161,19 @@ class TestModels:
         settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 16}))
         data.back_translate([*project_text()[:3], "word " * 30], forward=str(there), backward=marian[1], batch_size=2)
         assert caplog.text.count("reads 16 tokens: of longer texts the rest is left out") == 1
+
+    @pytest.mark.parametrize("codes", [[">>cmn_Hans<<", ">>yue<<"], []])
+    def test_a_model_of_several_languages_is_told_of(self, marian, monkeypatch, caplog, codes):
+        load = AutoTokenizer.from_pretrained
+
+        def from_pretrained(name):
+            tokenizer = load(name)
+            tokenizer.supported_language_codes = codes if name == marian[0] else []
+            return tokenizer
+
+        monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
+        data.back_translate(SENTENCES[:2], forward=marian[0], backward=marian[1])
+        assert caplog.text.count("(>>cmn_Hans<<, >>yue<<): none is given") == bool(codes)
 
     def test_a_changed_model_is_another(self, marian, cache):
         """A path is known by its files, not by its name alone."""

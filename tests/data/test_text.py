@@ -772,3 +772,22 @@ def test_an_error_without_words(monkeypatch):
     monkeypatch.setattr("sbert_plugins.data.text.load_dataset", fail)
     with pytest.raises(FileNotFoundError, match=r"organization/name is neither .* \(TimeoutError: \)"):
         read_sentences("organization/name")
+
+
+@pytest.mark.parametrize("named", [["triplet", "pair"], ["default"], ["one", "other"]])
+def test_triplets_of_the_hub_in_one_configuration_or_several(monkeypatch, named):
+    rows = Dataset.from_dict({"anchor": ["a"], "positive": ["b"], "negative": ["c"]})
+
+    def load(name, configuration=None, *, split):
+        if configuration not in named and (configuration or len(named) > 1):
+            raise ValueError(
+                f"{configuration} is missing.\nPlease pick one among the available configs: {named}\nExample: ..."
+            )
+        return rows
+
+    monkeypatch.setattr("sbert_plugins.data.text.load_dataset", load)
+    if named == ["one", "other"]:
+        with pytest.raises(FileNotFoundError, match=r"missing. Please pick one among .*\['one', 'other'\]\)\.$"):
+            read_triplets("organization/name")
+    else:
+        assert read_triplets("organization/name")[:] == rows[:]

@@ -97,6 +97,14 @@ class TestAgreement:
         assert suite == pytest.approx(host, abs=1e-6)
 
 
+@pytest.mark.parametrize(("base", "noted"), [("me/x", None), ("someone/base", "someone/base")])
+def test_a_model_is_not_its_own_ancestor(tiny_encoder, base, noted):
+    """mteb would look for what its ancestor was trained on without an end."""
+    model = tiny_encoder()
+    model.model_card_data.base_model = base
+    assert module._model_meta(model, "me/x", "a" * 40).adapted_from == noted
+
+
 class TestCache:
     def test_models_of_one_name_do_not_share_a_score(self, tiny_encoder, data):
         model = tiny_encoder()

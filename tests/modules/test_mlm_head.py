@@ -195,8 +195,23 @@ for revision in (None, "main", "v2", "b" * 40):
 """
 
 
-def test_the_head_is_of_the_encoders_own_revision(tiny_encoder, tmp_path):
-    """Of a repository in the Hub's cache; a checkpoint that is named is read as it is today."""
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_head_that_came_with_other_words_is_told_of(with_head, caplog, trained):
+    """The one sign that is left of another revision, where nobody notes which was loaded."""
+    _, encoder = with_head("bert")
+    if trained:
+        with torch.no_grad():
+            encoder.transformers_model.get_input_embeddings().weight[7] += 1
+    assert MLMHead(encoder).is_pretrained
+    assert ("or is of another revision" in caplog.text) is trained
+    caplog.clear()
+    MLMHead(encoder, checkpoint=encoder.transformers_model.config.name_or_path)  # as it was asked for
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("cache", ["HF_HOME", "SENTENCE_TRANSFORMERS_HOME"])
+def test_the_head_is_of_the_encoders_own_revision(tiny_encoder, tmp_path, cache):
+    """Of a repository in the host's cache; a checkpoint that is named is read as it is today."""
     plain, repository = tiny_encoder("bert"), tmp_path / "hub" / "models--an--encoder"
     for commit, name, bias in (("a" * 40, "main", 1.0), ("b" * 40, "v2", 2.0)):
         full = AutoModelForMaskedLM.from_config(plain.transformers_model.config)
@@ -206,6 +221,8 @@ def test_the_head_is_of_the_encoders_own_revision(tiny_encoder, tmp_path):
         (repository / "refs").mkdir(exist_ok=True)
         (repository / "refs" / name).write_text(commit)
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    if cache != "HF_HOME":
+        environment |= {"HF_HOME": str(tmp_path / "empty"), cache: str(tmp_path / "hub")}
     command = [sys.executable, "-c", _OF_REVISIONS]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stderr

@@ -40,7 +40,7 @@ class TestOrigin:
         return model
 
     def test_a_name_on_the_hub(self, model, monkeypatch):
-        monkeypatch.setattr(card, "_metadata", lambda name: {"license": "mit"} if name == "someone/bert" else {})
+        monkeypatch.setattr(card, "_metadata", lambda name, revision: {"license": "mit"} if name == "someone/bert" else {})
         card.name_origin(model, "someone/text")
         data = model.model_card_data
         assert (data.base_model, data.license) == ("someone/bert", "mit")
@@ -48,9 +48,30 @@ class TestOrigin:
 
     @pytest.mark.parametrize("name", ["customer mails", "notes", "sts-sentences", "a/b/c"])
     def test_a_name_of_one_s_own_is_no_dataset_on_the_hub(self, model, monkeypatch, name):
-        monkeypatch.setattr(card, "_metadata", lambda name: {})
+        monkeypatch.setattr(card, "_metadata", lambda name, revision: {})
         card.name_origin(model, name)
         assert model.model_card_data.train_datasets == [{"name": text_name(name)}]
+
+    def test_a_directory_whose_path_is_also_a_name_on_the_hub(self, model, tmp_path, monkeypatch):
+        (tmp_path / "someone" / "bert").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path)
+        data = model.model_card_data
+        data.base_model, data.base_model_revision = "someone/bert", "v1"  # the host found it there
+        card.name_origin(model, None)
+        assert (data.base_model, data.base_model_revision) == (None, None)
+
+    def test_the_licence_is_of_the_revision(self, model, monkeypatch, tmp_path):
+        asked = []
+        (tmp_path / "README.md").write_text("---\nlicense: gpl-3.0\n---\n", encoding="utf-8")
+        monkeypatch.setattr(
+            "huggingface_hub.hf_hub_download",
+            lambda name, file, *, revision: asked.append((name, file, revision)) or str(tmp_path / file),
+        )
+        data = model.model_card_data
+        data.base_model, data.base_model_revision = "someone/bert", "v2"
+        card.name_origin(model, None)
+        assert asked == [("someone/bert", "README.md", "v2")]
+        assert data.license == "gpl-3.0"
 
     def test_a_directory_is_not_taken_for_a_name_on_the_hub(self, model, tmp_path):
         (tmp_path / "text.txt").write_text("x")
@@ -186,7 +207,7 @@ def test_a_licence_that_somebody_gave_is_kept(tiny_encoder, monkeypatch):
     model = tiny_encoder()
     model.transformers_model.config.name_or_path = "someone/bert"
     model.model_card_data.license = "apache-2.0"
-    monkeypatch.setattr(card, "_metadata", lambda name: {"license": "mit"})
+    monkeypatch.setattr(card, "_metadata", lambda name, revision: {"license": "mit"})
     card.name_origin(model, None)
     assert model.model_card_data.license == "apache-2.0"
 
@@ -196,7 +217,7 @@ def test_no_network_stays_no_network(tiny_encoder, monkeypatch):
     model.transformers_model.config.name_or_path = "someone/bert"
     model.model_card_data.local_files_only = True
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(card, "_metadata", lambda name: {})
+    monkeypatch.setattr(card, "_metadata", lambda name, revision: {})
     card.name_origin(model, None)
     assert model.model_card_data.local_files_only
 
