@@ -46,23 +46,35 @@ def build_encoder(
         FileNotFoundError: If ``name`` can only be a path, and nothing is there.
         OSError: If it cannot be loaded.
     """
-    from safetensors import SafetensorError
-
     from sbert_plugins.encoder import apply_mask_template
 
-    try:
-        is_built = has_pooling(name)
+    is_built = has_pooling(name)
+    with _named(str(name)):
         model = _loaded(name, device) if is_built else _with_pooling(name, "mean" if pooling == "mask" else pooling, device)
-    except (OSError, SafetensorError) as error:
-        if str(name) in str(error):
-            raise
-        raise OSError(f"{name} cannot be loaded: {error}") from error  # the host's may name the Hub alone
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     transformer: Any = model.transformers_model
     if adapters := getattr(transformer, "peft_config", None):
         transformer.set_adapter(list(adapters))  # the host loads adapters frozen, and the encoder under them
     return apply_mask_template(model, template) if pooling == "mask" and not is_built else model
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Have errors of what is loaded name it."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if "/" not in name and not Path(name).exists():  # sentence-transformers takes its own models by short names
+            raise OSError(
+                f"{name} cannot be loaded ({type(error).__name__}): a model of the Hub is organization/name, such as "
+                f"sentence-transformers/{name}, unless it is as old as bert-base-uncased."
+            ) from error
+        if name in str(error):
+            raise
+        raise OSError(f"{name} cannot be loaded: {error}") from error  # the host's may name the Hub alone
 
 
 def _loaded(name: str, device: str | None) -> SentenceTransformer:
@@ -101,7 +113,8 @@ def has_pooling(name: str) -> bool:
         inner = Path(name) / "model"
         where = f": the model of this training is {inner}" if (inner / _MODEL_FILES[0]).is_file() else ""
         raise FileNotFoundError(f"{name} holds no model (none of {', '.join(_MODEL_FILES)}){where}.")
-    return is_sentence_transformer_model(name, cache_folder=_cache())
+    with _named(str(name)):
+        return is_sentence_transformer_model(name, cache_folder=_cache())
 
 
 def _cache() -> str | None:

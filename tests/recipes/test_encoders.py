@@ -87,6 +87,17 @@ class TestEncoders:
         assert not recipes.has_pooling(str(tmp_path))
         assert recipes.pooling_of(recipes.build_encoder(str(tmp_path), pooling=pooling, device="cpu")) == pooling
 
+    @pytest.mark.parametrize("is_online", [True, False])
+    def test_a_short_name(self, monkeypatch, is_online):
+        def look(*_, **__):
+            if is_online:
+                raise OSError("404 Client Error")
+            return False
+
+        monkeypatch.setattr("sentence_transformers.util.is_sentence_transformer_model", look)
+        with pytest.raises(OSError, match="such as sentence-transformers/a-short-name, unless it is as old as bert-base"):
+            recipes.build_encoder("a-short-name")
+
     @pytest.mark.parametrize("name", ["./model", "/no/such/model", "a/b/c"])
     def test_a_path_that_is_not_there(self, name, monkeypatch):
         monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("the Hub was asked"))
