@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from sbert_plugins.evaluation import ScoredPairs
 
+logger = logging.getLogger(__name__)
 OFFLINE_BASE, OFFLINE_LAYERS = "sentence-transformers/all-MiniLM-L6-v2", 6  # of which offline_encoder keeps the first
 
 
@@ -87,6 +89,12 @@ def _with_pooling(name: str, pooling: str, device: str | None) -> SentenceTransf
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
+    if _may_have_its_own(name):
+        logger.warning(
+            "Offline nothing says whether %s is a sentence-transformers model with a pooling of its own: its modules.json is "
+            "not in the cache. It gets %s pooling. Load it once online by SentenceTransformer(%r) to be sure.",
+            *(name, pooling, name),
+        )
     transformer = Transformer(name, model_kwargs={"dtype": "float32"}, cache_dir=_cache())
     modes = pooling.split("+")  # as pooling_of names several
     pooled = Pooling(transformer.get_embedding_dimension(), tuple(modes) if len(modes) > 1 else pooling)
@@ -115,6 +123,16 @@ def has_pooling(name: str) -> bool:
         raise FileNotFoundError(f"{name} holds no model (none of {', '.join(_MODEL_FILES)}){where}.")
     with _named(str(name)):
         return is_sentence_transformer_model(name, cache_folder=_cache())
+
+
+def _may_have_its_own(name: str) -> bool:
+    """Whether the cache, which is all there is offline, has a model and not whether sentence-transformers saved it."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if not constants.HF_HUB_OFFLINE or Path(name).exists() or "/" not in name:
+        return False
+    model, modules = (try_to_load_from_cache(name, file, cache_dir=_cache()) for file in ("config.json", "modules.json"))
+    return isinstance(model, str) and modules is None  # what is known to be missing there is another object
 
 
 def _cache() -> str | None:

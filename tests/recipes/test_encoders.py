@@ -87,6 +87,22 @@ class TestEncoders:
         assert not recipes.has_pooling(str(tmp_path))
         assert recipes.pooling_of(recipes.build_encoder(str(tmp_path), pooling=pooling, device="cpu")) == pooling
 
+    @pytest.mark.parametrize(("known", "is_told"), [(None, True), (".no_exist", False), ("snapshots", False)])
+    def test_offline_a_pooling_of_its_own_may_be_missed(self, tiny_encoder, tmp_path, monkeypatch, caplog, known, is_told):
+        repository, commit = tmp_path / "models--an--encoder", "a" * 40
+        tiny_encoder()[0].model.save_pretrained(repository / "snapshots" / commit)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(commit)
+        if known:  # a file there, or the mark of one that is not
+            (repository / known / commit).mkdir(parents=True, exist_ok=True)
+            (repository / known / commit / "modules.json").touch()
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
+        monkeypatch.setattr("sentence_transformers.sentence_transformer.modules.Transformer", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            encoders._with_pooling("an/encoder", "cls", "cpu")
+        assert ("Offline nothing says whether an/encoder is" in caplog.text) is is_told
+
     @pytest.mark.parametrize("is_online", [True, False])
     def test_a_short_name(self, monkeypatch, is_online):
         def look(*_, **__):
