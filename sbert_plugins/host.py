@@ -216,6 +216,11 @@ def revision_of(model: Any) -> str | None:
     return getattr(config, "_commit_hash", None) or noted
 
 
+def model_cache() -> str | None:
+    """Return where SentenceTransformer keeps models of the Hub; None for where the Hub's own library does. 6.2."""
+    return os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+
+
 def has_masked_language_model(config: Any) -> bool:
     """Whether transformers knows a masked-language-model head for a configuration. transformers 5.3."""
     from transformers import AutoModelForMaskedLM

@@ -37,6 +37,12 @@ def _start():
         torch.compiler.reset()
 
 
+@pytest.fixture
+def no_hub(tmp_path, monkeypatch):
+    """No dataset of the Hub is within reach, not one that a user's cache has either."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "no-datasets")
+
+
 def pytest_collection_modifyitems(items):
     """Slow tests begin first: what runs beside the last of them is quick, and workers end together."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -938,6 +938,7 @@ def test_names_are_checked_before_a_text_is_read(tmp_path, capsys, monkeypatch):
     assert "--model ./no_such does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("no_hub")
 def test_neither_data_nor_hub(encoder, capsys):
     assert cli.main(["evaluate", encoder]) == 2
     error = capsys.readouterr().err

@@ -241,6 +241,7 @@ class TestParts:
         assert capsys.readouterr().out.count("finished before") == 2
 
 
+@pytest.mark.usefixtures("no_hub")
 def test_sts_from_neither(folder, tmp_path, capsys):
     """Missed before a text is read or a model is loaded."""
     arguments = ["train", "arccse", "no-such-text.txt", "--protocol", "paper", "--model", "no-such", "--offline"]

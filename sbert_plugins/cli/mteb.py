@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import re
 from pathlib import Path
 
 from sbert_plugins.cli.flags import add_data
 from sbert_plugins.cli.printing import print_table, set_up_host
+from sbert_plugins.host import model_cache
 
 
 def add_mteb(commands: argparse._SubParsersAction) -> None:
@@ -98,8 +98,7 @@ def _commit(name: str, revision: str | None) -> str | None:
     from huggingface_hub import try_to_load_from_cache
 
     for file in ("modules.json", "config.json"):
-        cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
-        found = try_to_load_from_cache(name, file, cache_dir=cache, revision=revision or "main")
+        found = try_to_load_from_cache(name, file, cache_dir=model_cache(), revision=revision or "main")
         if isinstance(found, str):
             return Path(found).parent.name
     return revision

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -230,9 +229,7 @@ def _pretrained(encoder: PreTrainedModel, checkpoint: str | None, revision: str 
         return None, reason
     try:
         with _quiet():  # what is missing is told in words
-            where = {"revision": revision} if revision else {}
-            if cache := os.environ.get("SENTENCE_TRANSFORMERS_HOME"):  # where the host has put the encoder
-                where["cache_dir"] = cache
+            where = {"revision": revision or "main", "cache_dir": host.model_cache()}  # as of the encoder
             full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **where)
     except (OSError, ValueError) as error:
         if checkpoint:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -95,7 +94,7 @@ def _with_pooling(name: str, pooling: str, device: str | None) -> SentenceTransf
             "not in the cache. It gets %s pooling. Load it once online by SentenceTransformer(%r) to be sure.",
             *(name, pooling, name),
         )
-    transformer = Transformer(name, model_kwargs={"dtype": "float32"}, cache_dir=_cache())
+    transformer = Transformer(name, model_kwargs={"dtype": "float32"}, cache_dir=host.model_cache())
     modes = pooling.split("+")  # as pooling_of names several
     pooled = Pooling(transformer.get_embedding_dimension(), tuple(modes) if len(modes) > 1 else pooling)
     return SentenceTransformer(modules=[transformer, pooled], device=device)
@@ -122,7 +121,7 @@ def has_pooling(name: str) -> bool:
         where = f": the model of this training is {inner}" if (inner / _MODEL_FILES[0]).is_file() else ""
         raise FileNotFoundError(f"{name} holds no model (none of {', '.join(_MODEL_FILES)}){where}.")
     with _named(str(name)):
-        return is_sentence_transformer_model(name, cache_folder=_cache())
+        return is_sentence_transformer_model(name, cache_folder=host.model_cache())
 
 
 def _may_have_its_own(name: str) -> bool:
@@ -131,13 +130,9 @@ def _may_have_its_own(name: str) -> bool:
 
     if not constants.HF_HUB_OFFLINE or Path(name).exists() or "/" not in name:
         return False
-    model, modules = (try_to_load_from_cache(name, file, cache_dir=_cache()) for file in ("config.json", "modules.json"))
+    cache = host.model_cache()
+    model, modules = (try_to_load_from_cache(name, file, cache_dir=cache) for file in ("config.json", "modules.json"))
     return isinstance(model, str) and modules is None  # what is known to be missing there is another object
-
-
-def _cache() -> str | None:
-    """Return where SentenceTransformer itself looks for models of the Hub."""
-    return os.environ.get("SENTENCE_TRANSFORMERS_HOME")
 
 
 def pooling_of(model: SentenceTransformer) -> str:

@@ -129,6 +129,7 @@ class TestBadInput:
         with pytest.raises(FileNotFoundError, match="sts14.tsv does not exist"):
             STSSuiteEvaluator(small_data)
 
+    @pytest.mark.usefixtures("no_hub")
     def test_neither_data_nor_hub(self, monkeypatch):
         monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
         with pytest.raises(ConnectionError, match="set SBERT_PLUGINS_DATA .* or make mteb/sts12-sts reachable on the Hugging"):
@@ -244,6 +245,7 @@ def test_what_is_read_from_the_hub(monkeypatch, task, dataset, split):
     assert asked == [(dataset, split)]
 
 
+@pytest.mark.usefixtures("no_hub")
 def test_an_empty_variable_names_no_directory(monkeypatch):
     monkeypatch.setenv("SBERT_PLUGINS_DATA", "")
     with pytest.raises(ConnectionError, match="STS-B dev is read from a data directory or from the Hub"):

@@ -70,6 +70,7 @@ def test_mistakes(arguments, error, message):
         recipes.read_text("sts-sentences", **arguments)
 
 
+@pytest.mark.usefixtures("no_hub")
 def test_neither_data_nor_hub(monkeypatch):
     monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
     with pytest.raises(ConnectionError, match="STS12 is read from a data directory or from the Hub"):
