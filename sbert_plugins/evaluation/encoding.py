@@ -205,7 +205,7 @@ class EmbeddingEvaluator(BaseEvaluator):
     csv_file = "results.csv"
     test_sets: tuple[str, ...] = ()
     note = ""
-    config: dict[str, Any]
+    config: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(
         self,

@@ -36,6 +36,10 @@ _INK = "#123456"  # replaced by the text colour of the page
 # The colours of Okabe and Ito, which colour-blind readers can distinguish. The first model is grey.
 _COLOURS = ("#8a96a0", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 _SAMPLES = 300
+_CAPTION = (
+    "Better and worse mean that the 95% interval of the difference excludes 0. Higher and lower are used where "
+    "there is no error estimate."
+)
 _TWO_SIDED = " Lower is better for both, but neither decides alone."
 _SMALL = 0.5  # points; smaller differences without an interval count as none
 _COLLAPSED = -0.4  # uniformity if two random sentences have a cosine of 0.9
@@ -250,7 +254,7 @@ def write_report(models: Sequence[ModelScores], directory: str | Path) -> Path:
     if len(set(names)) < len(names):
         raise ValueError(f"Each model needs a name of its own, got {names}.")
     sections = [
-        Section(f"{model.name} compared with {names[0]}", points=_verdicts(models[0], model))
+        Section(f"{model.name} compared with {names[0]}", points=_verdicts(models[0], model), caption=_CAPTION)
         for model in models[1:]
     ]
     sections.append(_score_table(models))
@@ -294,7 +298,7 @@ def _headline(models: Sequence[ModelScores]) -> str:
 
     first, *others = models
     counted = [name for name, group in first.scores.items() if group.is_averaged] or list(first.scores)[:1]
-    over = "on average" + (f" over {len(counted)} scores" if len(counted) > 1 else "")
+    over = f"on average over {len(counted)} scores" if len(counted) > 1 else f"on {counted[0]}"
     if not others:
         return f"{first.name}: {average(first)[0]:.1f} points {over}."
     best = max(others, key=lambda model: average(model)[0])
