@@ -205,7 +205,6 @@ class EmbeddingEvaluator(BaseEvaluator):
     csv_file = "results.csv"
     test_sets: tuple[str, ...] = ()
     note = ""
-    config: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(
         self,
@@ -222,6 +221,7 @@ class EmbeddingEvaluator(BaseEvaluator):
         self.batch_size = batch_size
         self.show_progress_bar = show_progress_bar
         self.write_csv = write_csv
+        self.config: dict[str, Any] = {}
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the metrics, without the name in front."""

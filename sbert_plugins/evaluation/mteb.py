@@ -303,8 +303,6 @@ def _import_mteb() -> Any:
     if importlib.util.find_spec("mteb") is None:
         raise ModuleNotFoundError('mteb is not installed: pip install "sbert-plugins[mteb]".')
     import mteb
-    import mteb.models.model_implementations
-    import mteb.results
 
     return mteb
 

@@ -37,8 +37,8 @@ _INK = "#123456"  # replaced by the text colour of the page
 _COLOURS = ("#8a96a0", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 _SAMPLES = 300
 _CAPTION = (
-    "Better and worse mean that the 95% interval of the difference excludes 0. Higher and lower are used where "
-    "there is no error estimate."
+    "Better and worse mean that the 95% interval of the difference excludes 0. Higher and lower are used "
+    "where there is no error estimate."
 )
 _TWO_SIDED = " Lower is better for both, but neither decides alone."
 _SMALL = 0.5  # points; smaller differences without an interval count as none
@@ -253,10 +253,10 @@ def write_report(models: Sequence[ModelScores], directory: str | Path) -> Path:
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise ValueError(f"Each model needs a name of its own, got {names}.")
-    sections = [
-        Section(f"{model.name} compared with {names[0]}", points=_verdicts(models[0], model), caption=_CAPTION)
-        for model in models[1:]
-    ]
+    sections = []
+    for model in models[1:]:
+        title = f"{model.name} compared with {names[0]}"
+        sections.append(Section(title, points=_verdicts(models[0], model), caption=_CAPTION))
     sections.append(_score_table(models))
     if importlib.util.find_spec("matplotlib"):
         sections[-1:-1] = _score_figure(models)
@@ -293,12 +293,13 @@ def _headline(models: Sequence[ModelScores]) -> str:
     def average(model: ModelScores) -> tuple[float, np.ndarray | None]:
         groups = [model.scores[name] for name in counted]
         samples = [group.samples[group.main] for group in groups if group.main in group.samples]
-        mean_samples = np.mean(samples, axis=0) if len(samples) == len(groups) else None
-        return float(np.mean([group.values[group.main] for group in groups])), mean_samples
+        mean = float(np.mean([group.values[group.main] for group in groups]))
+        return mean, np.mean(samples, axis=0) if len(samples) == len(groups) else None
 
     first, *others = models
     counted = [name for name, group in first.scores.items() if group.is_averaged] or list(first.scores)[:1]
-    over = f"on average over {len(counted)} scores" if len(counted) > 1 else f"on {counted[0]}"
+    single = "average" if first.scores[counted[0]].main == "average" else counted[0]
+    over = f"on average over {len(counted)} scores" if len(counted) > 1 else f"on {single}"
     if not others:
         return f"{first.name}: {average(first)[0]:.1f} points {over}."
     best = max(others, key=lambda model: average(model)[0])
@@ -351,8 +352,10 @@ def _score_table(models: Sequence[ModelScores]) -> Section:
                     (len(rows), place) for place, cell in enumerate(cells, start=1) if cell == max(cells)
                 }
             digits = 2 if group.in_points else 3
-            half = [f" ±{(high - low) / 2:.1f}" if high > low else "" for _, low, high in cells]
-            texts = (f"{cell[0]:.{digits}f}{error}" for cell, error in zip(cells, half, strict=True))
+            texts = (
+                f"{value:.{digits}f}" + (f" ±{(high - low) / 2:.1f}" if high > low else "")
+                for value, low, high in cells
+            )
             rows.append([f"{name}: {title}", *texts])
     collapsed = [
         f"{model.name} has collapsed: all its embeddings are nearly the same."
