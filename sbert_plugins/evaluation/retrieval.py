@@ -167,7 +167,7 @@ def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
             unknown id.
     """
     files = [Path(directory) / f"{part}.tsv" for part in ("queries", "corpus", "qrels")]
-    files = [file if file.exists() else file.with_suffix(".tsv.gz") for file in files]
+    files = [packed if (packed := file.with_suffix(".tsv.gz")).exists() else file for file in files]
     defaults: dict[str, Any] = {"name": stem_of(directory), "write_csv": False}
     return RetrievalEvaluator(*_read_collection(*files), **(defaults | options))
 
