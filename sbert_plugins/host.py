@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,8 +33,7 @@ TRAINER_METHODS = (
     "_clip_grad_norm",
     "_get_grad_norm",
     "_run_epoch",
-    "_save_rng_state",
-    "_load_best_model",
+    "_save_checkpoint",
     "_load_from_checkpoint",
     "_checkpoint_push_skip_names",
 )
@@ -83,25 +83,26 @@ def require_trainer() -> None:
 
 
 def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer ask a subclass at five places that it has for itself alone; to decorate the subclass.
+    """Connect a subclass of sentence-transformers' trainer to six private methods; decorates the subclass.
 
     The subclass defines
 
-    - ``clipped(model)``: the module whose gradients are clipped, and whose norm is logged, in the place of the model;
-    - ``see_norm(norm)``: told the norm of each update;
-    - ``finish_checkpoint(folder)``: called when the host has written a checkpoint;
-    - ``is_over()``: whether a training that is resumed has nothing left to do;
-    - ``files_kept_here()``: names of files that are not pushed to the Hub.
-
-    The host looks at ``max_steps``, and whether early stopping has stopped it, after an update alone: one more would be made.
+    - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged, instead of the model's;
+    - ``check_norm(norm)``: called with the gradient norm of each update;
+    - ``is_over()``: returns whether a resumed training has no update left. The Trainer checks that after an update only;
+    - ``finish_checkpoint(folder)``: called when all files of a checkpoint are written, before older ones are deleted;
+    - ``raise_write_error(folder, error)``: called if a file of a checkpoint cannot be written;
+    - ``load_loss(folder)``: called before the encoder is loaded from a checkpoint;
+    - ``files_kept_local()``: returns names of files that are not pushed to the Hub.
     """
+    from safetensors import SafetensorError
 
     def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
-        return super(trainer, self)._clip_grad_norm(self.clipped(model))
+        return super(trainer, self)._clip_grad_norm(self.with_losses(model))
 
     def _get_grad_norm(self: Any, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        norm = super(trainer, self)._get_grad_norm(self.clipped(model), grad_norm)
-        self.see_norm(norm)
+        norm = super(trainer, self)._get_grad_norm(self.with_losses(model), grad_norm)
+        self.check_norm(norm)
         return norm
 
     def _run_epoch(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -110,38 +111,38 @@ def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
         else:
             super(trainer, self)._run_epoch(*args, **kwargs)
 
-    def _save_rng_state(self: Any, output_dir: str) -> None:  # what the host writes last
-        super(trainer, self)._save_rng_state(output_dir)
-        self.finish_checkpoint(output_dir)
+    def _save_checkpoint(self: Any, model: nn.Module, trial: Any) -> None:
+        folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
+        write_state, is_written = self.state.save_to_json, False
 
-    def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
-        return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_here()
+        def write_state_and_finish(path: str) -> None:  # the trainer's state is the last file
+            nonlocal is_written
+            write_state(path)
+            self.accelerator.wait_for_everyone()  # each process writes its random state
+            self.finish_checkpoint(folder)
+            is_written = True
 
-    for method in (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_rng_state, _checkpoint_push_skip_names):
-        setattr(trainer, method.__name__, method)
-    return trainer
-
-
-def tell_of_a_lost_best(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer say that it could not load the best checkpoint, which it logs alone; to decorate a subclass.
-
-    The subclass defines ``refuse_the_last_for_the_best(error)``.
-    """
-
-    def _load_best_model(self: Any) -> None:
-        self.why_not_loaded = None
-        super(trainer, self)._load_best_model()
-        if self.why_not_loaded is not None:
-            self.refuse_the_last_for_the_best(self.why_not_loaded)
+        self.state.save_to_json = write_state_and_finish
+        try:
+            super(trainer, self)._save_checkpoint(model, trial)
+            if not self.args.should_save:
+                self.accelerator.wait_for_everyone()
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if not is_written:
+                self.raise_write_error(folder, error)
+            raise
+        finally:
+            del self.state.save_to_json
 
     def _load_from_checkpoint(self: Any, checkpoint_path: str) -> None:
-        try:
-            super(trainer, self)._load_from_checkpoint(checkpoint_path)
-        except Exception as error:
-            self.why_not_loaded = error
-            raise
+        self.load_loss(checkpoint_path)
+        super(trainer, self)._load_from_checkpoint(checkpoint_path)
 
-    for method in (_load_best_model, _load_from_checkpoint):
+    def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
+        return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local()
+
+    steps = (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_checkpoint, _load_from_checkpoint)
+    for method in (*steps, _checkpoint_push_skip_names):
         setattr(trainer, method.__name__, method)
     return trainer
 
