@@ -1,4 +1,4 @@
-"""Training of losses that own weights or state. This package knows sentence-transformers' trainer and no method."""
+"""Training of losses that own weights or state, whatever their method."""
 
 from .arguments import TrainingArguments
 from .loss_state import LossStateCallback, load_loss_state, newest_complete_checkpoint, save_loss_state

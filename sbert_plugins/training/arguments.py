@@ -12,8 +12,8 @@ class TrainingArguments(SentenceTransformerTrainingArguments):
     """The training arguments of sentence-transformers, and the radius of Sharpness-Aware Minimization.
 
     Args:
-        sam_rho: Radius of Sharpness-Aware Minimization (Foret et al., 2021), whose paper uses 0.05. Each update then costs
-            two forward and two backward passes. 0 switches it off.
+        sam_rho: Radius of Sharpness-Aware Minimization (Foret et al., 2021), 0.05 in its paper. Each update
+            then costs two forward and two backward passes. 0 switches it off.
 
     Raises:
         ValueError: If ``sam_rho`` is negative or is combined with ``fp16``.

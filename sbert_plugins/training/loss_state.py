@@ -1,8 +1,9 @@
-"""What checkpoints hold in addition to sentence-transformers' files: the state of the loss, and a marker of completeness.
+"""Files that checkpoints hold in addition to those of sentence-transformers.
 
-- ``loss_state.safetensors``: weights and buffers that the loss owns (heads, decoders, queues, momentum copies);
-- ``loss_state.json``: the settings of the loss and the number of processes;
-- ``checkpoint_complete.json``: names and sizes of the files that resuming needs, written last.
+- ``loss_state.safetensors``: weights and buffers that the loss owns (heads, decoders, queues, momentum
+  copies)
+- ``loss_state.json``: the settings of the loss and the number of processes
+- ``checkpoint_complete.json``: names and sizes of the files that resuming needs, written last
 
 They work for any loss, including those of sentence-transformers.
 """
@@ -13,6 +14,7 @@ import json
 import logging
 import os
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,14 +30,14 @@ WEIGHTS_FILE = "loss_state.safetensors"
 SETTINGS_FILE = "loss_state.json"
 COMPLETE_FILE = "checkpoint_complete.json"
 
-_MEMORY_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-
 Losses = nn.Module | Mapping[str, nn.Module]
 
 logger = logging.getLogger(__package__)
-logger.addFilter(
-    lambda record: os.environ.get("RANK", "0") == "0"
-)  # torchrun: log once, not once per process
+# With torchrun, log once and not once per process.
+logger.addFilter(lambda record: os.environ.get("RANK", "0") == "0")
+
+
+# --- State of a loss ----------------------------------------------------------------------------------------
 
 
 def named_losses(loss: Losses) -> dict[str, nn.Module]:
@@ -46,8 +48,8 @@ def named_losses(loss: Losses) -> dict[str, nn.Module]:
 def own_state(loss: Losses, model: nn.Module) -> dict[str, Tensor]:
     """Return the parameters and persistent buffers that a loss holds and ``model`` does not.
 
-    Tensors are compared by identity: an output layer that shares the encoder's embeddings belongs to the encoder, and
-    weights that are tied within the loss appear once.
+    Tensors are compared by identity. An output layer that shares the encoder's embeddings belongs to the
+    encoder, and weights that are tied within the loss appear once.
 
     Args:
         loss: A loss, or a dict of losses, whose names then become prefixes.
@@ -57,7 +59,7 @@ def own_state(loss: Losses, model: nn.Module) -> dict[str, Tensor]:
         The tensors themselves, by name.
 
     Raises:
-        TypeError: If a module of the loss keeps state that is not a tensor.
+        TypeError: If a module of the loss keeps state outside of parameters and buffers.
     """
     seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     state = {}
@@ -83,90 +85,80 @@ def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
         >>> training.load_loss_state(loss, model, "output/loss")
     """
     # Copies, because safetensors does not store views of shared memory.
-    tensors = {
+    state = {
         name: tensor.detach().cpu().contiguous().clone() for name, tensor in own_state(loss, model).items()
     }
-    save_file(tensors, Path(folder, WEIGHTS_FILE))
+    save_file(state, Path(folder, WEIGHTS_FILE))
     Path(folder, SETTINGS_FILE).write_text(_settings_as_json(loss), encoding="utf-8")
 
 
 @torch.no_grad()
 def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
-    """Copy the state in ``folder`` into a loss that has the same parts.
+    """Copy the state in ``folder`` into a loss with the same parts.
 
     Raises:
-        ValueError: If ``folder`` holds no state, or that of a loss with other parts. The loss is then unchanged.
+        ValueError: If ``folder`` holds no state, or that of a loss with other parts. The loss is then
+            unchanged.
     """
-    own = own_state(loss, model)
-    if not Path(folder, WEIGHTS_FILE).is_file():
-        if own:
-            raise ValueError(
-                f"{folder} has no {WEIGHTS_FILE}, but the loss owns {len(own)} tensors, which would start anew. It was "
-                "written without the state of the loss."
-            )
-        return  # a checkpoint of sentence-transformers' trainer is enough for a loss that owns nothing
-    saved = load_file(Path(folder, WEIGHTS_FILE))
+    own, file = own_state(loss, model), Path(folder, WEIGHTS_FILE)
+    saved = load_file(file) if file.is_file() else {}
     old, new = ({name: list(tensor.shape) for name, tensor in state.items()} for state in (saved, own))
     if changes := _changes(old, new):
-        changes = [*changed_settings(loss, folder), *changes]
-        raise ValueError(
-            f"{folder} holds the state of another loss: {_first(changes)}. Build the loss as it was."
-        )
+        changes = "; ".join(filter(None, [changed_settings(loss, folder), changes]))
+        raise ValueError(f"{folder} does not hold the state of this loss: {changes}.")
     for name, tensor in own.items():
         tensor.copy_(saved[name])
 
 
 def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool) -> None:
-    """Compare the settings of a loss that has been loaded with those of the checkpoint in ``folder``.
+    """Compare the settings of a loss with those in ``folder``, after its state has been loaded from there.
 
-    The loss must have been loaded, because some losses report a weight that they have learned as a setting.
+    Some losses have a learned weight among their settings, which is equal only then.
 
     Raises:
-        ValueError: If they differ and ``allow_changed`` is False. Otherwise a difference is logged.
+        ValueError: If the settings differ, unless ``allow_changed``, with which they are logged.
     """
     changes = changed_settings(loss, folder)
-    if not changes:
-        return
-    message = f"The settings differ from those of {folder}: {_first(changes)}."
-    if not allow_changed:
+    message = f"The settings differ from those of {folder}: {changes}."
+    if changes and not allow_changed:
         raise ValueError(f"{message} Use the old settings, or continue with allow_changed_settings=True.")
-    logger.warning("%s The training continues with the new ones.", message)
+    if changes:
+        logger.warning("%s The training continues with the new ones.", message)
 
 
-def changed_settings(loss: Losses, folder: str | Path) -> list[str]:
+def changed_settings(loss: Losses, folder: str | Path) -> str:
     """Return the settings of a loss that differ from those in ``folder``: key, old value and new value."""
     file = Path(folder, SETTINGS_FILE)
     if not file.is_file():
-        return []
+        return ""
     return _changes(
         _flat(json.loads(file.read_text(encoding="utf-8"))), _flat(json.loads(_settings_as_json(loss)))
     )
 
 
 def _settings_as_json(loss: Losses) -> str:
-    """Return the settings of a loss as JSON that is the same in each process."""
+    """Return the settings of a loss in JSON that is the same in each process."""
     settings = {name: _settings(member) for name, member in named_losses(loss).items()}
-    content = settings.get("", settings) | {"processes": get_world_size()}
-    return _MEMORY_ADDRESS.sub("", json.dumps(content, indent=1, default=_for_json))
+    settings = settings.get("", settings) | {"processes": get_world_size()}
+    # A repr may hold an address.
+    return re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, indent=1, default=_for_json))
 
 
 def _settings(loss: nn.Module) -> dict[str, Any]:
     settings = {"class": type(loss).__name__, **getattr(loss, "get_config_dict", dict)()}
     if isinstance(
         settings.get("loss"), str
-    ):  # sentence-transformers' wrappers give the class name of their loss
+    ):  # wrappers of sentence-transformers give the class of their loss
         settings["loss"] = getattr(loss, "loss", settings["loss"])
     return settings
 
 
 def _for_json(value: Any) -> Any:
-    """Convert a setting that JSON does not know."""
+    """Convert a setting that JSON does not have."""
     if isinstance(value, nn.Module):
         return _settings(value)
     if isinstance(value, set | frozenset):
         return sorted(map(str, value))
-    if hasattr(value, "tolist"):  # numpy and torch
-        return value.tolist()
     return getattr(value, "__qualname__", str(value))
 
 
@@ -174,38 +166,35 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= (
-            {f"{key}.{inner}": part for inner, part in _flat(value).items()}
-            if isinstance(value, dict)
-            else {key: value}
-        )
+        inner = _flat(value) if isinstance(value, dict) else {"": value}
+        flat |= {f"{key}.{name}".rstrip("."): part for name, part in inner.items()}
     return flat
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    keys = dict.fromkeys([*old, *new])
-    pairs = [(key, old.get(key, "absent"), new.get(key, "absent")) for key in keys]
-    return [f"{key}: {before}, now {after}" for key, before, after in pairs if before != after]
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return the keys of two flat mappings whose values differ, with both values."""
+    triples = [(key, old.get(key, "absent"), new.get(key, "absent")) for key in dict.fromkeys([*old, *new])]
+    changes = "; ".join(f"{key}: {before}, now {after}" for key, before, after in triples if before != after)
+    return textwrap.shorten(changes, 1000, placeholder=" ...")
 
 
-def _first(changes: list[str], most: int = 10) -> str:
-    return "; ".join([*changes[:most], *([f"{len(changes) - most} more"] if len(changes) > most else [])])
+# --- What a loss gets from the trainer ----------------------------------------------------------------------
 
 
 def inform_losses(loss: Losses, model: nn.Module, *, steps: int | None = None, resumed: bool = False) -> None:
-    """Pass on to a loss, and to the modules inside it, what only a trainer knows. They have any of these attributes:
+    """Inform a loss, and the modules inside it, of the training. They may have any of these attributes:
 
-    - ``state_is_kept`` is set to True: checkpoints hold the state of the loss;
-    - ``follow(model)`` is called: the encoder may have another dtype since the loss was built;
+    - ``state_is_kept`` is set to True, because checkpoints hold the state of the loss;
+    - ``follow(model)`` is called, because the encoder may have got another dtype since the loss was built;
     - ``training_steps`` is set to the number of updates of the whole training;
-    - ``has_learned`` is set to ``resumed``: the first batch of a resumed training is not the first of the training;
-    - ``warm_up.ask_again()`` is called: what it remembers may be of an earlier training;
+    - ``has_learned`` is set to ``resumed``, after which the first batch is not the first of the training;
+    - ``warm_up.ask_again()`` is called, because an earlier training may have left it at its end;
     - ``begin_training(resumed=...)`` is called.
 
     Args:
         loss: A loss, or a dict of losses.
         model: The encoder.
-        steps: The number of updates of the whole training. None, before the training begins, leaves out the last four.
+        steps: The number of updates of the whole training. None leaves out the last four, before it begins.
         resumed: Whether the training continues from a checkpoint.
     """
     parts: list[Any] = [part for member in named_losses(loss).values() for part in member.modules()]
@@ -227,23 +216,26 @@ def inform_losses(loss: Losses, model: nn.Module, *, steps: int | None = None, r
 
 
 def require_same_model(loss: Losses, model: nn.Module) -> None:
-    """Raise ``ValueError`` if a loss was built on another model, whose weights the optimizer would then update."""
-    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    """Raise ``ValueError`` if a loss was built on another model: the optimizer would update that one."""
+    encoder = {id(parameter) for parameter in model.parameters()}
     for member in named_losses(loss).values():
         held = {id(parameter) for parameter in member.parameters()}
-        if trained and held and trained.isdisjoint(held):
+        if held and held.isdisjoint(encoder):
             raise ValueError(
                 f"{type(member).__name__} was built on another model. Build it on the model of the trainer."
             )
 
 
 def require_processes_together(args: TrainingArguments) -> None:
-    """Raise ``ValueError`` if each process of a group would train for itself, as on CPUs without ``use_cpu=True``."""
+    """Raise ``ValueError`` if each process of a group would train a model of its own."""
     if args.world_size != get_world_size() > 1:
         raise ValueError(
-            f"The training arguments see {args.world_size} process, but {get_world_size()} were started, and each would "
+            f"The training arguments see {args.world_size} of {get_world_size()} processes, and each would "
             "train a model of its own. On CPUs set use_cpu=True."
         )
+
+
+# --- Complete checkpoints -----------------------------------------------------------------------------------
 
 
 def checkpoints_in(folder: str | Path) -> dict[int, Path]:
@@ -255,9 +247,10 @@ def checkpoints_in(folder: str | Path) -> dict[int, Path]:
 
 
 def mark_complete(checkpoint: str | Path) -> None:
-    """Write the marker of a checkpoint, after all its files have reached the disk.
+    """Write the marker of a checkpoint, once all its files are on the disk.
 
-    Later checkpoints in the same folder lose theirs: they come from an earlier training, or from another continuation.
+    Later checkpoints in the same folder lose their markers. They come from an earlier training, or from
+    another continuation of this one.
     """
     checkpoint = Path(checkpoint)
     paths = [path for path in sorted(checkpoint.rglob("*")) if path.name not in (COMPLETE_FILE, "README.md")]
@@ -268,8 +261,7 @@ def mark_complete(checkpoint: str | Path) -> None:
     marker.write_text(json.dumps(sizes, indent=1), encoding="utf-8")
     _sync(marker)
     _sync(checkpoint)
-    step = int(checkpoint.name.rpartition("-")[2])
-    unmark_later(checkpoint.parent, step)
+    unmark_later(checkpoint.parent, step=int(checkpoint.name.rpartition("-")[2]))
 
 
 def unmark_later(folder: str | Path, step: int) -> None:
@@ -297,8 +289,7 @@ def incomplete_reason(checkpoint: str | Path) -> str | None:
     except (OSError, ValueError):
         return f"{COMPLETE_FILE}, which is written last, is missing or cut off"
     for name, size in sizes.items():
-        file = Path(checkpoint, name)
-        if not file.is_file() or file.stat().st_size != size:
+        if not Path(checkpoint, name).is_file() or Path(checkpoint, name).stat().st_size != size:
             return f"{name} is missing or does not have its {size} bytes"
     return None
 
@@ -306,7 +297,7 @@ def incomplete_reason(checkpoint: str | Path) -> str | None:
 def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """Return the complete checkpoint with the highest step in ``output_dir``, or None.
 
-    Incomplete ones, which an interruption left, are skipped and logged.
+    Incomplete ones, which an interruption leaves, are skipped and logged.
     """
     for checkpoint in reversed(checkpoints_in(output_dir).values()):
         reason = incomplete_reason(checkpoint)
@@ -319,20 +310,20 @@ def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
 class LossStateCallback(TrainerCallback):
     """Saves and restores the state of a loss in a training with sentence-transformers' own trainer.
 
-    It writes into each checkpoint after the trainer has written its files, and restores when a training resumes. Unlike
-    :class:`SentenceTransformerTrainer` of this package it neither averages gradients over processes nor clips the loss's
-    weights, and ``load_best_model_at_end`` restores the encoder alone.
+    It adds its files to each checkpoint after the trainer has written it, and restores the loss when a
+    training resumes. Unlike :class:`SentenceTransformerTrainer` of this package it neither averages gradients
+    over processes nor clips the loss's weights, and ``load_best_model_at_end`` restores the encoder alone.
 
     Args:
         loss: The loss, or the dict of losses, of the trainer.
-        resume_from_checkpoint: The path that ``trainer.train`` gets. By default the checkpoint of the resumed step in the
-            trainer's output directory.
-        allow_changed_settings: Whether a resumed training may have other settings of the loss, or another number of
-            processes, than its checkpoint.
+        resume_from_checkpoint: The path that ``trainer.train`` gets. By default the checkpoint of the resumed
+            step in the trainer's output directory.
+        allow_changed_settings: Whether a resumed training may have other settings of the loss, or another
+            number of processes, than its checkpoint.
 
     Raises:
-        ValueError: When the training begins, if the loss was built on another model, or the checkpoint belongs to another
-            training or to a loss with other settings.
+        ValueError: When the training begins, if the loss was built on another model, or if the checkpoint
+            belongs to another training or to a loss with other settings.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -340,7 +331,7 @@ class LossStateCallback(TrainerCallback):
         >>> from sbert_plugins.training import LossStateCallback
         >>> loss = losses.PTBERTLoss(model)
         >>> trainer = SentenceTransformerTrainer(
-        ...     model=model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
+        ...     model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
         ... )
     """
 
@@ -371,13 +362,13 @@ class LossStateCallback(TrainerCallback):
                 and json.loads(file.read_text(encoding="utf-8"))["log_history"] != state.log_history
             ):
                 raise ValueError(
-                    f"{folder} belongs to another training than the one that is resumed. Pass the path that train() gets: "
-                    "LossStateCallback(loss, resume_from_checkpoint=...)."
+                    f"{folder} does not belong to the training that is resumed. Pass the path that train() "
+                    "gets to LossStateCallback(loss, resume_from_checkpoint=...)."
                 )
             load_loss_state(self.loss, model, folder)
             check_settings(self.loss, folder, allow_changed=self.allow_changed_settings)
         inform_losses(self.loss, model, steps=state.max_steps, resumed=resumed)
-        if args.should_save:  # this training writes these folders again
+        if args.should_save:  # the trainer is going to overwrite their files
             unmark_later(self._folder(args, state).parent, state.global_step)
 
     def on_save(
@@ -386,7 +377,7 @@ class LossStateCallback(TrainerCallback):
         """Add the loss's files to the checkpoint that was just written."""
         if args.should_save:
             save_loss_state(self.loss, kwargs["model"], self._folder(args, state))
-            if not args.save_only_model:  # a training cannot resume without its optimizer
+            if not args.save_only_model:  # a training cannot resume without the state of its optimizer
                 mark_complete(self._folder(args, state))
 
     @staticmethod

@@ -16,13 +16,15 @@ from .loss_state import own_state
 
 
 class SharpnessAwareStep:
-    r"""Replaces the gradients of an update by those at the worst point nearby (Foret et al., ICLR 2021, eq. 2 and 3).
+    r"""Replaces the gradients of an update by those at the worst point nearby (Foret et al., 2021, eq. 2, 3).
 
     .. math::
-        \hat\epsilon = \rho\, g / \lVert g \rVert_2,\quad w \leftarrow \mathrm{step}(w, \nabla L(w + \hat\epsilon))
+        \hat\epsilon = \rho\, g / \lVert g \rVert_2,\quad
+        w \leftarrow \mathrm{step}(w, \nabla L(w + \hat\epsilon))
 
-    :math:`g` is the gradient of the whole update: of all its micro-batches and processes, of encoder and loss together. The
-    second pass repeats the micro-batches with the same random states, so that it draws the same dropout and masks.
+    :math:`g` is the gradient of the whole update, over all its micro-batches and processes, of encoder and
+    loss together. The second pass repeats the micro-batches with the same random states, so that it draws the
+    same dropout and masks.
 
     Args:
         trainer: The trainer whose micro-batches are run.
@@ -46,7 +48,7 @@ class SharpnessAwareStep:
     def training_step(
         self, step: Callable[..., Tensor], model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any
     ) -> Tensor:
-        """Run a micro-batch. After the last one of an update, move the weights, repeat all of them and move back."""
+        """Run a micro-batch. After the last one of an update, move the weights, repeat all and move back."""
         before = self._buffer_versions()
         # A copy, because the trainer removes keys from the batch.
         self.batches.append((dict(inputs), num_items_in_batch, host.random_state(self.trainer.args.device)))
@@ -54,7 +56,7 @@ class SharpnessAwareStep:
         changed = [name for name, version in self._buffer_versions().items() if before.get(name) != version]
         if changed:
             raise ValueError(
-                f"sam_rho must be 0 for this loss: each forward changes {', '.join(changed)}, and SAM runs two."
+                f"sam_rho must be 0 for this loss: each of the two passes would change {', '.join(changed)}."
             )
         if self.trainer.accelerator.sync_gradients:
             self.average_gradients()
@@ -62,14 +64,9 @@ class SharpnessAwareStep:
         return loss
 
     def _repeat(self, step: Callable[..., Tensor], model: nn.Module) -> None:
-        optimizer = self.trainer.optimizer
-        assert optimizer is not None  # the trainer has built it
-        parameters = [
-            parameter
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        groups = self.trainer.optimizer.param_groups  # type: ignore[union-attr]
+        held = [parameter for group in groups for parameter in group["params"]]
+        parameters = [parameter for parameter in held if parameter.grad is not None]
         saved = [parameter.detach().clone() for parameter in parameters]
         gradients = [parameter.grad for parameter in parameters]
         with torch.no_grad():

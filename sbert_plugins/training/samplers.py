@@ -14,9 +14,9 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 class LengthGroupedBatchSampler(DefaultBatchSampler):
     """Batches of sentences of similar length, in random order.
 
-    Batches need less padding, and the length of a sentence does not reveal which sentences are its negatives. Rows are
-    grouped as in transformers: they are shuffled, and blocks of at most 50 batches are sorted. The length of a row is the
-    number of characters of its longest text.
+    Batches then need less padding, and the length of a sentence does not reveal which sentences are its
+    negatives. Rows are grouped as in transformers, which shuffles them and sorts blocks of at most 50
+    batches. The length of a row is the number of characters of its longest text.
 
     Raises:
         ValueError: If the dataset has no column of strings.

@@ -1,21 +1,19 @@
-"""The trainer of sentence-transformers, for losses that own weights or state."""
+"""The trainer of sentence-transformers, extended for losses that own weights or state."""
 
 from __future__ import annotations
 
 import copy
 import math
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import sentence_transformers
 import torch
 import torch.distributed as dist
-from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, Value
+from datasets import Dataset, IterableDataset, Value
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
@@ -54,10 +52,8 @@ from .loss_state import (
 from .sam import SharpnessAwareStep
 
 GRADIENT_NORM = "the gradient norm"
-# The gradient scaler of fp16 starts at 2**16 and is halved after each infinite norm.
+# The gradient scaler of fp16 starts at 2**16, is halved after each infinite norm, and skips that update.
 SKIPPED_UPDATES = 32
-
-_LOGGED_BY_TRANSFORMERS = {"loss", "grad_norm", "learning_rate", "epoch", "step"}
 
 
 class DivergedError(ValueError):
@@ -70,36 +66,37 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     It works with any loss, or dict of losses, including those of sentence-transformers, and adds:
 
-    - **Checkpoints** hold the state of the loss. A resumed training equals an uninterrupted one bit for bit, and
-      ``load_best_model_at_end`` restores the loss with the encoder. ``resume_from_checkpoint=True`` takes the newest
-      complete checkpoint, or starts a new training if there is none.
+    - **Checkpoints** hold the state of the loss. A resumed training equals an uninterrupted one bit for bit,
+      and ``load_best_model_at_end`` restores the loss with the encoder. ``resume_from_checkpoint=True`` takes
+      the newest complete checkpoint, or starts a new training if there is none.
     - **Several processes**: the loss's weights start equal, and their gradients are averaged.
-    - **Clipping**: ``max_grad_norm``, and the logged ``grad_norm``, cover encoder and loss together.
-    - **Modes**: the loss's modules follow the encoder's train and eval mode. Other encoders in the loss, and frozen parts in
-      eval mode, keep theirs.
-    - **Logs**: the loss's terms and its ``diagnostics``, averaged since the last log over all processes. Those of a dict of
-      losses are named ``dataset/term``. An evaluation returns and logs them as ``eval_term``.
-    - **Sharpness-Aware Minimization** with :class:`TrainingArguments`' ``sam_rho``.
+    - **Clipping**: ``max_grad_norm`` and the logged ``grad_norm`` cover encoder and loss together.
+    - **Modes**: the loss's modules follow the encoder's train and eval mode. Other encoders in the loss, and
+      frozen parts in eval mode, keep theirs.
+    - **Logs**: the loss's terms and its ``diagnostics``, averaged since the last log and over all processes.
+      Those of a dict of losses are named ``dataset/term``. An evaluation returns and logs them as
+      ``eval_term``.
+    - **Sharpness-Aware Minimization**, with ``sam_rho`` of :class:`TrainingArguments`.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training and is not saved.
-    - **Evaluation** does not change the training: the random numbers are the same with and without it, and each evaluation
-      draws the same views and masks.
+    - **Evaluation** does not change the training, which draws the same random numbers with and without it.
+      Each evaluation draws the same views and masks.
 
-    A default prompt of the model is used for training too, as ``encode`` uses it, unless the arguments have prompts.
+    If the arguments have no prompts, the model's default prompt is used for training too, as in ``encode``.
 
     Args:
         *args: As in sentence-transformers.
         **kwargs: As in sentence-transformers.
 
     Raises:
-        ValueError: For a ``model_init``, and for columns that are not text. From ``train``, before the first update: for a
-            loss built on another model, a checkpoint that is incomplete or holds another loss, an optimizer without the
-            loss's weights, DataParallel, FSDP and DeepSpeed.
+        ValueError: For a ``model_init``, and for columns that are not text. From ``train``, before the first
+            update: for a loss built on another model, a checkpoint that is incomplete or holds another loss,
+            an optimizer without the loss's weights, DataParallel, FSDP and DeepSpeed.
         TypeError: For rows that are not a dataset.
         OSError: From ``train``, if a checkpoint cannot be written, or the best one cannot be loaded.
         DivergedError: From ``train``, with the update and the term that is not finite.
 
     Example:
-        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+        >>> from sentence_transformers import SentenceTransformer
         >>> from sbert_plugins import losses, training
         >>> model = SentenceTransformer("bert-base-uncased")
         >>> trainer = training.SentenceTransformerTrainer(
@@ -111,75 +108,49 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         host.require_trainer()
         if kwargs.get("model_init") is not None:
-            raise ValueError("model_init must be None: the weights of the loss would pass from one trial to the next.")
+            raise ValueError(
+                "model_init must be None: the loss's weights would pass from one trial to the next."
+            )
         super().__init__(*args, **kwargs)
-        sam_rho = getattr(self.args, "sam_rho", 0.0)
-        self._sam: SharpnessAwareStep | None = (
-            SharpnessAwareStep(self, sam_rho, self._average_own_gradients) if sam_rho else None
-        )
-        self._own_parameters: list[nn.Parameter] = []
+        rho = getattr(self.args, "sam_rho", 0.0)
+        self._sam = SharpnessAwareStep(self, rho, self._average_own_gradients) if rho else None
+        self._own_parameters: list[nn.Parameter] = []  # that are trained
         self._followers: list[nn.Module] | None = None  # modules in the encoder's mode
-        self._terms: Mapping[str, Tensor] = {}  # of the batch that is being computed
-        self._sums: dict[
-            str, tuple[Tensor, Tensor]
-        ] = {}  # of terms and diagnostics since the last log, with counts
-        self._unchecked: list[
-            tuple[int, dict[str, Tensor]]
-        ] = []  # numbers that must be finite, with their updates
-        self._skipped_updates: int = 0  # in a row, by the gradient scaler of fp16
-        self._scores: dict[int, dict] = {}  # what evaluations wrote into the model card, by step
-        self._resumed_from: str | None = None
+        self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
+        self._sums: dict[str, tuple[Tensor, Tensor]] = {}  # what is to be logged, with the number of values
+        self._unchecked: list[tuple[int, dict[str, Tensor]]] = []  # updates, and what must be finite in them
+        self._skipped_updates: int = 0  # in a row
+        self._scores: dict[int, dict] = {}  # what the evaluation of an update has written into the model card
+        self._checkpoint: str | None = None  # that this training has resumed from or written last
+        self._loaded: list[str] = []  # checkpoints in this training
         self._allow_changed_settings: bool = False
-        self._last_checkpoint: str | None = None  # complete
-        self._loaded: list[str] = []  # checkpoints, in this training
         self.add_callback(_BeginCallback(self))
-        self._apply_default_prompt()
-
-    def _apply_default_prompt(self) -> None:
-        """Train with the prompt that ``encode`` puts before each text."""
         prompt = self.model.prompts.get(self.model.default_prompt_name or "")
-        if not prompt or self.args.prompts or getattr(self.data_collator, "prompts", True):
-            return
-        rows: Any = self.train_dataset
-        columns: list[str] = []
-        for name, dataset in rows.items() if isinstance(rows, dict) else [("", rows)] if rows is not None else []:
-            texts = [
-                column
-                for column in dataset.column_names
-                if column not in self.data_collator.valid_label_columns
-            ]
-            # A loss may read further columns as words to predict, before which a prompt would be wrong.
-            loss = self.loss.get(name) if isinstance(self.loss, dict) else self.loss
-            columns += texts[: getattr(loss, "sentence_columns", None)]
-        self.data_collator.prompts = dict.fromkeys(columns, prompt)
-        logger.warning(
-            "Training with the model's default prompt %r, as encode() uses it. Set prompts to change it.",
-            prompt,
-        )
-
-    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Have the model card show the radius of Sharpness-Aware Minimization."""
-        super().add_model_card_callback(default_args_dict | {"sam_rho": 0.0})
+        if prompt and not self.args.prompts and not getattr(self.data_collator, "prompts", True):
+            self.data_collator.prompts = prompt
+            logger.warning(
+                "Training with the default prompt %r, as in encode(). Set prompts to change it.", prompt
+            )
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """Check the columns, then preprocess as sentence-transformers does."""
         if not isinstance(dataset, Dataset | IterableDataset | dict | None):
             raise TypeError(
-                f"{dataset_name}_dataset must be a datasets.Dataset, got {type(dataset).__name__}. A list of sentences "
-                'becomes one by Dataset.from_dict({"anchor": sentences}).'
+                f"{dataset_name}_dataset must be a datasets.Dataset, got a {type(dataset).__name__}. Convert "
+                'a list of sentences with Dataset.from_dict({"anchor": sentences}).'
             )
-        for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
-            if isinstance(part, Dataset):
+        if type(self.data_collator) is self.data_collator_class:  # one of the user's may read other cells
+            for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
                 _check_cells(part, f"{dataset_name}_dataset", self.data_collator.valid_label_columns)
         return super().preprocess_dataset(dataset, dataset_name)  # type: ignore[arg-type]
 
     def add_dataset_name_column(self, dataset: Any, dataset_name: str | None = None) -> Any:
-        """Add the dataset's name to its rows; in a copy, since a dataset may stand under two names, for two losses."""
+        """Add the name of a dataset to its rows, in a copy: a dataset may have two names, for two losses."""
         return super().add_dataset_name_column(
             copy.copy(dataset) if isinstance(dataset, Dataset) else dataset, dataset_name
         )
 
-    # --- Training ----------------------------------------------------------------------------------------------------
+    # --- Training -------------------------------------------------------------------------------------------
 
     def train(
         self,
@@ -191,19 +162,18 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Train the encoder and what the loss owns.
 
         Args:
-            resume_from_checkpoint: A checkpoint to continue from, or True for the newest complete one in ``output_dir``. If
-                there is none, True starts a new training.
+            resume_from_checkpoint: A checkpoint to continue from, or True for the newest complete one in
+                ``output_dir``. True starts a new training if there is none.
             *args: As in sentence-transformers.
-            allow_changed_settings: Whether a resumed training may have other settings of the loss, or another number of
-                processes, than its checkpoint.
+            allow_changed_settings: Whether a resumed training may have other settings of the loss, or another
+                number of processes, than its checkpoint.
             **kwargs: As in sentence-transformers.
         """
         self._check_setup()
-        while self.pop_callback(LossStateCallback):  # the trainer does the same
+        while self.pop_callback(LossStateCallback):  # the trainer does its work
             pass
         checkpoint = self._find_checkpoint(resume_from_checkpoint)
-        self._resumed_from, self._allow_changed_settings = checkpoint, allow_changed_settings
-        self._last_checkpoint, self._loaded = checkpoint, []
+        self._checkpoint, self._loaded, self._allow_changed_settings = checkpoint, [], allow_changed_settings
         self._unchecked, self._skipped_updates, self._scores = [], 0, {}
         self.model.model_card_data.eval_results_dict = {}  # scores of other weights
         freeze_mask_template(self.model)
@@ -219,30 +189,30 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
         if best and self._loaded[-1:] != [best]:
             raise OSError(
-                f"The best checkpoint, {best}, could not be loaded: see the log. The model has its last weights."
+                f"The best checkpoint, {best}, could not be loaded: see the log. The model is the last one."
             )
-        step = int(best.rpartition("-")[2]) if best else self.state.global_step
-        self.model.model_card_data.eval_results_dict = self._scores.get(step, {})
+        kept_step = int(best.rpartition("-")[2]) if best else self.state.global_step
+        self.model.model_card_data.eval_results_dict = self._scores.get(kept_step, {})
         return output
 
     def _check_setup(self) -> None:
         """Raise ``ValueError`` for what would train wrongly."""
         if self.args.n_gpu > 1:
             raise ValueError(
-                f"One process sees {self.args.n_gpu} GPUs, and DataParallel does not replicate the loss. Start the script "
-                f"with torchrun --nproc_per_node {self.args.n_gpu}, or set CUDA_VISIBLE_DEVICES to one GPU."
+                f"One process sees {self.args.n_gpu} GPUs, and DataParallel does not replicate the loss. Use "
+                f"torchrun --nproc_per_node {self.args.n_gpu}, or set CUDA_VISIBLE_DEVICES to one GPU."
             )
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             raise ValueError(
-                "FSDP and DeepSpeed are not supported, because they ignore the loss's weights. Use torchrun."
+                "FSDP and DeepSpeed are not supported: they ignore the loss's weights. Use torchrun."
             )
         require_processes_together(self.args)
         require_same_model(self.loss, self.model)
         losses = set(named_losses(self.loss).values())
         if get_world_size() > 1 and len(losses) > 1 and any(talks_to_others(loss) for loss in losses):
             raise ValueError(
-                "One of the losses waits for the other processes, which may be computing another loss. Give all datasets one "
-                "loss, set balance=None and gather_across_devices=False, or train in one process."
+                "One of the losses waits for the other processes, which may compute another one. "
+                "Give all datasets one loss, set balance=None and gather_across_devices=False, or train in one process."
             )
 
     def _find_checkpoint(self, requested: str | bool | None) -> str | None:
@@ -257,41 +227,39 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             earlier = [path for path in checkpoints_in(output).values() if (path / COMPLETE_FILE).exists()]
             if earlier:
                 logger.warning(
-                    "%s is of an earlier training. Until this one has saved a checkpoint, resume_from_checkpoint=True would "
-                    "continue the earlier one.",
+                    "%s is of an earlier training, which resume_from_checkpoint=True would continue until "
+                    "this one has saved a checkpoint.",
                     earlier[-1],
                 )
             return None
         checkpoint = Path(requested)
         reason = incomplete_reason(checkpoint) if (checkpoint / SETTINGS_FILE).exists() else None
-        if not checkpoint.is_dir():
-            reason = "it does not exist"
-        elif inside := checkpoints_in(checkpoint):
-            reason = f"it is a folder of checkpoints. Pass True, or one of {', '.join(path.name for path in inside.values())}"
-        elif not (checkpoint / TRAINER_STATE_NAME).is_file():
-            reason = f"it is not a checkpoint, or an incomplete one: it has no {TRAINER_STATE_NAME}"
+        if not (checkpoint / TRAINER_STATE_NAME).is_file():
+            reason = f"it has no {TRAINER_STATE_NAME}" if checkpoint.exists() else "it does not exist"
         if reason:
-            there = ", ".join(str(path) for path in checkpoints_in(output).values()) or "none"
-            raise ValueError(f"Cannot resume from {checkpoint}: {reason}. Checkpoints in {output}: {there}.")
+            found = (checkpoints_in(checkpoint) or checkpoints_in(output)).values()
+            raise ValueError(
+                f"{checkpoint} is not a complete checkpoint: {reason}. Pass True for the newest complete one "
+                f"or one of: {', '.join(map(str, found)) or 'none found'}."
+            )
         return str(checkpoint)
 
     def _unwrap_model(self) -> None:
-        """Remove what accelerate put around the model, in the model and in the losses, for a training.
+        """Remove what accelerate has put around the model, and into the losses, for a training.
 
-        With it, the next training would not average gradients over processes, and ``encode`` would use mixed precision.
+        Otherwise the next training would not average gradients over processes, and ``encode`` would compute
+        in mixed precision.
         """
         host.undo_preparation(self.model)
         self.model_wrapped = self.model
-        for part in [part for loss in named_losses(self.loss).values() for part in loss.modules()]:
-            inner = getattr(part, "model", None)
-            wrappers = inner.modules() if isinstance(inner, nn.Module) and inner is not self.model else ()
-            if any(
-                isinstance(each, DistributedDataParallel) and self.model in each.modules()
-                for each in wrappers
-            ):
+        for part in list(self.with_losses(self.model).modules()):
+            wrapper = getattr(part, "model", None)
+            inside = list(wrapper.modules()) if isinstance(wrapper, nn.Module) else []
+            is_parallel = any(isinstance(each, nn.parallel.DistributedDataParallel) for each in inside)
+            if is_parallel and self.model in inside:
                 part.model = self.model
 
-    def begin(self) -> None:
+    def begin_updates(self) -> None:
         """Prepare for the first update, once the optimizer is built and a checkpoint is loaded."""
         groups: list[dict[str, Any]] = getattr(self.optimizer, "param_groups", [])
         held = {id(parameter) for group in groups for parameter in group["params"]}
@@ -307,15 +275,17 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         inform_losses(self.loss, self.model, steps=self.state.max_steps, resumed=self.state.global_step > 0)
 
     def is_over(self) -> bool:
-        """Return whether a training has no update left, or is resumed where early stopping had stopped it."""
-        stopped = any(
+        """Return whether no update is left, also if early stopping had ended a training that is resumed."""
+        has_stopped = any(
             isinstance(callback, EarlyStoppingCallback)
             and callback.early_stopping_patience_counter >= callback.early_stopping_patience
             for callback in self.callback_handler.callbacks
         )
-        return self.state.global_step >= self.state.max_steps or (stopped and self._resumed_from is not None)
+        return self.state.global_step >= self.state.max_steps or (
+            has_stopped and self._checkpoint is not None
+        )
 
-    # --- Steps -------------------------------------------------------------------------------------------------------
+    # --- Updates --------------------------------------------------------------------------------------------
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
@@ -332,40 +302,30 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         return loss
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Compute the loss in the encoder's mode; keep its terms and diagnostics."""
-        dataset = inputs.get("dataset_name", "")  # sentence-transformers removes it
+        """Compute the loss in the encoder's mode, and keep its terms and diagnostics."""
+        dataset = inputs.get("dataset_name", "")  # which sentence-transformers removes
         is_dict, training = isinstance(self.loss, dict), self.model.training
         loss = self.loss[dataset] if isinstance(self.loss, dict) else self.loss
-        rows = (
-            1 if training else find_batch_size(inputs) or 1
-        )  # as in eval_loss, each row of an evaluation counts
+        rows = 1 if training else find_batch_size(inputs) or 1  # eval_loss is a mean over rows
         self._follow_mode()
         self._terms = {}
-        # Annotated as a BaseModel, it may be wrapped in DistributedDataParallel.
+        # The model is annotated as a BaseModel and may be wrapped in DistributedDataParallel.
         result = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
         if training:
-            value = result[0] if isinstance(result, tuple) else result
-            self._unchecked.append(
-                (self.state.global_step + 1, dict(self._terms) or {type(loss).__name__: value})
-            )
+            terms = self._terms or {type(loss).__name__: result[0] if isinstance(result, tuple) else result}
+            self._unchecked.append((self.state.global_step + 1, terms))
         if self._sam is None or not self._sam.is_repeating:
             numbers = {**self._terms, **getattr(loss, "diagnostics", {})}
-            if not is_dict and (taken := _LOGGED_BY_TRANSFORMERS & numbers.keys()):
-                raise ValueError(
-                    f"{type(loss).__name__} must rename {', '.join(taken)}: the log has another number there."
-                )
-            self._add_to_log(
-                {f"{dataset}/{name}" if is_dict and training else name: x for name, x in numbers.items()},
-                rows,
-            )
+            prefix = f"{dataset}/" if is_dict and training else ""
+            self._add_to_log({prefix + name: number for name, number in numbers.items()}, rows)
         return result
 
     def track_loss_components(self, loss: dict[str, Tensor]) -> None:
-        """Keep the terms of the loss, which sentence-transformers would divide by the batches of all datasets."""
+        """Keep the terms of the loss, which would otherwise be divided by the batches of all datasets."""
         self._terms = loss
 
     def _follow_mode(self) -> None:
-        """Put the modules of the losses into the encoder's mode, which a callback may have changed."""
+        """Put the modules of the losses into the encoder's mode."""
         if self._followers is None:
             of_model = {id(parameter) for parameter in self.model.parameters()}
             parts = [part for loss in named_losses(self.loss).values() for part in loss.modules()]
@@ -387,16 +347,18 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     @torch.no_grad()
     def _average_own_gradients(self) -> None:
-        """Average the gradients of loss-owned weights over processes, as DistributedDataParallel does the encoder's.
+        """Average the gradients of loss-owned weights over processes.
 
-        A weight without a gradient in some processes has gradient 0 there. Without one in all, it keeps none.
+        DistributedDataParallel averages those of the encoder only.
+
+        A weight without a gradient in some processes counts as 0 there. Without one in all, it keeps none.
         """
         parameters = self._own_parameters
         if get_world_size() == 1 or not parameters:
             return
         present = torch.tensor(
-            [one.grad is not None for one in parameters], dtype=torch.int32, device=parameters[0].device
-        )
+            [one.grad is not None for one in parameters], device=parameters[0].device
+        ).int()
         dist.all_reduce(present, op=dist.ReduceOp.MAX)
         used = [one for one, anywhere in zip(parameters, present.tolist(), strict=True) if anywhere]
         if not used:
@@ -404,7 +366,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in used]
         flat = torch.cat(
             [gradient.flatten().float() for gradient in gradients]
-        )  # one message for many small tensors
+        )  # one message for many tensors
         dist.all_reduce(flat)
         means = (flat / get_world_size()).split([one.numel() for one in used])
         for parameter, gradient, mean in zip(used, gradients, means, strict=True):
@@ -414,12 +376,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         """Return encoder and losses, whose gradients are clipped together."""
         return nn.ModuleList([model, *named_losses(self.loss).values()])
 
-    # --- Divergence --------------------------------------------------------------------------------------------------
+    # --- Divergence -----------------------------------------------------------------------------------------
 
     def check_norm(self, norm: Tensor | float) -> None:
-        """Check the gradient norm of an update; on a CPU before the update is made.
+        """Check the gradient norm of an update, on a CPU before the update is made.
 
-        On a GPU reading a number waits for the device, so that it is read with the next batch.
+        Reading a number from a GPU waits for all its work. There the norm is read with the next batch.
         """
         self._unchecked.append((self.state.global_step + 1, {GRADIENT_NORM: torch.as_tensor(norm)}))
         if self.args.device.type == "cpu":
@@ -433,57 +395,55 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
             bad = [f"{name} is {x}" for name, x in zip(numbers, values, strict=True) if not math.isfinite(x)]
             if GRADIENT_NORM in numbers and self.accelerator.scaler is not None:
                 self._skipped_updates = self._skipped_updates + 1 if bad else 0
-                if (
-                    self._skipped_updates < SKIPPED_UPDATES
-                ):  # the scaler skips an update whose scale is too large
+                if self._skipped_updates < SKIPPED_UPDATES:
                     continue
             if bad:
-                self._raise_diverged(f"In update {update} {', '.join(bad)}.")
+                self._raise_diverged(f"In update {update}, {', '.join(bad)}.")
 
     def _check_weights(self) -> None:
         """Raise :class:`DivergedError` if a trained weight is not finite."""
-        for loss in named_losses(self.loss).values():
-            for name, parameter in loss.named_parameters():
-                if parameter.requires_grad and not parameter.isfinite().all():
-                    self._raise_diverged(
-                        f"After update {self.state.global_step} {name} is not finite and is not saved."
-                    )
+        named = [pair for loss in named_losses(self.loss).values() for pair in loss.named_parameters()]
+        bad = [name for name, weight in named if weight.requires_grad and not weight.isfinite().all()]
+        if bad:
+            self._raise_diverged(
+                f"After update {self.state.global_step}, {bad[0]} is not finite, and is not saved."
+            )
 
     def _raise_diverged(self, what: str) -> NoReturn:
         raise DivergedError(
-            f"{what} The training stopped; its last complete checkpoint is {self._last_checkpoint or 'none'}. Train with a "
-            f"lower learning_rate (now {self.args.learning_rate:g}) or max_grad_norm (now {self.args.max_grad_norm:g})."
+            f"{what} The training stopped; its last complete checkpoint is {self._checkpoint or 'none'}. "
+            f"Train with a lower learning_rate (now {self.args.learning_rate:g}) or max_grad_norm "
+            f"(now {self.args.max_grad_norm:g})."
         )
 
-    # --- Logs and evaluation -----------------------------------------------------------------------------------------
+    # --- Logs and evaluation --------------------------------------------------------------------------------
 
-    def _add_to_log(self, numbers: Mapping[str, Any], rows: int) -> None:
+    def _add_to_log(self, numbers: dict[str, Any], rows: int) -> None:
         for name, number in numbers.items():
             value = torch.as_tensor(number).detach().float()
-            known = ~value.isnan()  # a diagnostic is NaN if a batch had nothing to measure
+            is_known = ~value.isnan()  # a diagnostic is NaN if the batch had nothing to measure
             total, count = self._sums.get(name, (0, 0))
             value = value.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
-            self._sums[name] = (total + rows * value, count + rows * known)
+            self._sums[name] = (total + rows * value, count + rows * is_known)
 
     def _take_means(self) -> dict[str, float]:
-        """Return the means since the last call over all processes, which may have computed different losses."""
+        """Return the means since the last call over all processes, which may compute different losses."""
         by_process: list[Any] = [self._sums]
         if get_world_size() > 1:
             by_process = [None] * get_world_size()
-            sums = {name: (total.cpu(), count.cpu()) for name, (total, count) in self._sums.items()}
-            dist.all_gather_object(by_process, sums)
+            on_cpu = {name: (total.cpu(), count.cpu()) for name, (total, count) in self._sums.items()}
+            dist.all_gather_object(by_process, on_cpu)
         self._sums, means = {}, {}
         for name in dict.fromkeys(name for sums in by_process for name in sums):
-            total, count = (
-                sum(part) for part in zip(*(sums[name] for sums in by_process if name in sums), strict=True)
-            )
+            pairs = [sums[name] for sums in by_process if name in sums]
+            total, count = (sum(numbers) for numbers in zip(*pairs, strict=True))
             if count > 0:
                 means[name] = round((total / count).item(), 4)
         return means
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Log, with the means of the loss's terms and diagnostics. A number that is not finite is logged as None."""
-        super().log(logs | self._take_means() if "loss" in logs else logs, *args, **kwargs)
+        """Log, with the means of the loss's terms and diagnostics. Infinity and NaN become None."""
+        super().log(self._take_means() | logs if "loss" in logs else logs, *args, **kwargs)
         entry: dict[str, Any] = self.state.log_history[-1]
         entry |= {
             key: None for key, value in entry.items() if isinstance(value, float) and not math.isfinite(value)
@@ -497,62 +457,57 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Evaluate or predict as sentence-transformers does, with the means of the loss's terms and diagnostics.
+        """Evaluate or predict, with the means of the loss's terms and diagnostics among the metrics.
 
-        Views and masks are drawn with the training's seed, so that evaluations can be compared, and the training's own random
-        numbers continue as if there had been none.
+        Views and masks are drawn with the training's seed, so that evaluations can be compared. The
+        training's own random numbers continue as if there had been no evaluation.
         """
         host.leave_unprepared(self)
         of_training, self._sums = self._sums, {}
-        try:
-            with host.kept_random_state(self.args.device):
-                set_seed(self.args.seed)
-                output = super().evaluation_loop(
-                    dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
-                )
-            means = self._take_means()
-        finally:
-            self._sums = of_training
-        separator = "/" if isinstance(self.loss, dict) else "_"
-        assert output.metrics is not None
-        output.metrics.update({f"{metric_key_prefix}{separator}{name}": mean for name, mean in means.items()})
+        with host.kept_random_state(self.args.device):
+            set_seed(self.args.seed)
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+            )
+        prefix = metric_key_prefix + ("/" if isinstance(self.loss, dict) else "_")
+        means = {prefix + name: mean for name, mean in self._take_means().items()}
+        self._sums = of_training
+        output.metrics.update(means | output.metrics)  # type: ignore[union-attr, operator]
         self._scores[self.state.global_step] = dict(self.model.model_card_data.eval_results_dict or {})
         return output
 
-    # --- Checkpoints -------------------------------------------------------------------------------------------------
+    # --- Checkpoints ----------------------------------------------------------------------------------------
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model; in a checkpoint also the state of the loss."""
-        if not _internal_call or output_dir is None:  # push_to_hub makes an internal call without a folder
-            super().save_model(output_dir, _internal_call)
-            return
-        self._check_finite()
-        self._check_weights()
-        if self.args.should_save:
-            Path(output_dir, COMPLETE_FILE).unlink(missing_ok=True)  # from here on, it is incomplete
+        """Save the model, and in a checkpoint also the state of the loss."""
+        checkpoint = output_dir if _internal_call else None  # also None when the model is pushed to the Hub
+        if checkpoint is not None:
+            self._check_finite()
+            self._check_weights()
+            Path(checkpoint, COMPLETE_FILE).unlink(missing_ok=True)  # one that is overwritten is incomplete
         super().save_model(output_dir, _internal_call)
-        if self.args.should_save:
-            save_loss_state(self.loss, self.model, output_dir)
+        if checkpoint is not None and self.args.should_save:
+            save_loss_state(self.loss, self.model, checkpoint)
 
     def finish_checkpoint(self, folder: Path) -> None:
-        """Mark a checkpoint as complete, unless it was saved without the optimizer that resuming needs."""
+        """Mark a checkpoint as complete, unless it was saved without the optimizer, which resuming needs."""
         if not self.args.save_only_model:
             mark_complete(folder)
-            self._last_checkpoint = str(folder)
+            self._checkpoint = str(folder)
 
     def raise_write_error(self, folder: Path, error: Exception) -> NoReturn:
-        """Raise an ``OSError`` that names the checkpoint, the cause and the free space of the disk."""
+        """Raise an ``OSError`` with the checkpoint, the cause and the free space of the disk."""
+        cause = str(error).partition("\n")[0]
         free = shutil.disk_usage(folder.parent).free / 2**30
-        cause = str(error).strip().partition("\n")[0]
         raise OSError(
-            f"The checkpoint {folder} could not be written, with {free:.1f} GB free on its disk: {cause}. The last complete "
-            f"checkpoint is {self._last_checkpoint or 'none'}."
+            f"The checkpoint {folder} could not be written ({cause}); its disk has {free:.1f} GB left. "
+            f"The last complete checkpoint is {self._checkpoint or 'none'}."
         ) from error
 
     def load_loss(self, folder: str) -> None:
-        """Load the loss with the encoder, to resume or as the best checkpoint."""
+        """Load the state of the loss, to resume from a checkpoint or to restore the best one."""
         load_loss_state(self.loss, self.model, folder)
-        if self.state.global_step == 0 and folder == self._resumed_from:
+        if self._checkpoint and not self._loaded:
             check_settings(self.loss, folder, allow_changed=self._allow_changed_settings)
         self._loaded.append(folder)
 
@@ -562,7 +517,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
 
 class _BeginCallback(TrainerCallback):
-    """Calls ``trainer.begin()`` when the optimizer is built and a checkpoint is loaded."""
+    """Calls ``trainer.begin_updates()`` when the optimizer is built and a checkpoint is loaded."""
 
     def __init__(self, trainer: SentenceTransformerTrainer) -> None:
         self.trainer = trainer
@@ -570,24 +525,21 @@ class _BeginCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        self.trainer.begin()
+        self.trainer.begin_updates()
 
 
-def _check_cells(dataset: Dataset, name: str, label_columns: list[str]) -> None:
-    """Raise ``ValueError`` if a text column holds a cell that is not text, with the column and the first such row."""
-    if dataset.format["type"] == "custom":  # a transform makes the cells
+def _check_cells(dataset: Any, name: str, label_columns: list[str]) -> None:
+    """Raise ``ValueError`` with column and row if a cell outside the label columns is not text."""
+    if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom":  # its cells are made later
         return
     for column, feature in dataset.features.items():
-        if column in label_columns or not isinstance(feature, Value):
+        is_text = getattr(feature, "dtype", None) in ("string", "large_string")
+        is_whole = is_text and not dataset.data.column(column).null_count
+        if column in label_columns or is_whole or not isinstance(feature, Value):
             continue
-        if feature.dtype not in ("string", "large_string"):
-            found, row = dataset[0][column], 0
-        elif dataset.data.column(column).null_count:  # of the table, of which the dataset may be a part
-            found, row = None, next((i for i, text in enumerate(dataset[column]) if text is None), -1)
-        else:
-            continue
-        if row >= 0:
+        row = next((i for i, cell in enumerate(dataset[column]) if not isinstance(cell, str)), None)
+        if row is not None:
             raise ValueError(
-                f"{name} must hold text, got {found!r} in column {column!r}, row {row}. Remove the row with dataset.filter, or "
-                f"the column with dataset.remove_columns."
+                f"{name} must hold text, got {dataset[row][column]!r} in column {column!r}, row {row}. "
+                "Remove such rows with dataset.filter, or the column with dataset.remove_columns."
             )
