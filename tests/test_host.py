@@ -137,9 +137,8 @@ def test_modules_and_parameters_are_those_of_torch_in_their_order(tiny_encoder):
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("_save_rng_state", ["self", "output_dir"]),
+        ("_save_checkpoint", ["self", "model", "trial"]),
         ("_checkpoint_push_skip_names", ["self", "checkpoint_folder"]),
-        ("_load_best_model", ["self"]),
         ("_load_from_checkpoint", ["self", "checkpoint_path"]),
         ("_clip_grad_norm", ["self", "model"]),
         ("_get_grad_norm", ["self", "model", "grad_norm"]),

@@ -1,4 +1,4 @@
-"""What two processes do together: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER``. One writes ``report.json``."""
+"""What two processes do together: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER`` writes ``report.json``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
 
 
 def train_in_stages(encoder: str, folder: Path) -> list[float]:
-    """Evaluate and train with one trainer, then unfreeze the embeddings and do so with another, around one loss."""
+    """Evaluate and train, unfreeze the embeddings, and do so with another trainer and the same loss."""
     model = SentenceTransformer(encoder, device="cpu")
     embeddings, loss = model[0].model.embeddings, losses.ConSERTLoss(model)
     start, spreads = embeddings.word_embeddings.weight.detach().clone(), []
@@ -87,7 +87,7 @@ def train_in_stages(encoder: str, folder: Path) -> list[float]:
 
 
 def log_diagnostics(encoder: str, folder: Path) -> dict:
-    """Return what is logged of a diagnostic that is the number of the process, and of losses of different datasets."""
+    """Return what is logged of the number of each process, with two losses for two datasets."""
 
     class Rank(nn.Module):
         def __init__(self, model, name):
@@ -108,7 +108,7 @@ def log_diagnostics(encoder: str, folder: Path) -> dict:
 
 
 def arccon_run(encoder: str, folder: Path, batch_size: int):
-    """Make four steps of ArcCon with gathered negatives on 64 sentences, without dropout, with plain gradient descent."""
+    """Make four steps of ArcCon with gathered negatives on 64 sentences, without dropout, by gradient descent."""
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0)
     loss = losses.ArcCSELoss(model, triplet_weight=0, gather_across_devices=True)
@@ -124,7 +124,7 @@ def arccon_run(encoder: str, folder: Path, batch_size: int):
 
 
 def unequal_batches(encoder: str) -> dict:
-    """Compute losses with five sentences, one of them long, in one process, and three short ones in the other."""
+    """Compute losses of five sentences in one process, one of them long, and of three in the other."""
     rank = dist.get_rank()
     rows = torch.arange(10.0 if rank == 0 else 6.0).reshape(-1, 2)  # 5 and 3 rows
     everyone, first = rows_of_all_ranks(rows)

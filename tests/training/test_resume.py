@@ -14,7 +14,7 @@ from methods import EVERY, HOST, METHODS, WITHOUT_SAM
 
 from sbert_plugins import training
 
-# All settings of one method, and one of each other method. In each an epoch ends after the training is resumed.
+# Some settings of one method, one of each other method. In each, an epoch ends after the training is resumed.
 RUNS = [
     *(
         {"method": "arccse", "accumulation": accumulation, "workers": workers}
@@ -47,7 +47,7 @@ def in_processes(runs):
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(once, encoder_path):
-    """Return the folder of all runs, each killed while its second checkpoint is written, and resumed by a new process."""
+    """Return the folder of all runs, each killed while its second checkpoint is written, and resumed."""
 
     def make(folder):
         runs = {folder / name_of(settings): {"encoder": encoder_path, **settings} for settings in RUNS}
