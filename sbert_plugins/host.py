@@ -18,7 +18,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from torch import Tensor, nn
 
-_Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
+# For the type checker the class that follows in the order of bases, of which nothing may be imported here.
+if TYPE_CHECKING:
+    _TrainerBase = SentenceTransformerTrainer
+else:
+    _TrainerBase = object
 
 _POOLER = re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$")  # of ALBERT and BigBird without dense
 TRAINER_METHODS = (
@@ -66,7 +70,7 @@ def reads_pooler(model: nn.Module) -> bool:
 
 
 def require_trainer() -> None:
-    """Refuse a host whose trainer would never call what :func:`connect_trainer` connects.
+    """Refuse a host whose trainer would never call what :class:`ConnectedTrainer` connects.
 
     transformers has had ``_clip_grad_norm``, ``_get_grad_norm`` and ``_run_epoch`` since 5.3; the others are
     sentence-transformers' and transformers' own of every version in range.
@@ -82,69 +86,74 @@ def require_trainer() -> None:
         )
 
 
-def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Connect a subclass of sentence-transformers' trainer to six private methods; decorates the subclass.
+class ConnectedTrainer(_TrainerBase):
+    """A base class, before sentence-transformers' trainer, that connects six of its private methods to public ones.
 
     The subclass defines
 
     - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged, instead of the model's;
     - ``check_norm(norm)``: called with the gradient norm of each update;
-    - ``is_over()``: returns whether a resumed training has no update left. The Trainer checks that after an update only;
-    - ``finish_checkpoint(folder)``: called when all files of a checkpoint are written, before older ones are deleted;
+    - ``is_over()``: returns whether no update is left. The Trainer itself checks that only after an update;
+    - ``finish_checkpoint(folder)``: called in each process when all files of a checkpoint are written, and before older
+      checkpoints are deleted;
     - ``raise_write_error(folder, error)``: called if a file of a checkpoint cannot be written;
     - ``load_loss(folder)``: called before the encoder is loaded from a checkpoint;
     - ``files_kept_local()``: returns names of files that are not pushed to the Hub.
     """
-    from safetensors import SafetensorError
 
-    def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
-        return super(trainer, self)._clip_grad_norm(self.with_losses(model))
+    with_losses: Callable[[nn.Module], nn.Module]
+    check_norm: Callable[[Tensor | float], None]
+    is_over: Callable[[], bool]
+    finish_checkpoint: Callable[[Path], None]
+    raise_write_error: Callable[[Path, Exception], NoReturn]
+    load_loss: Callable[[str], None]
+    files_kept_local: Callable[[], set[str]]
 
-    def _get_grad_norm(self: Any, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        norm = super(trainer, self)._get_grad_norm(self.with_losses(model), grad_norm)
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        return super()._clip_grad_norm(self.with_losses(model))
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
+        norm = super()._get_grad_norm(self.with_losses(model), grad_norm)
         self.check_norm(norm)
         return norm
 
-    def _run_epoch(self: Any, *args: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         if self.is_over():
             self.control.should_training_stop = True
         else:
-            super(trainer, self)._run_epoch(*args, **kwargs)
+            super()._run_epoch(*args, **kwargs)
 
-    def _save_checkpoint(self: Any, model: nn.Module, trial: Any) -> None:
-        folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
-        write_state, is_written = self.state.save_to_json, False
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        from safetensors import SafetensorError
+
+        folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
+        state: Any = self.state
+        write_state, is_written = state.save_to_json, False
 
         def write_state_and_finish(path: str) -> None:  # the trainer's state is the last file
             nonlocal is_written
             write_state(path)
-            self.accelerator.wait_for_everyone()  # each process writes its random state
             self.finish_checkpoint(folder)
             is_written = True
 
-        self.state.save_to_json = write_state_and_finish
+        state.save_to_json = write_state_and_finish
         try:
-            super(trainer, self)._save_checkpoint(model, trial)
-            if not self.args.should_save:
-                self.accelerator.wait_for_everyone()
+            super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError, SafetensorError) as error:
             if not is_written:
                 self.raise_write_error(folder, error)
-            raise
+            raise  # of a push to the Hub
         finally:
-            del self.state.save_to_json
+            del state.save_to_json
+        if not self.args.should_save:
+            self.finish_checkpoint(folder)
 
-    def _load_from_checkpoint(self: Any, checkpoint_path: str) -> None:
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
         self.load_loss(checkpoint_path)
-        super(trainer, self)._load_from_checkpoint(checkpoint_path)
+        super()._load_from_checkpoint(checkpoint_path)
 
-    def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
-        return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local()
-
-    steps = (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_checkpoint, _load_from_checkpoint)
-    for method in (*steps, _checkpoint_push_skip_names):
-        setattr(trainer, method.__name__, method)
-    return trainer
+    def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
+        return super()._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local()
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: str | None) -> str:

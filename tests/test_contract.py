@@ -6,9 +6,9 @@ from encoders import SENTENCES
 from methods import EVERY, METHODS
 from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
-from trainings import trainer_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from trainings import trainer_of
 
 from sbert_plugins import data, functional, losses
 from sbert_plugins.contract import (

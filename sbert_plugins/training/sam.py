@@ -65,8 +65,7 @@ class SharpnessAwareStep:
 
     def _repeat(self, step: Callable[..., Tensor], model: nn.Module) -> None:
         groups = self.trainer.optimizer.param_groups  # type: ignore[union-attr]
-        held = [parameter for group in groups for parameter in group["params"]]
-        parameters = [parameter for parameter in held if parameter.grad is not None]
+        parameters = [one for group in groups for one in group["params"] if one.grad is not None]
         saved = [parameter.detach().clone() for parameter in parameters]
         gradients = [parameter.grad for parameter in parameters]
         with torch.no_grad():

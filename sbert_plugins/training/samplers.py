@@ -38,8 +38,10 @@ class LengthGroupedBatchSampler(DefaultBatchSampler):
             raise ValueError(
                 f"dataset must have a column of strings, got the columns {dataset.column_names}."
             )
-        rows = zip(*(dataset[name][:] for name in columns), strict=True)
-        self.lengths = [max(len(text or "") for text in texts) for texts in rows]
+        self.lengths = [
+            max(len(text or "") for text in texts)
+            for texts in zip(*(dataset[name][:] for name in columns), strict=True)
+        ]
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the row numbers of each batch, in another order in each epoch."""

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from datasets import Dataset, IterableDataset, Value
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
@@ -60,8 +61,7 @@ class DivergedError(ValueError):
     """A loss, a gradient or a weight of a training is not finite."""
 
 
-@host.connect_trainer
-class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTrainer):
+class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.SentenceTransformerTrainer):
     """A drop-in ``SentenceTransformerTrainer`` that trains what a loss owns in the same way as the encoder.
 
     It works with any loss, or dict of losses, including those of sentence-transformers, and adds:
@@ -211,8 +211,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         losses = set(named_losses(self.loss).values())
         if get_world_size() > 1 and len(losses) > 1 and any(talks_to_others(loss) for loss in losses):
             raise ValueError(
-                "One of the losses waits for the other processes, which may compute another one. "
-                "Give all datasets one loss, set balance=None and gather_across_devices=False, or train in one process."
+                "One of the losses waits for the other processes, which may compute another one. Give all "
+                "datasets one loss, set balance=None and gather_across_devices=False, or use one process."
             )
 
     def _find_checkpoint(self, requested: str | bool | None) -> str | None:
@@ -224,8 +224,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
                 logger.warning("%s holds no complete checkpoint: a new training starts.", output)
             return str(newest) if newest else None
         if not requested:
-            earlier = [path for path in checkpoints_in(output).values() if (path / COMPLETE_FILE).exists()]
-            if earlier:
+            if earlier := [
+                path for path in checkpoints_in(output).values() if (path / COMPLETE_FILE).exists()
+            ]:
                 logger.warning(
                     "%s is of an earlier training, which resume_from_checkpoint=True would continue until "
                     "this one has saved a checkpoint.",
@@ -237,10 +238,10 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         if not (checkpoint / TRAINER_STATE_NAME).is_file():
             reason = f"it has no {TRAINER_STATE_NAME}" if checkpoint.exists() else "it does not exist"
         if reason:
-            found = (checkpoints_in(checkpoint) or checkpoints_in(output)).values()
             raise ValueError(
                 f"{checkpoint} is not a complete checkpoint: {reason}. Pass True for the newest complete one "
-                f"or one of: {', '.join(map(str, found)) or 'none found'}."
+                "or one of: "
+                f"{', '.join(map(str, (checkpoints_in(checkpoint) or checkpoints_in(output)).values()))}."
             )
         return str(checkpoint)
 
@@ -255,13 +256,12 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         for part in list(self.with_losses(self.model).modules()):
             wrapper = getattr(part, "model", None)
             inside = list(wrapper.modules()) if isinstance(wrapper, nn.Module) else []
-            is_parallel = any(isinstance(each, nn.parallel.DistributedDataParallel) for each in inside)
-            if is_parallel and self.model in inside:
+            if self.model in inside and any(isinstance(each, DistributedDataParallel) for each in inside):
                 part.model = self.model
 
     def begin_updates(self) -> None:
         """Prepare for the first update, once the optimizer is built and a checkpoint is loaded."""
-        groups: list[dict[str, Any]] = getattr(self.optimizer, "param_groups", [])
+        groups = self.optimizer.param_groups  # type: ignore[union-attr]
         held = {id(parameter) for group in groups for parameter in group["params"]}
         missing = sum(id(parameter) not in held for parameter in self._own_parameters)
         # An optimizer per layer has no weights in its groups, neither of the loss nor of the encoder.
@@ -431,8 +431,9 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         by_process: list[Any] = [self._sums]
         if get_world_size() > 1:
             by_process = [None] * get_world_size()
-            on_cpu = {name: (total.cpu(), count.cpu()) for name, (total, count) in self._sums.items()}
-            dist.all_gather_object(by_process, on_cpu)
+            dist.all_gather_object(
+                by_process, {name: (x.cpu(), n.cpu()) for name, (x, n) in self._sums.items()}
+            )
         self._sums, means = {}, {}
         for name in dict.fromkeys(name for sums in by_process for name in sums):
             pairs = [sums[name] for sums in by_process if name in sums]
@@ -491,17 +492,18 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
 
     def finish_checkpoint(self, folder: Path) -> None:
         """Mark a checkpoint as complete, unless it was saved without the optimizer, which resuming needs."""
+        self.accelerator.wait_for_everyone()  # each process writes its random state
         if not self.args.save_only_model:
-            mark_complete(folder)
             self._checkpoint = str(folder)
+            if self.args.should_save:
+                mark_complete(folder)
 
     def raise_write_error(self, folder: Path, error: Exception) -> NoReturn:
         """Raise an ``OSError`` with the checkpoint, the cause and the free space of the disk."""
-        cause = str(error).partition("\n")[0]
-        free = shutil.disk_usage(folder.parent).free / 2**30
         raise OSError(
-            f"The checkpoint {folder} could not be written ({cause}); its disk has {free:.1f} GB left. "
-            f"The last complete checkpoint is {self._checkpoint or 'none'}."
+            f"The checkpoint {folder} could not be written ({' '.join(str(error).split())[:200]}). Its disk "
+            f"has {shutil.disk_usage(folder.parent).free / 2**30:.1f} GB left. The last complete checkpoint is "
+            f"{self._checkpoint or 'none'}."
         ) from error
 
     def load_loss(self, folder: str) -> None:
@@ -533,9 +535,11 @@ def _check_cells(dataset: Any, name: str, label_columns: list[str]) -> None:
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom":  # its cells are made later
         return
     for column, feature in dataset.features.items():
-        is_text = getattr(feature, "dtype", None) in ("string", "large_string")
-        is_whole = is_text and not dataset.data.column(column).null_count
-        if column in label_columns or is_whole or not isinstance(feature, Value):
+        if (
+            column in label_columns
+            or not isinstance(feature, Value)
+            or (feature.dtype in ("string", "large_string") and not dataset.data.column(column).null_count)
+        ):
             continue
         row = next((i for i, cell in enumerate(dataset[column]) if not isinstance(cell, str)), None)
         if row is not None:

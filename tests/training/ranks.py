@@ -1,4 +1,4 @@
-"""What two processes do together: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER`` writes ``report.json``."""
+"""What two processes do together: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER``."""
 
 from __future__ import annotations
 
@@ -101,14 +101,20 @@ def log_diagnostics(encoder: str, folder: Path) -> dict:
     loss = {name: Rank(model, name) for name in "ab"}
     model.prompts, model.default_prompt_name = {"query": "Question: "}, "query"  # of which a notice is logged
     trainer = trainer_of(
-        model, loss, folder, {name: ROWS for name in "ab"}, max_steps=-1, num_train_epochs=1, logging_steps=99
+        model,
+        loss,
+        folder,
+        {name: ROWS for name in "ab"},
+        max_steps=-1,
+        num_train_epochs=1,
+        logging_strategy="epoch",
     )
     trainer.train()
     return trainer.state.log_history[-2]
 
 
 def arccon_run(encoder: str, folder: Path, batch_size: int):
-    """Make four steps of ArcCon with gathered negatives on 64 sentences, without dropout, by gradient descent."""
+    """Make four steps of ArcCon with gathered negatives on 64 sentences, without dropout."""
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0)
     loss = losses.ArcCSELoss(model, triplet_weight=0, gather_across_devices=True)

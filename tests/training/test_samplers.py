@@ -1,6 +1,6 @@
 import pytest
 from datasets import Dataset, Value
-from encoders import SENTENCES, project_text
+from encoders import project_text
 from trainings import trainer_of
 
 from sbert_plugins import losses
@@ -48,12 +48,6 @@ def test_a_row_is_as_long_as_its_longest_text():
         lambda rows: {"text": rows["anchor"]}
     )
     assert LengthGroupedBatchSampler(renamed, 2, False).lengths == [4, 3, 2]
-
-
-def test_fewer_rows_than_a_batch():
-    rows = Dataset.from_dict({"anchor": SENTENCES})
-    assert list(LengthGroupedBatchSampler(rows, 9, True)) == []
-    assert [sorted(batch) for batch in LengthGroupedBatchSampler(rows, 9, False)] == [list(range(8))]
 
 
 def test_a_dataset_without_texts():

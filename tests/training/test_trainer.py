@@ -87,7 +87,7 @@ class TestModes:
 
     @pytest.mark.parametrize("frozen", [False, True])
     def test_the_loss_follows_the_encoder(self, model, tmp_path, frozen):
-        """Its head arrives in eval mode, as a pretrained decoder does. A frozen one in train mode follows too."""
+        """Its head arrives in eval mode, as a pretrained decoder does. A frozen one follows too."""
         loss = Probe(model)
         if frozen:
             loss.head.train().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""A training as a function, or as a process: ``python training_runs.py OUTPUT '{"method": ...}' [OUTPUT ...]``.
+"""A training as a function, or as a process: ``python training_runs.py OUTPUT '{"method": ...}' ...``.
 
 Several runs are a process each, forked before anything is drawn: Python starts, and torch is read, once.
 """
@@ -124,7 +124,7 @@ def main(output: str, arguments: str) -> None:
 
 
 def prepare(encoder: str) -> None:
-    """Do before the forks what each run would do, without drawing: a model card's template, counts of the text."""
+    """Do before the forks what each run would do, without drawing a random number."""
     model = SentenceTransformer(encoder, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)

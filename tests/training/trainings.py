@@ -14,7 +14,7 @@ EVERY_SECOND = {"save_strategy": "steps", "save_steps": 2}  # checkpoints
 def trainer_of(
     model, loss, folder, dataset=ROWS, trainer_class=training.SentenceTransformerTrainer, **changes
 ):
-    """Build a trainer of four updates of four rows; ``changes`` are arguments of the trainer or of the training."""
+    """Build a trainer of four updates of four rows; ``changes`` are its arguments or the training's."""
     names = ("eval_dataset", "evaluator", "callbacks", "optimizers", "data_collator")
     options = {name: changes.pop(name) for name in names if name in changes}
     defaults = {
