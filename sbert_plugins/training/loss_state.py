@@ -146,9 +146,8 @@ def _settings_as_json(loss: Losses) -> str:
 
 def _settings(loss: nn.Module) -> dict[str, Any]:
     settings = {"class": type(loss).__name__, **getattr(loss, "get_config_dict", dict)()}
-    if isinstance(
-        settings.get("loss"), str
-    ):  # wrappers of sentence-transformers give the class of their loss
+    # Wrappers of sentence-transformers give the name of their loss's class.
+    if isinstance(settings.get("loss"), str):
         settings["loss"] = getattr(loss, "loss", settings["loss"])
     return settings
 
@@ -166,8 +165,10 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        inner = _flat(value) if isinstance(value, dict) else {"": value}
-        flat |= {f"{key}.{name}".rstrip("."): part for name, part in inner.items()}
+        if isinstance(value, dict):
+            flat |= {f"{key}.{name}": part for name, part in _flat(value).items()}
+        else:
+            flat[key] = value
     return flat
 
 

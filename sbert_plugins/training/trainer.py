@@ -191,8 +191,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
             raise OSError(
                 f"The best checkpoint, {best}, could not be loaded: see the log. The model is the last one."
             )
-        kept_step = int(best.rpartition("-")[2]) if best else self.state.global_step
-        self.model.model_card_data.eval_results_dict = self._scores.get(kept_step, {})
+        scores = self._scores.get(int(best.rpartition("-")[2]) if best else self.state.global_step, {})
+        self.model.model_card_data.eval_results_dict = scores
         return output
 
     def _check_setup(self) -> None:
@@ -261,14 +261,16 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
 
     def begin_updates(self) -> None:
         """Prepare for the first update, once the optimizer is built and a checkpoint is loaded."""
-        groups = self.optimizer.param_groups  # type: ignore[union-attr]
-        held = {id(parameter) for group in groups for parameter in group["params"]}
+        held = {id(one) for group in self.optimizer.param_groups for one in group["params"]}  # type: ignore[union-attr]
         missing = sum(id(parameter) not in held for parameter in self._own_parameters)
         # An optimizer per layer has no weights in its groups, neither of the loss nor of the encoder.
         if missing and not held.isdisjoint(map(id, self.model.parameters())):
             raise ValueError(
                 f"The optimizer lacks {missing} weights of the loss. Build it over loss.parameters()."
             )
+        best = Path(str(self.args.output_dir), f"checkpoint-{self.state.best_global_step}")
+        if self.state.best_model_checkpoint is None and best.is_dir():  # the folder was moved
+            self.state.best_model_checkpoint = str(best)
         if self._sam is not None:
             self._sam.begin()
         self._sums = {}
@@ -291,11 +293,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
         """Run one micro-batch, and complete the gradients after the last one of an update."""
-        step = super().training_step
-        if self._sam is None:
-            loss = step(model, inputs, num_items_in_batch)
-        else:
-            loss = self._sam.training_step(step, model, inputs, num_items_in_batch)
+        step, batch = super().training_step, (model, inputs, num_items_in_batch)
+        loss = step(*batch) if self._sam is None else self._sam.training_step(step, *batch)
         if self.accelerator.sync_gradients:
             self._average_own_gradients()
         self._check_finite()
@@ -316,8 +315,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
             self._unchecked.append((self.state.global_step + 1, terms))
         if self._sam is None or not self._sam.is_repeating:
             numbers = {**self._terms, **getattr(loss, "diagnostics", {})}
-            prefix = f"{dataset}/" if is_dict and training else ""
-            self._add_to_log({prefix + name: number for name, number in numbers.items()}, rows)
+            of_dataset = {f"{dataset}/{name}": number for name, number in numbers.items()}
+            self._add_to_log(of_dataset if is_dict and training else numbers, rows)
         return result
 
     def track_loss_components(self, loss: dict[str, Tensor]) -> None:
@@ -402,8 +401,12 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
 
     def _check_weights(self) -> None:
         """Raise :class:`DivergedError` if a trained weight is not finite."""
-        named = [pair for loss in named_losses(self.loss).values() for pair in loss.named_parameters()]
-        bad = [name for name, weight in named if weight.requires_grad and not weight.isfinite().all()]
+        bad = [
+            name
+            for loss in named_losses(self.loss).values()
+            for name, weight in loss.named_parameters()
+            if weight.requires_grad and not weight.isfinite().all()
+        ]
         if bad:
             self._raise_diverged(
                 f"After update {self.state.global_step}, {bad[0]} is not finite, and is not saved."
@@ -423,8 +426,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
             value = torch.as_tensor(number).detach().float()
             is_known = ~value.isnan()  # a diagnostic is NaN if the batch had nothing to measure
             total, count = self._sums.get(name, (0, 0))
-            value = value.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
-            self._sums[name] = (total + rows * value, count + rows * is_known)
+            self._sums[name] = (total + rows * value.where(is_known, 0), count + rows * is_known)
 
     def _take_means(self) -> dict[str, float]:
         """Return the means since the last call over all processes, which may compute different losses."""
@@ -500,10 +502,10 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
 
     def raise_write_error(self, folder: Path, error: Exception) -> NoReturn:
         """Raise an ``OSError`` with the checkpoint, the cause and the free space of the disk."""
+        disk = shutil.disk_usage(next(parent for parent in folder.absolute().parents if parent.exists()))
         raise OSError(
-            f"The checkpoint {folder} could not be written ({' '.join(str(error).split())[:200]}). Its disk "
-            f"has {shutil.disk_usage(folder.parent).free / 2**30:.1f} GB left. The last complete checkpoint is "
-            f"{self._checkpoint or 'none'}."
+            f"Checkpoint {folder} could not be written: {' '.join(str(error).split())[:200]}. Its disk has "
+            f"{disk.free / 2**30:.1f} GB left. The last complete checkpoint is {self._checkpoint or 'none'}."
         ) from error
 
     def load_loss(self, folder: str) -> None:
