@@ -81,8 +81,9 @@ def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
     Example:
         >>> from sbert_plugins import losses, training
         >>> loss = losses.PTBERTLoss(model)
-        >>> training.save_loss_state(loss, model, "output/loss")
-        >>> training.load_loss_state(loss, model, "output/loss")
+        >>> model.save_pretrained("output")
+        >>> training.save_loss_state(loss, model, "output")
+        >>> training.load_loss_state(loss, model, "output")
     """
     # Copies, because safetensors does not store views of shared memory.
     state = {
