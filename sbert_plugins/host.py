@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import torch
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from torch import Tensor, nn
 
-_Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
+# For the type checker the class that follows in the order of bases, of which nothing may be imported here.
+if TYPE_CHECKING:
+    _TrainerBase = SentenceTransformerTrainer
+else:
+    _TrainerBase = object
 
 _POOLER = re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$")  # of ALBERT and BigBird without dense
 TRAINER_METHODS = (
     "_clip_grad_norm",
     "_get_grad_norm",
     "_run_epoch",
-    "_save_rng_state",
-    "_load_best_model",
+    "_save_checkpoint",
     "_load_from_checkpoint",
     "_checkpoint_push_skip_names",
 )
@@ -66,7 +70,7 @@ def reads_pooler(model: nn.Module) -> bool:
 
 
 def require_trainer() -> None:
-    """Refuse a host whose trainer would never call what :func:`connect_trainer` connects.
+    """Refuse a host whose trainer would never call what :class:`ConnectedTrainer` connects.
 
     transformers has had ``_clip_grad_norm``, ``_get_grad_norm`` and ``_run_epoch`` since 5.3; the others are
     sentence-transformers' and transformers' own of every version in range.
@@ -82,68 +86,74 @@ def require_trainer() -> None:
         )
 
 
-def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer ask a subclass at five places that it has for itself alone; to decorate the subclass.
+class ConnectedTrainer(_TrainerBase):
+    """A base class, before sentence-transformers' trainer, that connects six of its private methods to public ones.
 
     The subclass defines
 
-    - ``clipped(model)``: the module whose gradients are clipped, and whose norm is logged, in the place of the model;
-    - ``see_norm(norm)``: told the norm of each update;
-    - ``finish_checkpoint(folder)``: called when the host has written a checkpoint;
-    - ``is_over()``: whether a training that is resumed has nothing left to do;
-    - ``files_kept_here()``: names of files that are not pushed to the Hub.
-
-    The host looks at ``max_steps``, and whether early stopping has stopped it, after an update alone: one more would be made.
+    - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged, instead of the model's;
+    - ``check_norm(norm)``: called with the gradient norm of each update;
+    - ``is_over()``: returns whether no update is left. The Trainer itself checks that only after an update;
+    - ``finish_checkpoint(folder)``: called in each process when all files of a checkpoint are written, and before older
+      checkpoints are deleted;
+    - ``raise_write_error(folder, error)``: called if a file of a checkpoint cannot be written;
+    - ``load_loss(folder)``: called before the encoder is loaded from a checkpoint;
+    - ``files_kept_local()``: returns names of files that are not pushed to the Hub.
     """
 
-    def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
-        return super(trainer, self)._clip_grad_norm(self.clipped(model))
+    with_losses: Callable[[nn.Module], nn.Module]
+    check_norm: Callable[[Tensor | float], None]
+    is_over: Callable[[], bool]
+    finish_checkpoint: Callable[[Path], None]
+    raise_write_error: Callable[[Path, Exception], NoReturn]
+    load_loss: Callable[[str], None]
+    files_kept_local: Callable[[], set[str]]
 
-    def _get_grad_norm(self: Any, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        norm = super(trainer, self)._get_grad_norm(self.clipped(model), grad_norm)
-        self.see_norm(norm)
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        return super()._clip_grad_norm(self.with_losses(model))
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
+        norm = super()._get_grad_norm(self.with_losses(model), grad_norm)
+        self.check_norm(norm)
         return norm
 
-    def _run_epoch(self: Any, *args: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         if self.is_over():
             self.control.should_training_stop = True
         else:
-            super(trainer, self)._run_epoch(*args, **kwargs)
+            super()._run_epoch(*args, **kwargs)
 
-    def _save_rng_state(self: Any, output_dir: str) -> None:  # what the host writes last
-        super(trainer, self)._save_rng_state(output_dir)
-        self.finish_checkpoint(output_dir)
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        from safetensors import SafetensorError
 
-    def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
-        return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_here()
+        folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
+        state: Any = self.state
+        write_state, is_written = state.save_to_json, False
 
-    for method in (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_rng_state, _checkpoint_push_skip_names):
-        setattr(trainer, method.__name__, method)
-    return trainer
+        def write_state_and_finish(path: str) -> None:  # the trainer's state is the last file
+            nonlocal is_written
+            write_state(path)
+            self.finish_checkpoint(folder)
+            is_written = True
 
-
-def tell_of_a_lost_best(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer say that it could not load the best checkpoint, which it logs alone; to decorate a subclass.
-
-    The subclass defines ``refuse_the_last_for_the_best(error)``.
-    """
-
-    def _load_best_model(self: Any) -> None:
-        self.why_not_loaded = None
-        super(trainer, self)._load_best_model()
-        if self.why_not_loaded is not None:
-            self.refuse_the_last_for_the_best(self.why_not_loaded)
-
-    def _load_from_checkpoint(self: Any, checkpoint_path: str) -> None:
+        state.save_to_json = write_state_and_finish
         try:
-            super(trainer, self)._load_from_checkpoint(checkpoint_path)
-        except Exception as error:
-            self.why_not_loaded = error
-            raise
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if not is_written:
+                self.raise_write_error(folder, error)
+            raise  # of a push to the Hub
+        finally:
+            del state.save_to_json
+        if not self.args.should_save:
+            self.finish_checkpoint(folder)
 
-    for method in (_load_best_model, _load_from_checkpoint):
-        setattr(trainer, method.__name__, method)
-    return trainer
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
+        self.load_loss(checkpoint_path)
+        super()._load_from_checkpoint(checkpoint_path)
+
+    def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
+        return super()._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local()
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: str | None) -> str:

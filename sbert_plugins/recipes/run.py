@@ -24,6 +24,7 @@ from sbert_plugins.recipes.output import (
     check_same_run,
     encoder_mark,
     held,
+    json_text,
     method_text,
     pairs_mark,
     read_results,
@@ -284,8 +285,6 @@ def _take_back(output: Path, *, is_new: bool) -> None:
 
 def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
     """Score the trained model, save it with its loss's state, and return what results.json holds."""
-    from sbert_plugins.training import json_text
-
     run, model, loss = training.run, training.model, training.loss
     results = run.json | {
         "before": training.before,
