@@ -396,28 +396,6 @@ def fingerprint(dataset: Dataset) -> str:
     return _reach(dataset, "_fingerprint", "datasets>=4.0")
 
 
-def rake_scorer() -> Any:
-    """Build rake-nltk's scorer over phrases that are cut already, lists of words each. rake-nltk 1.0.6."""
-    import rake_nltk
-
-    for name in ("_generate_phrases", "_build_word_co_occurance_graph"):
-        _reach(rake_nltk.Rake, name, "rake-nltk>=1.0.6")
-
-    class Scorer(rake_nltk.Rake):
-        def _generate_phrases(self, sentences: list[list[str]]) -> list[list[str]]:
-            return sentences
-
-        def _build_word_co_occurance_graph(self, phrase_list: list[list[str]]) -> None:
-            # The sums over the graph without the graph, whose size is the square of a phrase's length.
-            self.degree: dict[str, int] = {}
-            for phrase in phrase_list:
-                for word in phrase:
-                    self.degree[word] = self.degree.get(word, 0) + len(phrase)
-
-    # With stop words and tokenizers passed in rake-nltk asks NLTK for no data.
-    return Scorer(stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list)
-
-
 def wordnet_reader(place: Any) -> Any:
     """Open an English WordNet without the map from its other versions, which takes half of the time. nltk 3.9.1.
 
