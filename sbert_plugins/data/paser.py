@@ -94,8 +94,8 @@ def paser_columns(
             "seed": seed,
         },
         wanted="a phrase",
-        advice="For another language than English pass extractor=data.Rake(stop_words=...). For scripts without "
-        "spaces pass a function as extractor.",
+        advice="For another language than English pass extractor=data.Rake(stop_words=...). For scripts "
+        "without spaces pass a function as extractor.",
         num_proc=num_proc,
     )
 

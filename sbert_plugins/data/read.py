@@ -369,8 +369,7 @@ def _load_file(path: Path) -> Dataset:
         return _dataset_of(read_table(path))
     if kind != "parquet":
         deque(_decode_lines(path), maxlen=0)  # raises with the line, unlike load_dataset
-    options: dict[str, Any] = {"encoding": "utf-8-sig"} if kind == "text" else {}
-    return load_dataset(kind, data_files=glob.escape(str(path)), split="train", **options)
+    return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
 
 
 def _dataset_of(columns: dict[str, list[str]]) -> Dataset:
@@ -416,6 +415,10 @@ def _drop_blank_rows(rows: Dataset, source: str | Path, limit: int | None) -> Da
 
 
 def _strip_rows(batch: dict[str, list[str | None]]) -> dict[str, list[str]]:
-    rows = [[(text or "").strip() for text in row] for row in zip(*batch.values(), strict=True)]
+    # A byte order mark may be left at the beginning of a file.
+    rows = [
+        [(text or "").removeprefix("\ufeff").strip() for text in row]
+        for row in zip(*batch.values(), strict=True)
+    ]
     kept = [row for row in rows if all(row)]
     return {name: [row[place] for row in kept] for place, name in enumerate(batch)}

@@ -68,7 +68,7 @@ class SynonymReplacer:
         return "".join(pieces)
 
     def synonyms(self, word: str) -> tuple[str, ...]:
-        """Return all synonyms of a word in alphabetical order. Stop words and words not in WordNet have none."""
+        """Return all synonyms of a word, sorted. Stop words and words that are not in WordNet have none."""
         if word not in self._known:
             lower = word.lower()
             self._known[word] = () if lower in self.stop_words or len(lower) < 2 else _look_up(lower)
@@ -96,7 +96,7 @@ def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -
         problem = (
             f"only {share:.1%} of the words are English stop words, and WordNet is English. RAKE's stop "
             "words are English, too. For another language call paser_columns with "
-            f"extractor=data.Rake(stop_words=...), for English keywords with synonyms=0.5."
+            "extractor=data.Rake(stop_words=...), for English keywords with synonyms=0.5."
         )
     else:
         try:
