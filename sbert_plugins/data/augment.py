@@ -80,7 +80,7 @@ def positive_pairs(
     Example:
         >>> pairs = positive_pairs(["The old harbour master counts the boats."], "duplication", ratio=0.4)
         >>> pairs["positive"][0]
-        'The old harbour master master counts counts the boats.'
+        'The old harbour master master counts the boats.'
     """
     if not callable(augment) and augment not in AUGMENTATIONS:
         raise ValueError(f"augment must be a function or one of {', '.join(AUGMENTATIONS)}, not {augment!r}.")

@@ -124,7 +124,7 @@ class TestRake:
             data.Rake("german")
 
     def test_the_same_hash_in_each_process(self):
-        code = "import datasets.fingerprint as f; from sbert_plugins import data; print(f.Hasher.hash(data.Rake()))"
+        code = "import datasets, sbert_plugins.data as d; print(datasets.fingerprint.Hasher.hash(d.Rake()))"
         seeds = [os.environ | {"PYTHONHASHSEED": seed} for seed in "12"]
         printed = [subprocess.check_output([sys.executable, "-c", code], env=seed) for seed in seeds]
         assert printed[0] == printed[1]
@@ -195,7 +195,6 @@ def test_places_in_the_sentence():
         for phrase in data.locate_phrases(sentence):
             assert all(sentence[start:end].lower() == phrase.text.lower() for start, end in phrase.spans)
             assert "[MASK]" in data.hide_phrase(sentence, phrase, mask_token="[MASK]")
-    assert all(map(data.locate_phrases, odd))
 
 
 @pytest.mark.parametrize(
