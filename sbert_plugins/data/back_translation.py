@@ -39,7 +39,7 @@ def back_translate(
         forward: Translation model of transformers, by its name on the Hub or its path: a MarianMT model or
             another one that needs no language code. Or a function that translates a list of sentences.
         backward: Model or function for the way back. As everywhere in ``datasets``, a function of a module is
-            recognized by its name: after a change of its code, delete the cache or give it another name.
+            recognized by its name: after a change of its code, delete the cache or rename the function.
         batch_size: Sentences translated at a time.
         shard_size: Sentences after which the work is saved.
         device: Device of the models, by default a GPU if there is one.
@@ -59,9 +59,8 @@ def back_translate(
     anchors = as_dataset(sentences, "anchor")["anchor"][:]
     order = sorted(range(len(anchors)), key=lambda place: -len(anchors[place]))
     arguments = {"forward": forward, "backward": backward, "generation": generation or {}, "device": device}
-    key = Hasher.hash(
-        [forward, backward, generation]
-    )  # before the first call, which may change a function with a state
+    # Before the first call, because a function with a state has another hash afterwards.
+    key = Hasher.hash([forward, backward, generation])
     shards = [
         cached_map(
             Dataset.from_dict({"anchor": [anchors[place] for place in order[start : start + shard_size]]}),

@@ -99,9 +99,8 @@ class WordKinds:
         self.groups: dict[tuple[str, int], list[str]] = {}
         for word in sorted(self.counts):
             part = self.part_of_speech(word)
-            if (
-                part and word.isalpha() and self.wordnet.morphy(word, part) == word
-            ):  # in dictionary form, as synonyms are
+            # Only words in dictionary form, because synonyms are in that form, too.
+            if part and word.isalpha() and self.wordnet.morphy(word, part) == word:
                 self.groups.setdefault((part, self.magnitude(word)), []).append(word)
 
     def magnitude(self, word: str) -> int:
