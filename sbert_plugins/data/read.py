@@ -322,7 +322,7 @@ def expand_rows(
         num_proc=num_proc,
     )
     if not len(made):
-        raise ValueError(f"None of {len(rows):,} texts has {wanted}. {advice}")
+        raise ValueError(f"None of the {len(rows):,} texts has {wanted}. {advice}")
     if without := len(rows) - len(made.unique(INDEX)):
         logger.warning("Left out %s of %s texts without %s.", f"{without:,}", f"{len(rows):,}", wanted)
     return made.remove_columns(INDEX)
@@ -350,8 +350,8 @@ def _load(source: str | Path, configuration: str | None = None) -> Dataset:
     path, name = Path(source), str(source)
     if path.is_file():
         return _load_file(path)
-    if is_path(name) and not path.exists():
-        raise FileNotFoundError(f"{name} does not exist.")
+    if not name.strip() or (is_path(name) and not path.exists()):
+        raise FileNotFoundError(f"There is no file {name!r}.")
     try:
         known = datasets.get_dataset_config_names(name) if configuration else []
         return load_dataset(name, configuration if configuration in known else None, split="train")
