@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,7 +78,11 @@ def require_trainer() -> None:
     import sentence_transformers
     import transformers
 
-    if missing := [name for name in TRAINER_METHODS if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)]:
+    if missing := [
+        name
+        for name in TRAINER_METHODS
+        if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)
+    ]:
         raise ImportError(
             f"SentenceTransformerTrainer needs transformers>=5.3 and sentence-transformers>=6.2,<7, got "
             f"{transformers.__version__} and {sentence_transformers.__version__}, whose trainer has no {', '.join(missing)}: "
@@ -166,7 +170,9 @@ def forget_prompt_lengths(transformer: nn.Module) -> None:
     _reach(transformer, "_prompt_length_mapping", "sentence-transformers>=6.2").clear()
 
 
-def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[..., None], sentences: Sequence[str]) -> None:
+def asked_of_encode(
+    method: str, model: SentenceTransformer, note: Callable[..., None], sentences: Sequence[str]
+) -> None:
     """Call ``encode_query`` or ``encode_document`` of the host on a stand-in: ``note`` gets what ``encode`` would.
 
     They read nothing of the model but its prompts. sentence-transformers 6.2.
@@ -178,7 +184,9 @@ def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[...,
 
 
 @contextmanager
-def training_time_named(model: SentenceTransformer, seconds: float | None, evaluating: float | None) -> Iterator[None]:
+def training_time_named(
+    model: SentenceTransformer, seconds: float | None, evaluating: float | None
+) -> Iterator[None]:
     """Have a model card that is written inside the block name these seconds, of which some evaluated; None for no duration.
 
     The host counts from the beginning of the training to the moment when the card is written. sentence-transformers 6.2.
@@ -202,7 +210,11 @@ def tokenizer_state(tokenizer: Any) -> Any:
     """Return what a tokenizer is, without the padding and truncation of its last call."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if hasattr(backend, "to_str"):
-        return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
+        return {
+            key: value
+            for key, value in json.loads(backend.to_str()).items()
+            if key not in ("truncation", "padding")
+        }
     vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
     words = sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary
     # Those of word vectors: a word that is left out, or lowered, is none of the vocabulary's.
@@ -257,7 +269,12 @@ def modules_of(module: nn.Module) -> list[nn.Module]:
 
 def parameters_of(module: nn.Module) -> list[nn.Parameter]:
     """Return what ``module.parameters()`` gives, in its order; see :func:`modules_of`. torch 2.6."""
-    held = [parameter for one in modules_of(module) for parameter in one._parameters.values() if parameter is not None]
+    held = [
+        parameter
+        for one in modules_of(module)
+        for parameter in one._parameters.values()
+        if parameter is not None
+    ]
     return list({id(parameter): parameter for parameter in held}.values())
 
 
@@ -406,8 +423,8 @@ def fingerprint(dataset: Dataset) -> str:
     return _reach(dataset, "_fingerprint", "datasets>=4.0")
 
 
-def rake_scorer() -> Any:
-    """Build rake-nltk's scorer over phrases that are cut already, lists of words each. rake-nltk 1.0.6."""
+@cache
+def _rake_scorer_class() -> type:
     import rake_nltk
 
     for name in ("_generate_phrases", "_build_word_co_occurance_graph"):
@@ -418,14 +435,21 @@ def rake_scorer() -> Any:
             return sentences
 
         def _build_word_co_occurance_graph(self, phrase_list: list[list[str]]) -> None:
-            # The sums over the graph without the graph, whose size is the square of a phrase's length.
+            # The row sums of the graph, without the graph, whose size is the square of a phrase's length.
             self.degree: dict[str, int] = {}
             for phrase in phrase_list:
                 for word in phrase:
                     self.degree[word] = self.degree.get(word, 0) + len(phrase)
 
-    # With stop words and tokenizers passed in rake-nltk asks NLTK for no data.
-    return Scorer(stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list)
+    return Scorer
+
+
+def rake_scorer() -> Any:
+    """Build rake-nltk's scorer for phrases that are cut already, as lists of words. rake-nltk 1.0.6."""
+    # With stop words and tokenizers given, rake-nltk needs no data of NLTK.
+    return _rake_scorer_class()(
+        stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list
+    )
 
 
 def wordnet_reader(place: Any) -> Any:

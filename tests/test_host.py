@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rake_nltk
 import sentence_transformers
 import torch
 import transformers
@@ -42,8 +41,6 @@ class Bare:
         (torch, "_foreach_mul", lambda: host.add_all([], [], torch.tensor(1.0)), "torch>=2.6"),
         (torch, "_foreach_add_", lambda: host.add_all([torch.ones(1)], [torch.ones(1)], torch.tensor(1.0)), "torch>=2.6"),
         (torch, "_foreach_copy_", lambda: host.copy_all([], []), "torch>=2.6"),
-        (rake_nltk.Rake, "_generate_phrases", host.rake_scorer, "rake-nltk>=1.0.6"),
-        (rake_nltk.Rake, "_build_word_co_occurance_graph", host.rake_scorer, "rake-nltk>=1.0.6"),
         (WordNetCorpusReader, "map_wn", lambda: host.wordnet_reader(None), "nltk>=3.9.1"),
         (WordNetCorpusReader, "_data_file", lambda: host.wordnet_reader(None), "nltk>=3.9.1"),
         (Bare, None, lambda: host.resolve_prompt(Bare(), None, None), "sentence-transformers>=6.2"),

@@ -57,7 +57,7 @@ def _mteb_run(options: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
     from sbert_plugins import evaluation, recipes
-    from sbert_plugins.data.text import is_path
+    from sbert_plugins.data.read import is_path
     from sbert_plugins.evaluation.mteb import check_name
 
     path = Path(options.model)

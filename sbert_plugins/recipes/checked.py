@@ -19,7 +19,6 @@ from sbert_plugins.recipes.settings import Recipe, Settings, shortened
 from sbert_plugins.recipes.texts import what_is_unread
 
 if TYPE_CHECKING:
-    import torch
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
@@ -181,7 +180,8 @@ def run_values(
     dev: ScoredPairs | None,
 ) -> dict[str, Any]:
     """Return what makes a training this one: two that differ in none of it are the same. It is what run.json holds."""
-    from sbert_plugins.data.synonyms import wordnet_digest
+    from sbert_plugins.training.precision import has_bf16
+
     return {
         "method": method,
         "settings": asdict(settings),
@@ -194,7 +194,6 @@ def run_values(
         "loss_files": _files(method, loss_keywords),
         "columns": columns,
         "prepared": prepared,
-        **({"wordnet": wordnet_digest()} if prepared.get("synonyms") else {}),
         "text": text_mark(sentences, text),
         "dev": None if dev is None else pairs_mark("STS-B dev", dev),
         "encoder": encoder_mark(model),
@@ -210,16 +209,6 @@ def _files(method: str, keywords: dict[str, Any]) -> dict[str, str]:
     if ":" in method and build is not None and (file := source_of(build)):
         named[method] = file
     return {key: digest_of(value) for key, value in named.items()}
-
-
-def has_bf16(device: torch.device) -> bool:
-    """Whether a GPU computes bfloat16; those before Ampere (T4, V100) emulate it."""
-    import torch
-
-    if device.type != "cuda":
-        return False
-    with torch.cuda.device(device):  # it asks of the current one
-        return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 _LABELS = ("label", "labels", "score", "scores")  # of the host's collator

@@ -112,7 +112,7 @@ def has_pooling(name: str) -> bool:
     """
     from sentence_transformers.util import is_sentence_transformer_model
 
-    from sbert_plugins.data.text import is_path
+    from sbert_plugins.data.read import is_path
 
     if is_path(name) and not Path(name).exists():
         raise FileNotFoundError(f"{name} does not exist: a model is a directory here, or organization/name on the Hub.")
