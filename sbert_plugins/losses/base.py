@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import Encoder, is_training, unwrap
+from sbert_plugins.encoder import Encoder, freeze_mask_template, is_training, unwrap
 
 
 class Terms(dict[str, Tensor]):
@@ -90,7 +90,9 @@ class Loss(nn.Module):
             raise ValueError(
                 "model must have one encoder, got a Router: build the loss with one of its routes."
             )
+        freeze_mask_template(inside)  # a template's weights are trainable when the model is loaded
         self.model = model
+        self._tokenizer = getattr(inside, "tokenizer", None)
         self.diagnostics: dict[str, Tensor] = {}
         """Detached scalars of the last batch, which are logged and never added to the loss."""
 
@@ -123,6 +125,11 @@ class Loss(nn.Module):
         """Check the columns, put the loss's own modules into the encoder's mode, and call :meth:`compute`."""
         self.check_columns(columns)
         self._check_wrapper()
+        if hasattr(self, "tokens") and self._tokenizer is not unwrap(self.model).tokenizer:
+            raise ValueError(
+                f"The model has another tokenizer than when {type(self).__name__} was built, for instance a "
+                "mask template. Change the model first, then build the loss."
+            )
         training = is_training(self.model)
         if training and not self.state_is_kept:
             self._warn_if_not_saved()

@@ -328,6 +328,19 @@ def test_a_mask_token_is_needed_and_no_mask_template(model, kind):
         kind(model, **frequencies)
 
 
+@pytest.mark.parametrize("kind", [losses.ConSERTLoss, losses.DenoSentLoss, losses.PTBERTLoss])
+def test_a_mask_template(model, kind, tmp_path):
+    """It is frozen again in a loaded model. Added to a model that has a loss, it would be read as text."""
+    loss = small(kind, model)
+    apply_mask_template(model).save_pretrained(str(tmp_path))
+    loaded = SentenceTransformer(str(tmp_path), device="cpu")
+    small(kind, loaded)
+    assert not loaded[1].emb_layer.weight.requires_grad
+    if hasattr(loss, "tokens"):
+        with pytest.raises(ValueError, match="tokenizer"):
+            loss(batch(model, SENTENCES))
+
+
 class TestOwnedWeights:
     def test_a_warning_if_they_are_not_saved(self, model):
         """Once, in training, and only if there are some."""
