@@ -13,6 +13,7 @@ from methods import EVERY
 # How often a step waits for its device, for a number of rows that the CPU has to know before it can go on. The encoder's own
 # forwards, which look each time whether anything is padding, are the host's.
 WAITS = dict.fromkeys(EVERY, 2) | {"arccse": 1, "pt-bert": 0, "official pt-bert": 0, "slt-fai consert": 0}
+WAITS |= {"consert": 0, "self-distillation": 1}  # the teacher's own forward
 WAITS |= dict.fromkeys(["slt-fai", "official slt-fai"], 1)  # in the warm-up alone
 
 pytestmark = [

@@ -42,12 +42,12 @@ def encoder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     tokenizer = AutoTokenizer.from_pretrained(recipes.offline_encoder(num_layers=1).tokenizer.name_or_path)
     tokenizer.save_pretrained(folder)
-    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
 
     def build(name: str) -> SentenceTransformer:
         transformer = Transformer(str(folder))
-        return SentenceTransformer(modules=[transformer, Pooling(24, "mean")], device="cpu")
+        return SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu")
 
     return build
 
