@@ -546,7 +546,7 @@ def similarity_distillation(
 
 
 def _without_diagonal(square: Tensor) -> Tensor:
-    """Return (B, B - 1), the rows of a (B, B) matrix without its diagonal. A mask would wait for the device."""
+    """Return (B, B - 1), a (B, B) matrix without its diagonal. A boolean mask would wait for the device."""
     size = len(square)
     return square.flatten()[1:].view(size - 1, size + 1)[:, :-1].reshape(size, size - 1)
 
