@@ -1,4 +1,4 @@
-"""Rows of other processes, as further negatives."""
+"""Rows of other processes, as additional negatives."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
-    """Gather the rows of all other processes, with gradients. Every rank has to call this in the same step.
+    """Gather the rows of all other processes, with gradients. Every rank must call this in the same step.
 
-    Batches may differ in size from rank to rank, as the last ones of an epoch do.
+    Ranks may have batches of different sizes, as at the end of an epoch.
 
     Args:
         rows: (B, D) of this rank.
@@ -23,9 +23,8 @@ def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
     """
     if get_world_size() == 1:
         return None
-    return torch.cat(
-        [block for rank, block in enumerate(_gather(rows, all_gather_with_grad)) if rank != get_rank()]
-    )
+    blocks = _gather(rows, all_gather_with_grad)
+    return torch.cat([block for rank, block in enumerate(blocks) if rank != get_rank()])
 
 
 @torch.no_grad()
@@ -33,7 +32,7 @@ def rows_of_all_ranks(rows: Tensor) -> tuple[Tensor, int]:
     """Gather the rows of all processes, without gradients, in the same order on every rank.
 
     Args:
-        rows: (B, D) of this rank; sizes may differ.
+        rows: (B, D) of this rank. Sizes may differ between ranks.
 
     Returns:
         (N, D), and the index of the first row of this rank.
@@ -45,7 +44,7 @@ def rows_of_all_ranks(rows: Tensor) -> tuple[Tensor, int]:
 
 
 def _gather(rows: Tensor, gather: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Return the rows of each rank. Smaller batches are padded to the largest, and cut again."""
+    """Return the rows of each rank. Smaller batches travel padded to the size of the largest."""
     sizes = all_gather(torch.tensor([len(rows)], device=rows.device)).tolist()
     padded = gather(F.pad(rows, (0, 0, 0, max(sizes) - len(rows))))
     return [block[:size] for block, size in zip(padded.split(max(sizes)), sizes, strict=True)]

@@ -31,15 +31,15 @@ class Pass:
     all_vectors: Tensor
     """(R, S) sentence vectors."""
     all_tokens: Tensor | None
-    """(R, T, D) token embeddings, as the first module returns them; a mask template weighs them later."""
+    """(R, T, D) token embeddings. With a mask template they are those before it weighs them."""
     all_attended: Tensor | None
-    """(R, T) attention mask; None for flattened batches."""
+    """(R, T) attention mask, None for flattened batches."""
     rows: slice
     view: View | None = None
     dropout: bool = True
     """Whether dropout was on."""
     autocast: torch.dtype | None = None
-    """The dtype of autocast inside the encoder; None without autocast."""
+    """The dtype of autocast inside the encoder, None without autocast."""
 
     @property
     def vectors(self) -> Tensor:
@@ -51,6 +51,11 @@ class Pass:
         """(B, T, D) token embeddings."""
         return None if self.all_tokens is None else self.all_tokens[self.rows]
 
+    @property
+    def attended(self) -> Tensor | None:
+        """(B, T) attention mask."""
+        return None if self.all_attended is None else self.all_attended[self.rows]
+
     def require_tokens(self) -> Tensor:
         """Return (B, T, D) token embeddings, or raise ``ValueError`` if the model has none."""
         if self.tokens is None:
@@ -58,11 +63,6 @@ class Pass:
                 "This loss needs token embeddings: use a model that begins with a Transformer module."
             )
         return self.tokens
-
-    @property
-    def attended(self) -> Tensor | None:
-        """(B, T) attention mask."""
-        return None if self.all_attended is None else self.all_attended[self.rows]
 
     def read_through(self, tap: GradientTap | None) -> Pass:
         """Return the same values behind a tap, which can scale their gradient."""
@@ -73,7 +73,7 @@ class Pass:
 
 
 class Encoder:
-    """Runs the encoder in one forward of a loss, and remembers the passes.
+    """Runs the encoder during one forward of a loss, and remembers the passes.
 
     Args:
         model: The model, which DistributedDataParallel or torch.compile may wrap.
@@ -100,8 +100,8 @@ class Encoder:
             views: Changes of the embeddings, one for each column.
             dropout: False switches the encoder's dropout off, for all columns or for each.
             tokens: Keeps the token embeddings of the first module.
-            bypass_ddp: For passes that not every rank makes: runs them without DistributedDataParallel's
-                forward.
+            bypass_ddp: Runs the passes without DistributedDataParallel's forward. Needed for passes that not
+                every rank makes.
         """
         on = [dropout] * len(columns) if isinstance(dropout, bool) else list(dropout)
         passes = self._run(columns, views, on, tokens, bypass_ddp)
@@ -109,7 +109,7 @@ class Encoder:
         return passes
 
     def any_pass(self, column: Column) -> Pass:
-        """Return a pass over a column for a loss that accepts any view, an earlier one if one is shared."""
+        """Return a pass over a column for a loss that accepts any view: a shared one if there is one."""
         return self([column])[0]
 
     def passes_over(self, column: Column) -> list[Pass]:
@@ -125,10 +125,11 @@ class Encoder:
         bypass_ddp: bool,
     ) -> list[Pass]:
         model = without_ddp(self.model) if bypass_ddp else self.model
-        # A view has the shape of its own column. Two columns that have one length by chance pass separately,
-        # too, because ranks that make different numbers of forwards would wait for each other.
-        fit = views is None or all(column["input_ids"] is columns[0]["input_ids"] for column in columns)
-        if len(columns) > 1 and len(set(dropout)) == 1 and fit:
+        # A view has the shape of its own column, so different columns with views pass separately. This also
+        # holds for columns of one length: ranks that make different numbers of forwards would wait for each
+        # other.
+        mergeable = views is None or all(column["input_ids"] is columns[0]["input_ids"] for column in columns)
+        if len(columns) > 1 and len(set(dropout)) == 1 and mergeable:
             merged = merge_feature_batches(list(columns))
             if merged is not None:
                 return _run_once(model, merged, views, dropout[0], tokens, len(columns))
@@ -144,7 +145,7 @@ class MemberEncoder(Encoder):
 
     Args:
         outer: The outer loss's encoder.
-        shared: The passes that the members of a sum share: the n-th pass of each member over a column, with
+        shared: The passes that the members of a sum share. The n-th pass of each member over a column, with
             the same dropout, is one pass. Two passes of one member stay two dropout views.
         tap: Tap through which this member reads the passes.
         tokens: Keeps the token embeddings in each pass.
@@ -166,7 +167,7 @@ class MemberEncoder(Encoder):
         self._used = SharedPasses()
 
     def any_pass(self, column: Column) -> Pass:
-        """Return, in training, the first shared pass over the column, in any view; otherwise an own pass.
+        """Return, in training, the first shared pass over the column, in any view. Otherwise make a pass.
 
         An evaluation measures the text as it is, so it reads no altered view.
         """
@@ -201,10 +202,13 @@ class MemberEncoder(Encoder):
         tokens: bool,
         bypass_ddp: bool,
     ) -> list[Pass]:
-        """Return for each column the first pass that this member has not used. Make missing ones together."""
+        """Return for each column the first shared pass that this member has not used.
+
+        Passes that do not exist yet are made together.
+        """
         made = [shared.over(column, on) for column, on in zip(columns, dropout, strict=True)]
         used = [self._used.over(column, on) for column, on in zip(columns, dropout, strict=True)]
-        # A column that is given twice needs two passes.
+        # A column that is given twice has the same list twice, and needs two passes.
         turns = [len(used[i]) + sum(other is used[i] for other in used[:i]) for i in range(len(columns))]
         missing = [i for i, turn in enumerate(turns) if turn >= len(made[i])]
         if missing:
@@ -223,13 +227,13 @@ class MemberEncoder(Encoder):
 
 
 class SharedPasses:
-    """Lists of passes by the column that they read, by dropout, and by whether they have gradients."""
+    """Lists of passes by their column, their dropout, and whether they have gradients."""
 
     def __init__(self) -> None:
         self._lists: list[tuple[Column, tuple[bool, bool], list[Pass]]] = []
 
     def over(self, column: Column, dropout: bool) -> list[Pass]:
-        """Return the list of passes over a column, to be read and extended."""
+        """Return the list of passes over a column. The caller may extend it."""
         key = (dropout, torch.is_grad_enabled())
         for seen, seen_key, passes in self._lists:
             if seen is column and seen_key == key:
@@ -252,7 +256,7 @@ def _run_once(
     def keep(module: nn.Module, arguments: object, output: Column) -> None:
         # A mask template later sets all token embeddings but one to 0.
         first["tokens"] = output.get("token_embeddings") if tokens else None
-        device = output["attention_mask"].device.type if "attention_mask" in output else inside.device.type
+        device = inside.device.type
         first["autocast"] = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
     with ExitStack() as stack:
@@ -264,11 +268,11 @@ def _run_once(
         stack.callback(hook.remove)
         on = is_training(model)
         output = model(features)
-    # The hook's tensors, not the wrapper's: DistributedDataParallel returns copies from which no vector is
-    # computed.
-    found = first.get("tokens")
-    found = output.get("token_embeddings") if found is None else found
-    vectors = output["sentence_embedding"]
+    vectors, found = output["sentence_embedding"], first.get("tokens")
+    if found is None:
+        # DistributedDataParallel returns copies. The vectors are not computed from them, so a gradient at
+        # the copies would be 0. The hook keeps the originals.
+        found = output.get("token_embeddings")
     size = len(vectors) // count
     return [
         Pass(
