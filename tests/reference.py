@@ -127,7 +127,7 @@ def weighted_negative_log_likelihood(logits, targets, weights):
 
 
 def bag_of_words_loss(texts, logits, weights):
-    """``texts`` are lists of words, ``logits[i][c]`` scores word c for text i, ``weights[c]`` is its weight."""
+    """``texts`` are lists of words, ``logits[i][c]`` scores word c for text i, ``weights[c]`` weighs it."""
     candidates = sorted({word for text in texts for word in text})
     total = mass = 0.0
     for text, scores in zip(texts, logits, strict=True):
@@ -220,7 +220,7 @@ def attention(queries, keys, values, num_heads, sees):
 
 
 def phrase_decoder(word_embeddings, memory, weights, *, num_layers, num_heads):
-    """PaSeR section 3.2.3 for one phrase: a post-norm decoder with learned positions, from a dict of arrays."""
+    """PaSeR section 3.2.3 for one phrase: a post-norm decoder with learned positions."""
 
     def attend(name, queries, keys, sees):
         q, k, v = np.split(weights[f"{name}.in_proj_weight"], 3)

@@ -632,7 +632,7 @@ class TestPTBERT:
             assert value[i].numpy() == pytest.approx(expected, rel=1e-11)
 
     def test_mapping_by_hand(self):
-        """The pseudo tokens weigh tokens 0 and 2 by 1 : 1 and 1 : 3, so Z = (1, 1.5); y weighs these by 4 : 8."""
+        """Pseudo tokens weigh tokens 0 and 2 by 1 : 1 and 1 : 3, so Z = (1, 1.5); y weighs these by 4 : 8."""
         one = torch.ones(1, 1, dtype=torch.float64)
         value = functional.pseudo_token_mapping(
             torch.tensor([[0.0], [math.log(3) / 2]], dtype=torch.float64),
