@@ -25,7 +25,7 @@ class Terms(dict[str, Tensor]):
     support ``+`` and ``*``, term by term.
     """
 
-    def __add__(self, other: Terms | float) -> Terms:
+    def __add__(self, other: Any) -> Terms:
         """Add terms of the same name. Adding the number 0 changes nothing."""
         if isinstance(other, Terms):
             both = {name: self[name] + other[name] for name in self.keys() & other.keys()}

@@ -47,7 +47,7 @@ class BagOfWordsDecoder(nn.Module):
     def most_likely(
         self, memory: Tensor, head: WordScorer, ids: Tensor, counts: Sequence[int]
     ) -> list[list[int]]:
-        """Return, for each text, the most likely of the (V,) ids, best first. ``counts`` has their numbers."""
+        """Return the ``counts`` most likely of the (V,) ids for each text, best first."""
         logits = self(memory, head, ids)
         best = ids[logits.topk(max([1, *counts]), dim=1).indices].tolist()
         return [found[:count] for found, count in zip(best, counts, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import torch
 import transformers
@@ -70,7 +71,7 @@ class MLMHead(nn.Module):
         if not is_pretrained and output.weight.shape == table.shape:
             output.weight = table  # the configuration may not tie them
         setattr(full, full.base_model_prefix, _PassThrough())
-        self.full = full.to(device=table.device, dtype=table.dtype)
+        self.full = full.to(device=table.device, dtype=table.dtype)  # type: ignore[call-arg]
         self._is_tied = output.weight is table
         self._silent_id = _silent_padding_id(encoder) if self._is_tied else None
 
@@ -91,7 +92,7 @@ class MLMHead(nn.Module):
         self._is_tied, self._silent_id = False, None
 
     def follow(self, model: nn.Module) -> None:
-        """Take over the encoder's dtype and word embeddings as they are now. Losses call it in each forward."""
+        """Take over the encoder's dtype and word embeddings as they are now. Call it in each forward."""
         table = word_table(transformer_of(model))
         if any(parameter.dtype != table.dtype for parameter in self.parameters()):
             with torch.inference_mode(False):  # weights that are made in inference mode cannot be trained
@@ -133,7 +134,7 @@ class WordEmbeddings(nn.Module):
         return self.table.shape[1]
 
     def follow(self, model: nn.Module) -> None:
-        """Take over the encoder's word embeddings as they are now. Losses call it in each forward."""
+        """Take over the encoder's word embeddings as they are now. Call it in each forward."""
         self.table = word_table(transformer_of(model))
 
     def forward(self, vectors: Tensor, candidates: Tensor | None = None) -> Tensor:
@@ -149,7 +150,7 @@ WordScorer = MLMHead | WordEmbeddings
 
 def word_table(encoder: PreTrainedModel) -> nn.Parameter:
     """Return the word embeddings (V, E) of an encoder, or raise ``ValueError`` if an adapter changes them."""
-    embeddings = encoder.get_input_embeddings()
+    embeddings: Any = encoder.get_input_embeddings()
     if hasattr(embeddings, "base_layer"):
         raise ValueError(
             "Leave the word embeddings out of the adapter's target_modules: this loss reads their table."
