@@ -106,7 +106,7 @@ def bound_gradients(
             f"{prefix}balance_cosine": product / (own * squared).sqrt().clamp(min=tiny),
         }
     for tap in taps:
-        tap.tensors.clear()  # a tap and its graph hold each other, and would wait for Python's cycle collector
+        tap.tensors.clear()  # a tap and its graph hold each other, until Python's cycle collector runs
     return diagnostics
 
 

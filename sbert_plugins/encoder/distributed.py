@@ -23,8 +23,8 @@ def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
     """
     if get_world_size() == 1:
         return None
-    blocks = _gather(rows, all_gather_with_grad)
-    return torch.cat([block for rank, block in enumerate(blocks) if rank != get_rank()])
+    everyone, first = _gather(rows, all_gather_with_grad)
+    return torch.cat([everyone[:first], everyone[first + len(rows) :]])
 
 
 @torch.no_grad()
@@ -37,14 +37,13 @@ def rows_of_all_ranks(rows: Tensor) -> tuple[Tensor, int]:
     Returns:
         (N, D), and the index of the first row of this rank.
     """
-    if get_world_size() == 1:
-        return rows.detach(), 0
-    blocks = _gather(rows.detach(), all_gather)
-    return torch.cat(blocks), sum(map(len, blocks[: get_rank()]))
+    return (rows.detach(), 0) if get_world_size() == 1 else _gather(rows.detach(), all_gather)
 
 
-def _gather(rows: Tensor, gather: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Return the rows of each rank. Smaller batches travel padded to the size of the largest."""
+def _gather(rows: Tensor, gather: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
+    """Return the rows of all ranks, and the index of the first row of this rank."""
     sizes = all_gather(torch.tensor([len(rows)], device=rows.device)).tolist()
-    padded = gather(F.pad(rows, (0, 0, 0, max(sizes) - len(rows))))
-    return [block[:size] for block, size in zip(padded.split(max(sizes)), sizes, strict=True)]
+    # Smaller batches travel padded to the size of the largest.
+    padded = gather(F.pad(rows, (0, 0, 0, max(sizes) - len(rows)))).split(max(sizes))
+    everyone = torch.cat([block[:size] for block, size in zip(padded, sizes, strict=True)])
+    return everyone, sum(sizes[: get_rank()])

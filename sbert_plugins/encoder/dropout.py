@@ -18,11 +18,8 @@ _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropo
 
 def set_dropout(model: nn.Module, dropout: float) -> None:
     """Set the probability of every dropout of a model, in place. Its configuration does not change."""
-    for module in model.modules():
-        if isinstance(module, _DROPOUTS):
-            module.p = dropout
-        for name in _own_probabilities(module):
-            setattr(module, name, dropout)
+    for module, name in list(_dropouts(model)):
+        setattr(module, name, dropout)
 
 
 def require_dropout(model: nn.Module, needed_by: str) -> None:
@@ -33,38 +30,33 @@ def require_dropout(model: nn.Module, needed_by: str) -> None:
     """
     encoder = unwrap(model)
     # any() stops at the first dropout that is found, because this check runs in each step.
-    if not any(probability for probability, _ in _probabilities(encoder)):
+    if not any(getattr(module, name) for module, name in _dropouts(encoder)):
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but all dropout probabilities are 0. "
             "Load the model with dropout: SentenceTransformer(name, config_kwargs={'hidden_dropout_prob': "
-            "0.1, 'attention_probs_dropout_prob': 0.1}); for ModernBERT config_kwargs={'embedding_dropout': 0.1, "
-            "'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
+            "0.1, 'attention_probs_dropout_prob': 0.1}); for ModernBERT "
+            "config_kwargs={'embedding_dropout': 0.1, 'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
         )
-    trains = is_training(encoder) and torch.is_grad_enabled()
-    if trains and not any(probability for probability, is_on in _probabilities(encoder) if is_on):
+    is_on = any(module.training and getattr(module, name) for module, name in _dropouts(encoder))
+    if is_training(encoder) and torch.is_grad_enabled() and not is_on:
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but all dropout modules are in eval mode, as "
             "SentenceTransformer loads them: call model.train() before the training."
         )
 
 
-def _probabilities(model: nn.Module) -> Iterator[tuple[float, bool]]:
-    """Yield the probability of each dropout, and whether its module is in training mode."""
+def _dropouts(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Yield each module that drops, and the name of its attribute with the probability.
+
+    Some layers hold the probability as a number, such as ``attention_dropout``, instead of an ``nn.Dropout``.
+    LayerDrop, which skips whole layers, is not among them.
+    """
     for module in model.modules():
         if isinstance(module, _DROPOUTS):
-            yield module.p, module.training
-        for name in _own_probabilities(module):
-            yield vars(module)[name], module.training
-
-
-def _own_probabilities(module: nn.Module) -> list[str]:
-    """Return the attributes that hold a dropout probability as a number, such as ``attention_dropout``.
-
-    Some layers have these instead of an ``nn.Dropout``. LayerDrop, which skips whole layers, is not among
-    them.
-    """
-    found = ((name, value) for name, value in vars(module).items() if "dropout" in name)
-    return [name for name, value in found if isinstance(value, float) or (type(value) is int and value == 0)]
+            yield module, "p"
+        for name, value in vars(module).items():
+            if "dropout" in name and (isinstance(value, float) or (type(value) is int and value == 0)):
+                yield module, name
 
 
 @contextmanager

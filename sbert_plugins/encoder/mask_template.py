@@ -50,7 +50,8 @@ def apply_mask_template(
         >>> model.tokenizer.decode(model.preprocess(["A dog runs."])["input_ids"][0])
         '[CLS] a dog runs. means [MASK]. [SEP]'
     """
-    transformer, tokenizer = model[0], getattr(model[0], "tokenizer", None)
+    transformer: Any = model[0]
+    tokenizer: Any = getattr(transformer, "tokenizer", None)
     is_fast = isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast
     if not isinstance(transformer, Transformer) or not is_fast:
         raise ValueError(
@@ -101,12 +102,8 @@ def has_mask_template(model: SentenceTransformer) -> bool:
 def freeze_mask_template(model: SentenceTransformer) -> None:
     """Freeze the 0-1 weights of a mask template, if any, and shorten its vocabulary in the model card."""
     inside = unwrap(model)
-    weights: Any = inside[1] if len(inside) > 1 else None
-    is_frozen = (
-        isinstance(getattr(weights, "vocab", None), _Vocabulary)
-        and not weights.emb_layer.weight.requires_grad
-    )
-    if not is_frozen and has_mask_template(inside):
+    if has_mask_template(inside):
+        weights: Any = inside[1]
         weights.requires_grad_(False)
         weights.vocab = _Vocabulary(weights.vocab)
 

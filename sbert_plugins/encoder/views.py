@@ -6,13 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from sbert_plugins import host
-
-from .dropout import dropout_off
 from .model import is_compiled, transformer_of
 from .tokens import random_subset
 
@@ -38,7 +34,7 @@ class View:
         feature_cutoff_rate: float = 0.2,
         token_cutoff_rate: float = 0.15,
     ) -> None:
-        self.length = content.shape[1]
+        self.shape = content.shape
         # (B, L), for each place the old place of its new token.
         self.order = _shuffle(content) if "token_shuffling" in parts else None
         self.cut_tokens = random_subset(content, token_cutoff_rate) if "token_cutoff" in parts else None
@@ -61,7 +57,7 @@ class View:
         return embeddings
 
     def shown(self, marked: Tensor) -> Tensor:
-        """Return (B, L) bool: the places at which the view shows tokens that are true in (B, L) ``marked``."""
+        """Return (B, L) bool: the places at which the view shows the tokens that ``marked`` (B, L) marks."""
         moved = marked if self.order is None else marked.gather(1, self.order)
         return moved if self.cut_tokens is None else moved & ~self.cut_tokens
 
@@ -74,24 +70,34 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
     masks and positions stay as they are.
 
     Raises:
-        ValueError: If torch.compile has wrapped the model, where hooks do nothing.
+        ValueError: If hooks cannot change the encoder's embeddings (XLNet), or torch.compile has wrapped the
+            model, where hooks do nothing.
     """
     if is_compiled(model):
         raise ValueError("Views of ConSERTLoss do not work with torch.compile: train without it.")
-
-    def change_tokens(change: Callable[[View, Tensor], Tensor], view: View, rows: Tensor) -> Tensor:
-        # Longformer adds padding behind the tokens, to fill its attention window.
-        changed = change(view, rows[:, : view.length])
-        return torch.cat([changed, rows[:, view.length :]], dim=1) if rows.shape[1] > view.length else changed
+    encoder = transformer_of(model)
+    unsupported = ValueError(
+        f"ConSERTLoss changes embeddings, which does not work for {type(encoder).__name__}. Use another "
+        'encoder, or first_view=second_view=("dropout",).'
+    )
+    changed: set[object] = set()
 
     def hook_for(change: Callable[[View, Tensor], Tensor]) -> Callable[..., Tensor]:
         def hook(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
-            pairs = zip(views, output.chunk(len(views)), strict=True)
-            return torch.cat([change_tokens(change, view, rows) for view, rows in pairs])
+            changed.add(change)
+            blocks = []
+            for view, rows in zip(views, output.chunk(len(views)), strict=True):
+                count, length = view.shape
+                if rows.ndim != 3 or len(rows) != count or rows.shape[1] < length:
+                    raise unsupported
+                blocks.append(change(view, rows[:, :length]))
+                # Longformer adds padding behind the tokens, to fill its attention window.
+                blocks[-1] = torch.cat([blocks[-1], rows[:, length:]], dim=1)
+            return torch.cat(blocks)
 
         return hook
 
-    words, inputs = _embedding_modules(transformer_of(model))
+    words, inputs = _embedding_modules(encoder)
     handles = [module.register_forward_hook(hook_for(View.change_words)) for module in words]
     handles += [module.register_forward_hook(hook_for(View.change_inputs)) for module in inputs]
     try:
@@ -99,32 +105,8 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def require_views(model: SentenceTransformer, needed_by: str) -> None:
-    """Run one pass, and raise ``ValueError`` if hooks cannot change the encoder's embeddings."""
-    encoder = transformer_of(model)
-    ids = model.tokenizer("a few words", return_tensors="pt")["input_ids"].to(model.device)
-    words, inputs = _embedding_modules(encoder)
-    shapes: list[tuple[int, ...]] = []
-    handles = [
-        module.register_forward_hook(lambda module, arguments, output: shapes.append(tuple(output.shape)))
-        for module in (*words, *inputs)
-    ]
-    try:
-        with torch.no_grad(), dropout_off(encoder), host.half_for_flash(encoder):
-            encoder(input_ids=ids)
-    finally:
-        for handle in handles:
-            handle.remove()
-    rows, length = ids.shape
-    # Expected: the words once, and the first layer's input once, maybe with padding behind the tokens.
-    fit = [len(shape) == 3 and shape[0] == rows and shape[1] >= length for shape in shapes]
-    if len(shapes) != 2 or not all(fit):
-        raise ValueError(
-            f"{needed_by} changes embeddings, which does not work for {type(encoder).__name__}. Use another "
-            'encoder, or first_view=second_view=("dropout",).'
-        )
+    if len(changed) < 2:
+        raise unsupported
 
 
 def _embedding_modules(encoder: PreTrainedModel) -> tuple[list[nn.Module], list[nn.Module]]:

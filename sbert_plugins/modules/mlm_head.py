@@ -71,6 +71,7 @@ class MLMHead(nn.Module):
         if not is_pretrained and output.weight.shape == table.shape:
             output.weight = table  # the configuration may not tie them
         setattr(full, full.base_model_prefix, _PassThrough())
+        self.width: int = full.config.hidden_size  # of the token embeddings that the head reads
         self.full = full.to(device=table.device, dtype=table.dtype)  # type: ignore[call-arg]
         self._is_tied = output.weight is table
         self._silent_id = _silent_padding_id(encoder) if self._is_tied else None
@@ -79,11 +80,6 @@ class MLMHead(nn.Module):
     def table(self) -> Tensor:
         """The output weights (V, E)."""
         return self.full.get_output_embeddings().weight
-
-    @property
-    def width(self) -> int:
-        """Width D of the token embeddings that the head reads."""
-        return self.full.config.hidden_size
 
     def untie(self) -> None:
         """Give the head its own copy of the output weights."""
@@ -126,12 +122,8 @@ class WordEmbeddings(nn.Module):
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
         self.table = word_table(transformer_of(model))
+        self.width = self.table.shape[1]
         self._silent_id = _silent_padding_id(transformer_of(model))
-
-    @property
-    def width(self) -> int:
-        """Width E of the vectors that it reads."""
-        return self.table.shape[1]
 
     def follow(self, model: nn.Module) -> None:
         """Take over the encoder's word embeddings as they are now. Call it in each forward."""
