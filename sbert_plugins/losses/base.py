@@ -157,8 +157,10 @@ class Loss(nn.Module):
             )
 
     def _warn_if_not_saved(self) -> None:
-        self.state_is_kept = True  # one warning is enough
-        if owned_state(self):
+        for part in self.modules():
+            if isinstance(part, Loss):
+                part.state_is_kept = True  # one warning is enough
+        if any(isinstance(tensor, nn.Parameter) for tensor in owned_state(self).values()):
             warnings.warn(
                 f"{type(self).__name__} owns weights that sentence-transformers' checkpoints do not hold, so "
                 "a resumed training would start them anew. Train with "
