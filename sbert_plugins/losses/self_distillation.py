@@ -41,7 +41,8 @@ class SelfDistillationLoss(Loss):
         +---------------------+----------------------------------------------------+
 
     Returns from ``forward``: a dict with the term ``distillation``. ``diagnostics`` holds ``divergence``
-    (mean Kullback-Leibler divergence of q from p, in nats; 0 if the similarities are the teacher's).
+    (mean Kullback-Leibler divergence of q from p, in nats; 0 if the similarities are the teacher's and the
+    two temperatures are equal).
 
     Args:
         model: Any encoder.
