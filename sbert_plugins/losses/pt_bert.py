@@ -136,6 +136,7 @@ class PTBERTLoss(Loss):
         self.momentum_encoder = MomentumEncoder(
             model, self.mapping, momentum=momentum, dropout=momentum_dropout
         )
+        self._is_used = False  # since the last update
         self.to(model.device)
         after_optimizer_step(self, PTBERTLoss._update_momentum_encoder)
 
@@ -147,7 +148,13 @@ class PTBERTLoss(Loss):
         return ProjectionHead(sentence_width(self.model))
 
     def _update_momentum_encoder(self) -> None:
-        self.momentum_encoder.update(self.model, self.mapping)
+        try:
+            self.momentum_encoder.update(self.model, self.mapping)
+        except ValueError:
+            if self._is_used:
+                raise
+            # Otherwise another loss trains the encoder, and this one was built before the encoder changed.
+        self._is_used = False
 
     def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
@@ -158,9 +165,9 @@ class PTBERTLoss(Loss):
             require_dropout(self.model, "PTBERTLoss with one column")
         training = is_training(self.model)
         if training:
-            after_optimizer_step(
-                self, PTBERTLoss._update_momentum_encoder
-            )  # a copied loss registers itself here
+            self._is_used = True
+            # A copy of a loss registers itself here.
+            after_optimizer_step(self, PTBERTLoss._update_momentum_encoder)
         (seen,) = encode([anchor], tokens=True)
         queries = self.mapping(seen)
         positives = self._keys(positive, training=training).to(queries.dtype)

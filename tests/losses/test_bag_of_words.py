@@ -1,29 +1,18 @@
-import inspect
-
 import pytest
 import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES, project_counts
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
-from sentence_transformers.sentence_transformer.modules import Dense
+from tools import batch
 
 from sbert_plugins import losses
+from sbert_plugins.losses.vocabulary import build_word_scorer
+from sbert_plugins.modules import MLMHead, WordEmbeddings
 
-
-def counts(model):
-    return project_counts(model.tokenizer)
+pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 
 
 def build(model, **keywords):
-    torch.manual_seed(0)
-    loss = losses.BagOfWordsLoss(model, **({"frequencies": counts(model)} | keywords))
-    loss.state_is_kept = True
-    return loss
-
-
-def batch(model, sentences=SENTENCES):
-    return [model.preprocess(sentences)]
+    return losses.BagOfWordsLoss(model, **({"frequencies": project_counts(model.tokenizer)} | keywords))
 
 
 class TestValue:
@@ -31,89 +20,29 @@ class TestValue:
     @pytest.mark.parametrize("token_weights", [1e-3, None])
     def test_is_that_of_the_reference(self, tiny_encoder, architecture, token_weights):
         """The map starts as the identity, and words are scored by their own embeddings."""
-        model = tiny_encoder(architecture, "mean")
+        model = tiny_encoder(architecture, "mean").eval()
         loss = build(model, token_weights=token_weights)
-        model.eval()
         texts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in SENTENCES]
         table = model.transformers_model.get_input_embeddings().weight.detach()
         with torch.no_grad():
             read = torch.from_numpy(model.encode(SENTENCES))
-            if architecture == "electra":  # words narrower than vectors
+            if architecture == "electra":  # word embeddings that are narrower than the vectors
                 read = loss.decoder.map(read)
-        logits = (read @ table.T).double().tolist()
-        shares = counts(model).probabilities()
-        weights = [1.0 if token_weights is None else reference.token_weight(share, token_weights) for share in shares]
-        expected = reference.bag_of_words_loss(texts, logits, weights)
-        assert loss(batch(model))["words"].item() == pytest.approx(expected, rel=1e-4)
+        shares = project_counts(model.tokenizer).probabilities()
+        weights = [
+            1.0 if token_weights is None else reference.token_weight(share, token_weights) for share in shares
+        ]
+        expected = reference.bag_of_words_loss(texts, (read @ table.T).double().tolist(), weights)
+        assert loss(batch(model, SENTENCES))["words"].item() == pytest.approx(expected, rel=1e-4)
 
-    def test_information_is_what_another_vector_costs(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean")
-        loss = build(model)
-        model.eval()
-        value = loss(batch(model))["words"]
-        rolled = loss.decoder.loss
-        features = batch(model)[0]
-        vectors = model(dict(features))["sentence_embedding"].roll(1, dims=0)
-        other, _ = rolled(vectors, loss.head, features["input_ids"], loss.tokens.content(features), loss.weights)
-        assert loss.diagnostics["information"].item() == pytest.approx((other - value).item(), rel=1e-4)
-
-    def test_a_transformer_that_alone_is_compiled(self, tiny_encoder):
+    def test_information_is_the_cost_of_another_vector(self, tiny_encoder):
         model = tiny_encoder(pooling="mean").eval()
-        plain = build(model)(batch(model))["words"]
-        model[0].model = torch.compile(model[0].model, backend="eager")
-        torch.testing.assert_close(build(model)(batch(model))["words"], plain)
-
-    def test_features_are_left_as_they_came(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean")
-        features = batch(model)
-        before = dict(features[0])
-        build(model)(features)
-        assert set(features[0]) == set(before)
-
-
-class TestHostileInput:
-    @pytest.mark.parametrize(
-        "sentences", [["", " "], ["", "A dog runs."], ["word " * 300, "a"], ["😀", "<mask> <s>"], ["one"]]
-    )
-    def test_odd_texts(self, tiny_encoder, sentences):
-        model = tiny_encoder(pooling="mean").train()
-        loss = build(model)
-        value = loss(batch(model, sentences))["words"]
-        value.backward()
-        assert torch.isfinite(value)
-        assert all(torch.isfinite(p.grad).all() for p in loss.parameters() if p.grad is not None)
-        assert loss.decoder.map.weight.grad is not None  # every rank has a gradient to average
-
-    def test_columns(self, tiny_encoder):
-        model = tiny_encoder()
-        with pytest.raises(ValueError, match=r"BagOfWordsLoss reads one text column \(anchor\), got 2"):
-            build(model)(batch(model) * 2)
-
-    def test_another_vocabulary(self, tiny_encoder):
-        with pytest.raises(ValueError, match=r"pass frequencies=data.TokenFrequencies.from_corpus\(texts, model.tokenizer\)"):
-            losses.BagOfWordsLoss(tiny_encoder())
-        with pytest.raises(ValueError, match="must be of the encoder's vocabulary"):
-            build(tiny_encoder("roberta"), frequencies=counts(tiny_encoder("bert")))
-        losses.BagOfWordsLoss(tiny_encoder(), token_weights=None)
-
-    @pytest.mark.parametrize("value", [0.0, -1.0, 1.5, float("nan")])
-    def test_thresholds(self, tiny_encoder, value):
-        with pytest.raises(ValueError, match="token_weights must be a share of running text"):
-            build(tiny_encoder(), token_weights=value)
-
-    def test_cut_vectors_are_refused(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean")
-        with pytest.raises(ValueError, match=r"reads vectors of width 32, .* got 16 \(MatryoshkaLoss"):
-            MatryoshkaLoss(model, build(model), matryoshka_dims=[32, 16])(batch(model), None)
-
-
-class TestInTraining:
-    def test_a_sentence_vector_of_another_width(self, tiny_encoder):
-        model = SentenceTransformer(modules=[*tiny_encoder(pooling="mean"), Dense(32, 12)], device="cpu")
-        loss = build(model)
-        loss(batch(model))["words"].backward()
-        assert loss.decoder.map.weight.shape == (32, 12)
-        assert loss.decoder.map.weight.grad.abs().sum() > 0
+        loss, columns = build(model), batch(model, SENTENCES)
+        value = loss(columns)["words"]
+        vectors = model(dict(columns[0]))["sentence_embedding"].roll(1, dims=0)
+        content = loss.tokens.content(columns[0])
+        other, _ = loss.decoder.loss(vectors, loss.head, columns[0]["input_ids"], content, loss.weights)
+        assert loss.diagnostics["information"].item() == pytest.approx((other - value).item(), rel=1e-4)
 
     def test_learns_the_words(self, tiny_encoder):
         model = tiny_encoder(pooling="mean").train()
@@ -121,17 +50,48 @@ class TestInTraining:
         optimizer = torch.optim.AdamW(loss.parameters(), lr=2e-3)
         for _ in range(30):
             optimizer.zero_grad()
-            loss(batch(model))["words"].backward()
+            loss(batch(model, SENTENCES))["words"].backward()
             optimizer.step()
         assert loss.diagnostics["token_accuracy"] > 0.5
         assert loss.diagnostics["information"] > 0.5
 
-    def test_an_encoder_in_bfloat16(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean").bfloat16().train()
-        value = build(model)(batch(model))["words"]
-        assert value.dtype == torch.float32
-        value.backward()
 
-    def test_config_holds_every_keyword(self, tiny_encoder):
-        names = [name for name in inspect.signature(losses.BagOfWordsLoss).parameters if name != "model"]
-        assert list(build(tiny_encoder()).get_config_dict()) == names
+def test_a_batch_without_a_word(tiny_encoder):
+    """All parameters have a gradient, which other ranks average."""
+    loss = build(tiny_encoder(pooling="mean").train())
+    value = loss(batch(loss.model, ["", " "]))["words"]
+    value.backward()
+    assert value == 0
+    assert loss.decoder.map.weight.grad is not None
+
+
+class TestFrequencies:
+    def test_of_another_vocabulary(self, tiny_encoder, tmp_path):
+        with pytest.raises(ValueError, match=r"data\.TokenFrequencies\.from_corpus"):
+            losses.BagOfWordsLoss(tiny_encoder())
+        counts = project_counts(tiny_encoder("bert").tokenizer)
+        with pytest.raises(ValueError, match="vocabulary"):
+            build(tiny_encoder("roberta"), frequencies=counts)
+        losses.BagOfWordsLoss(tiny_encoder(), token_weights=None)
+        counts.save(tmp_path / "counts.npz")
+        from_file = build(tiny_encoder(), frequencies=str(tmp_path / "counts.npz"))
+        assert torch.equal(from_file.weights, build(tiny_encoder()).weights)
+        assert counts.mark in from_file.get_config_dict()["frequencies"]
+
+    def test_bookcorpus_is_the_default(self, minilm):
+        assert "BookCorpus" in losses.BagOfWordsLoss(minilm).get_config_dict()["frequencies"]
+
+    @pytest.mark.parametrize("value", [0.0, 1.5])
+    def test_thresholds(self, tiny_encoder, value):
+        with pytest.raises(ValueError, match=f"threshold .* got {value}"):
+            build(tiny_encoder(), token_weights=value)
+
+
+def test_words_are_scored_by(tiny_encoder, minilm_mlm, caplog):
+    assert isinstance(build_word_scorer(tiny_encoder(), "embeddings"), WordEmbeddings)
+    assert isinstance(build_word_scorer(minilm_mlm, "pretrained"), MLMHead)
+    assert not caplog.records
+    assert isinstance(build_word_scorer(tiny_encoder(), "pretrained"), WordEmbeddings)
+    assert "has no head" in caplog.text
+    with pytest.raises(OSError):
+        build_word_scorer(tiny_encoder(), "nobody/nothing")

@@ -1,212 +1,140 @@
-import math
+from contextlib import nullcontext
 
-import numpy as np
 import pytest
 import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import column_merging_disabled
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from updates import losses_of_updates
+from tools import Recorder, batch, gradients
 
 from sbert_plugins import losses
-from sbert_plugins.encoder import View
 from sbert_plugins.losses import consert
 
-POSITIVES = [f"{sentence} {sentence} {sentence}" for sentence in SENTENCES]
-EVERY_PART = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
+pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
+PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
+LONGER = [f"{sentence} {sentence} {sentence}" for sentence in SENTENCES]
 
 
 @pytest.fixture
 def encoder(tiny_encoder):
-    return tiny_encoder("bert", "mean")
+    return tiny_encoder("bert", "mean").train()
 
 
-def passes_of(model):
-    found = []
-    model.register_forward_hook(
-        lambda module, arguments, output: found.append((output["sentence_embedding"].detach(), module.training))
-    )
-    return found
+def views_of(recorder):
+    return torch.cat([output["sentence_embedding"].detach() for output in recorder.outputs]).chunk(2)
 
 
-class TestValue:
-    def test_is_the_reference_on_its_own_views(self, encoder):
-        loss = losses.ConSERTLoss(encoder).double()
-        found = passes_of(encoder)
-        terms = loss([encoder.train().preprocess(SENTENCES)])
-        ((views, _),) = found  # one forward
-        first, second = views.numpy()[: len(SENTENCES)], views.numpy()[len(SENTENCES) :]
-        assert terms["nt_xent"].item() == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
+@pytest.mark.parametrize("head", [False, True])
+def test_the_value_is_that_of_the_reference(encoder, head):
+    loss = losses.ConSERTLoss(encoder, projection_head=head).double()
+    recorder = Recorder(encoder)
+    value = loss(batch(encoder, SENTENCES))["nt_xent"].item()
+    first, second = (loss.head(view).detach().numpy() for view in views_of(recorder))
+    assert value == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
 
-    def test_is_the_reference_on_projected_views(self, encoder):
-        loss = losses.ConSERTLoss(encoder, projection_head=True).double()
-        found = passes_of(encoder)
-        terms = loss([encoder.train().preprocess(SENTENCES)])
-        ((views, _),) = found
-        weight, bias = (parameter.detach().numpy() for parameter in loss.head.parameters())
-        projected = np.tanh(views.numpy() @ weight.T + bias)
-        first, second = projected[: len(SENTENCES)], projected[len(SENTENCES) :]
-        assert terms["nt_xent"].item() == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
 
-    @pytest.mark.parametrize("part", EVERY_PART)
-    def test_a_view_against_the_plain_sentence(self, encoder, part):
-        loss = losses.ConSERTLoss(encoder.train(), first_view=(), second_view=(part,))
-        found = passes_of(encoder)
-        loss([encoder.preprocess(SENTENCES)])
-        first, second = torch.cat([vectors for vectors, _ in found]).chunk(2)
+class TestViews:
+    @pytest.mark.parametrize("part", PARTS)
+    def test_each_part_changes_its_view_alone(self, encoder, part):
+        loss, recorder = losses.ConSERTLoss(encoder, first_view=(), second_view=(part,)), Recorder(encoder)
+        loss(batch(encoder, SENTENCES))
+        first, second = views_of(recorder)
         assert not torch.allclose(first, second, atol=1e-3)
-        encoder.eval()
-        assert torch.allclose(first, encoder(encoder.preprocess(SENTENCES))["sentence_embedding"], atol=1e-5)
+        plain = encoder.eval()(batch(encoder, SENTENCES)[0])["sentence_embedding"]
+        assert torch.allclose(first, plain, atol=1e-5)
 
-    def test_dropout_is_on_where_a_view_has_it(self, encoder):
-        found = passes_of(encoder)
-        features = encoder.train().preprocess(SENTENCES)
-        losses.ConSERTLoss(encoder)([features])
-        losses.ConSERTLoss(encoder, first_view=EVERY_PART, second_view=("dropout",))([features])
-        losses.ConSERTLoss(encoder, second_view=("dropout",))([features])
-        assert [training for _, training in found] == [False, True, False, True]
-        assert [len(vectors) // len(SENTENCES) for vectors, _ in found] == [2, 2, 1, 1]
+    def test_dropout_is_on_in_the_views_that_have_it(self, encoder):
+        recorder, columns = Recorder(encoder), batch(encoder, SENTENCES)
+        losses.ConSERTLoss(encoder)(columns)
+        losses.ConSERTLoss(encoder, first_view=PARTS, second_view=("dropout",))(columns)
+        losses.ConSERTLoss(encoder, second_view=("dropout",))(columns)
+        assert recorder.training == [False, True, False, True]
+        assert recorder.rows() == [16, 16, 8, 8]
         assert encoder[0].model.training
 
-    def test_unmerged_passes_get_a_view_each(self, encoder):
-        loss = losses.ConSERTLoss(encoder, first_view=("token_cutoff",))  # drawn before the passes, like the shuffling
-        features = encoder.train().preprocess(SENTENCES)
-        torch.manual_seed(0)
-        merged = loss([features])["nt_xent"]
-        torch.manual_seed(0)
-        with column_merging_disabled():
-            apart = loss([features])["nt_xent"]
-        assert apart.item() == pytest.approx(merged.item(), rel=1e-4)
-
-    @pytest.mark.parametrize("sides", [(SENTENCES, POSITIVES), (POSITIVES, SENTENCES), (SENTENCES, SENTENCES[::-1])])
-    def test_a_column_for_each_view(self, encoder, sides):
-        """A forward for each, also where they are of one length: how many there are depends on no text."""
-        loss = losses.ConSERTLoss(encoder, first_view=(), second_view=()).double()
-        found = passes_of(encoder)
-        terms = loss([encoder.train().preprocess(side) for side in sides])
-        assert len(found) == 2
-        views = torch.cat([vectors for vectors, _ in found])
-        encoder.eval()
-        for view, side in zip(views.chunk(2), sides, strict=True):
-            assert torch.allclose(view, encoder(encoder.preprocess(side))["sentence_embedding"])
-        first, second = (view.numpy() for view in views.chunk(2))
-        assert terms["nt_xent"].item() == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
-
-    @pytest.mark.parametrize("views", [{}, {"first_view": EVERY_PART, "second_view": EVERY_PART}], ids=["default", "all"])
-    def test_a_positive_that_is_the_anchor_is_one_column(self, encoder, views):
-        loss = losses.ConSERTLoss(encoder.train(), **views)
-        features = encoder.preprocess(SENTENCES)
+    def test_the_same_views_without_a_merged_pass(self, encoder):
+        loss = losses.ConSERTLoss(encoder, first_view=("token_cutoff",))  # drawn before the passes
         values = []
-        for columns in ([features], [features, dict(features)]):
+        for context in (nullcontext(), column_merging_disabled()):
             torch.manual_seed(0)
-            values.append(loss(columns)["nt_xent"])
-        assert values[0] == values[1]
+            with context:
+                values.append(loss(batch(encoder, SENTENCES))["nt_xent"].item())
+        assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+    @pytest.mark.parametrize(
+        "sides", [(SENTENCES, LONGER), (LONGER, SENTENCES), (SENTENCES, SENTENCES[::-1])]
+    )
+    def test_each_column_has_a_view(self, encoder, sides):
+        """Also with columns of one length: the number of passes must not depend on the text."""
+        loss = losses.ConSERTLoss(encoder, first_view=(), second_view=()).double()
+        recorder = Recorder(encoder)
+        value = loss(batch(encoder, *sides))["nt_xent"].item()
+        assert len(recorder.outputs) == 2
+        views = views_of(recorder)
+        encoder.eval()
+        for view, column in zip(views, batch(encoder, *sides), strict=True):
+            assert torch.allclose(view, encoder(column)["sentence_embedding"])
+        expected = reference.nt_xent(*(view.numpy() for view in views), temperature=0.1)
+        assert value == pytest.approx(expected, rel=1e-9)
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_every_view_of_columns_of_two_lengths(self, tiny_encoder, architecture):
+    def test_all_parts_in_columns_of_two_lengths(self, tiny_encoder, architecture):
         model = tiny_encoder(architecture, "mean").train()
-        loss = losses.ConSERTLoss(model, first_view=EVERY_PART, second_view=EVERY_PART)
-        columns = [model.preprocess(SENTENCES), model.preprocess(POSITIVES)]
-        for sides in (columns, columns[::-1]):
-            value = loss(sides)["nt_xent"]
-            value.backward()
-            assert torch.isfinite(value)
+        loss = losses.ConSERTLoss(model, first_view=PARTS, second_view=PARTS)
+        for sides in ((SENTENCES, LONGER), (LONGER, SENTENCES)):
+            loss(batch(model, *sides))["nt_xent"].backward()
+            assert all(gradient.isfinite().all() for gradient in gradients(model).values())
 
-    def test_features_are_left_as_they_came(self, encoder):
-        features = encoder.preprocess(SENTENCES)
-        before = dict(features)
-        losses.ConSERTLoss(encoder)([features])
-        assert all(features[key] is before[key] for key in before)
-        assert set(features) == set(before)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_architecture_learns(tiny_encoder, architecture):
-    model = tiny_encoder(architecture, "mean").train()
-    loss = losses.ConSERTLoss(model, first_view=("feature_cutoff", "token_cutoff", "dropout"))
-    values = losses_of_updates(loss, [model.preprocess(SENTENCES)], learning_rate=3e-3, count=8)
-    assert all(map(math.isfinite, values))
-    assert sum(values[-3:]) < sum(values[:3])
+    def test_rates(self, encoder, monkeypatch):
+        made, view = [], consert.View
+        monkeypatch.setattr(consert, "View", lambda *a, **rates: made.append(view(*a, **rates)) or made[-1])
+        parts = {"first_view": ("token_cutoff",), "second_view": ("feature_cutoff",)}
+        loss = losses.ConSERTLoss(encoder, token_cutoff_rate=0.5, feature_cutoff_rate=0.25, **parts)
+        columns = batch(encoder, SENTENCES)
+        loss(columns)
+        content = loss.tokens.content(columns[0]).sum(dim=1)
+        assert torch.equal(made[0].cut_tokens.sum(dim=1), (0.5 * content).round().long())
+        cut = made[1].change_inputs(torch.ones(len(SENTENCES), made[1].length, 32)) == 0
+        assert (cut[:, 0].sum(dim=1) == 8).all()
 
 
 @pytest.mark.parametrize("views", [{}, {"second_view": ("token_shuffling", "dropout")}])
-def test_gradient_checkpointing_saves_memory_and_changes_nothing(tiny_encoder, views):
-    def run(checkpointing):
+def test_gradient_checkpointing_changes_nothing(tiny_encoder, views):
+    """It runs the layers twice, in the same views and with the same dropout."""
+    found = []
+    for checkpointing in (False, True):
         model, runs = tiny_encoder("bert", "mean").double().train(), []
         if checkpointing:
             model.transformers_model.activation_checkpointing_enable()
         loss = losses.ConSERTLoss(model, **views)
-        model.transformers_model.encoder.layer[0].attention.self.query.register_forward_hook(lambda *_: runs.append(True))
+        query = model.transformers_model.encoder.layer[0].attention.self.query
+        query.register_forward_hook(lambda *_, runs=runs: runs.append(True))
         torch.manual_seed(0)
-        loss([model.preprocess(SENTENCES)])["nt_xent"].backward()
-        return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}, len(runs)
-
-    (expected, once), (found, twice) = map(run, (False, True))
+        loss(batch(model, SENTENCES))["nt_xent"].backward()
+        found.append((gradients(model), len(runs)))
+    (expected, once), (again, twice) = found
     assert twice == 2 * once
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert all(torch.equal(again[name], expected[name]) for name in expected)
 
 
-class TestBadInput:
-    @pytest.mark.parametrize("count", [0, 3])
-    def test_columns(self, encoder, count):
-        with pytest.raises(ValueError, match=f"reads one text column .* or two \\(anchor, positive\\), got {count}"):
-            losses.ConSERTLoss(encoder)([encoder.preprocess(SENTENCES)] * count)
-
-    def test_one_column_and_views_that_change_nothing(self, encoder):
-        with pytest.raises(ValueError, match="must change the sentence where there is one column, got none"):
-            losses.ConSERTLoss(encoder, first_view=(), second_view=())([encoder.preprocess(SENTENCES)])
-
-    @pytest.mark.parametrize(
-        ("keywords", "message"),
-        [
-            ({"temperature": 0}, "temperature must be a finite number above 0"),
-            ({"first_view": ("cutoff",)}, r"first_view must be a sequence of 'feature_cutoff'.* got \('cutoff',\)"),
-            ({"second_view": "dropout"}, "second_view must be a sequence of .* got 'dropout'"),
-            ({"feature_cutoff_rate": 0}, r"feature_cutoff_rate must be in \(0, 1\), got 0"),
-            ({"token_cutoff_rate": 1.0}, r"token_cutoff_rate must be in \(0, 1\), got 1.0"),
-        ],
-    )
-    def test_values(self, encoder, keywords, message):
-        with pytest.raises(ValueError, match=message):
-            losses.ConSERTLoss(encoder, **keywords)
-
-    def test_static_embeddings(self, tokenizers):
-        static = SentenceTransformer(modules=[StaticEmbedding(tokenizers["bpe"].backend_tokenizer, embedding_dim=8)])
-        with pytest.raises(ValueError, match="must be a transformers tokenizer, got Tokenizer"):
-            losses.ConSERTLoss(static)
-
-    def test_a_model_without_dropout(self, tiny_encoder):
-        model = tiny_encoder("modernbert", embedding_dropout=0.0, attention_dropout=0.0, mlp_dropout=0.0)
-        losses.ConSERTLoss(model)
-        with pytest.raises(ValueError, match="ConSERTLoss with a view of dropout"):
-            losses.ConSERTLoss(model, first_view=("dropout",))
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"first_view": ("cutoff",)}, r"first_view .* got \('cutoff',\)"),
+        ({"second_view": "dropout"}, "second_view .* got 'dropout'"),
+        ({"feature_cutoff_rate": 0}, "feature_cutoff_rate .* got 0"),
+        ({"token_cutoff_rate": 1.0}, "token_cutoff_rate .* got 1.0"),
+        ({"first_view": (), "second_view": ()}, r"must change the sentence"),
+    ],
+)
+def test_values_out_of_range(encoder, keywords, message):
+    with pytest.raises(ValueError, match=message):
+        losses.ConSERTLoss(encoder, **keywords)(batch(encoder, SENTENCES))
 
 
-def test_config_shows_every_setting(encoder):
-    signature = losses.ConSERTLoss.__init__.__kwdefaults__
-    assert losses.ConSERTLoss(encoder).get_config_dict() == signature
-    changed = {"first_view": ("dropout",), "temperature": 0.05, "token_cutoff_rate": 0.3}
-    assert losses.ConSERTLoss(encoder, **changed).get_config_dict() == signature | changed
-
-
-def test_a_first_batch_of_one_teaches_nothing(encoder):
-    loss = losses.ConSERTLoss(encoder.train())
-    with pytest.raises(ValueError, match="ConSERTLoss takes the other sentences of a batch as negatives, got a batch of 1"):
-        loss([encoder.preprocess(SENTENCES[:1])])
-    loss([encoder.preprocess(SENTENCES)])
-    assert loss([encoder.preprocess(SENTENCES[:1])])["nt_xent"].item() == 0
-
-
-@pytest.mark.parametrize("rate", [0.25, 0.5])
-def test_each_rate_is_its_own(encoder, monkeypatch, rate):
-    made = []
-    monkeypatch.setattr(consert, "View", lambda *of, **rates: made.append(View(*of, **rates)) or made[-1])
-    views = {"first_view": ("token_cutoff",), "second_view": ("feature_cutoff",)}
-    loss = losses.ConSERTLoss(encoder.eval(), token_cutoff_rate=rate, feature_cutoff_rate=rate / 2, **views)
-    loss([features := encoder.preprocess(SENTENCES)])
-    assert torch.equal(made[0].cut_tokens.sum(dim=1), (rate * loss.tokens.content(features).sum(dim=1)).round().long())
-    cut = made[1].inputs(torch.ones(len(SENTENCES), made[1].length, 32)) == 0
-    assert (cut[:, 0].sum(dim=1) == 32 * rate / 2).all()
+def test_a_compiled_model_is_refused(encoder):
+    """Hooks inside it do nothing, so both views would be equal."""
+    loss = losses.ConSERTLoss(encoder)
+    loss.model = torch.compile(encoder, backend="eager")
+    with pytest.raises(ValueError, match=r"torch\.compile"):
+        loss(batch(encoder, SENTENCES))
