@@ -540,11 +540,15 @@ def similarity_distillation(
         return student.sum() * 0.0
     with torch.autocast(student.device.type, enabled=False):
         student, teacher = _unit(student), _unit(teacher.detach())
-        others = ~torch.eye(len(student), dtype=torch.bool, device=student.device)
-        rows = (len(student), len(student) - 1)
-        own = (student @ student.T)[others].view(rows) / temperature
-        target = (teacher @ teacher.T)[others].view(rows) / teacher_temperature
+        own = _without_diagonal(student @ student.T) / temperature
+        target = _without_diagonal(teacher @ teacher.T) / teacher_temperature
         return F.cross_entropy(own, target.softmax(dim=1).to(own.dtype))
+
+
+def _without_diagonal(square: Tensor) -> Tensor:
+    """Return (B, B - 1), the other entries of each row. Indexing with a mask would wait for the device."""
+    size = len(square)
+    return square.flatten()[1:].view(size - 1, size + 1)[:, :-1].reshape(size, size - 1)
 
 
 def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
