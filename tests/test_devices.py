@@ -1,4 +1,4 @@
-"""Every method on another device than the CPU: it mixes no devices, and a step seldom waits for the device."""
+"""Every method on another device than the CPU: no devices are mixed, and a step seldom waits."""
 
 import json
 import math

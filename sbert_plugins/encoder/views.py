@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from .model import is_compiled, transformer_of
+from .model import is_compiled, transformer_of, unwrap
 from .tokens import random_subset
 
 VIEW_PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
@@ -97,16 +97,19 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
 
         return hook
 
+    def check(*_: object) -> None:
+        if len(changed) < 2:
+            raise unsupported
+
     words, inputs = _embedding_modules(encoder)
     handles = [module.register_forward_hook(hook_for(View.change_words)) for module in words]
     handles += [module.register_forward_hook(hook_for(View.change_inputs)) for module in inputs]
+    handles.append(unwrap(model)[0].register_forward_hook(check))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-    if len(changed) < 2:
-        raise unsupported
 
 
 def _embedding_modules(encoder: PreTrainedModel) -> tuple[list[nn.Module], list[nn.Module]]:

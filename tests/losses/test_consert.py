@@ -94,7 +94,7 @@ class TestViews:
         loss(columns)
         content = loss.tokens.content(columns[0]).sum(dim=1)
         assert torch.equal(made[0].cut_tokens.sum(dim=1), (0.5 * content).round().long())
-        cut = made[1].change_inputs(torch.ones(len(SENTENCES), made[1].length, 32)) == 0
+        cut = made[1].change_inputs(torch.ones(len(SENTENCES), made[1].shape[1], 32)) == 0
         assert (cut[:, 0].sum(dim=1) == 8).all()
 
 

@@ -191,7 +191,7 @@ def test_a_probe_leaves_no_trace(encoder, monkeypatch):
     """A training that measures ``information`` in each batch draws what one without it draws."""
     values = []
     for share in (1, 10**9):
-        monkeypatch.setattr("sbert_plugins.modules.decoding.PROBED_SHARE", share)
+        monkeypatch.setattr("sbert_plugins.modules.decoding.PROBE_EVERY", share)
         loss = build(encoder)
         torch.manual_seed(1)
         values.append([loss(batch(encoder, SENTENCES))["denoising"].item() for _ in range(3)])
