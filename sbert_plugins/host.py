@@ -8,15 +8,17 @@ inside the functions, so that this file imports quickly.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import torch
@@ -24,15 +26,16 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from torch import Tensor, nn
 
-_Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
+    _TrainerBase = SentenceTransformerTrainer  # the class that follows in the order of base classes
+else:
+    _TrainerBase = object
 
 _POOLER = re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$")  # ALBERT and BigBird have no dense layer
 TRAINER_METHODS = (
     "_clip_grad_norm",
     "_get_grad_norm",
     "_run_epoch",
-    "_save_rng_state",
-    "_load_best_model",
+    "_save_checkpoint",
     "_load_from_checkpoint",
     "_checkpoint_push_skip_names",
 )
@@ -60,7 +63,7 @@ def is_of_pooler(name: str) -> bool:
 
 
 def require_trainer() -> None:
-    """Raise ``ImportError`` if the trainer lacks a method that :func:`connect_trainer` overrides.
+    """Raise ``ImportError`` if the trainer lacks a method that :class:`ConnectedTrainer` overrides.
 
     transformers 5.3 has all of them.
     """
@@ -76,68 +79,75 @@ def require_trainer() -> None:
         )
 
 
-def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer ask a subclass at five places that it has for itself alone; to decorate the subclass.
+class ConnectedTrainer(_TrainerBase):
+    """A base class before sentence-transformers' trainer, which connects its private methods to public ones.
 
     The subclass defines
 
-    - ``clipped(model)``: the module whose gradients are clipped, and whose norm is logged, in the place of the model;
-    - ``see_norm(norm)``: told the norm of each update;
-    - ``finish_checkpoint(folder)``: called when the host has written a checkpoint;
-    - ``is_over()``: whether a training that is resumed has nothing left to do;
-    - ``files_kept_here()``: names of files that are not pushed to the Hub.
-
-    The host looks at ``max_steps``, and whether early stopping has stopped it, after an update alone: one more would be made.
+    - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged,
+      instead of the model's;
+    - ``check_norm(norm)``: called with the gradient norm of each update;
+    - ``is_over()``: returns whether no update is left. The trainer itself checks that only after an update;
+    - ``finish_checkpoint(folder)``: called in each process when all files of a checkpoint are written, and
+      before older checkpoints are deleted;
+    - ``raise_write_error(folder, error)``: called if a file of a checkpoint cannot be written;
+    - ``load_loss(folder)``: called before the encoder is loaded from a checkpoint;
+    - ``files_kept_local()``: returns names of files that are not pushed to the Hub.
     """
 
-    def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
-        return super(trainer, self)._clip_grad_norm(self.clipped(model))
+    with_losses: Callable[[nn.Module], nn.Module]
+    check_norm: Callable[[Tensor | float], None]
+    is_over: Callable[[], bool]
+    finish_checkpoint: Callable[[Path], None]
+    raise_write_error: Callable[[Path, Exception], NoReturn]
+    load_loss: Callable[[str], None]
+    files_kept_local: Callable[[], set[str]]
 
-    def _get_grad_norm(self: Any, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        norm = super(trainer, self)._get_grad_norm(self.clipped(model), grad_norm)
-        self.see_norm(norm)
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        return super()._clip_grad_norm(self.with_losses(model))
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
+        norm = super()._get_grad_norm(self.with_losses(model), grad_norm)
+        self.check_norm(norm)
         return norm
 
-    def _run_epoch(self: Any, *args: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         if self.is_over():
             self.control.should_training_stop = True
         else:
-            super(trainer, self)._run_epoch(*args, **kwargs)
+            super()._run_epoch(*args, **kwargs)
 
-    def _save_rng_state(self: Any, output_dir: str) -> None:  # what the host writes last
-        super(trainer, self)._save_rng_state(output_dir)
-        self.finish_checkpoint(output_dir)
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        from safetensors import SafetensorError
 
-    def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
-        return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_here()
+        folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
+        state: Any = self.state
+        write_state, is_written = state.save_to_json, False
 
-    for method in (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_rng_state, _checkpoint_push_skip_names):
-        setattr(trainer, method.__name__, method)
-    return trainer
+        def write_state_and_finish(path: str) -> None:  # the trainer's state is the last file
+            nonlocal is_written
+            write_state(path)
+            self.finish_checkpoint(folder)
+            is_written = True
 
-
-def tell_of_a_lost_best(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer say that it could not load the best checkpoint, which it logs alone; to decorate a subclass.
-
-    The subclass defines ``refuse_the_last_for_the_best(error)``.
-    """
-
-    def _load_best_model(self: Any) -> None:
-        self.why_not_loaded = None
-        super(trainer, self)._load_best_model()
-        if self.why_not_loaded is not None:
-            self.refuse_the_last_for_the_best(self.why_not_loaded)
-
-    def _load_from_checkpoint(self: Any, checkpoint_path: str) -> None:
+        state.save_to_json = write_state_and_finish
         try:
-            super(trainer, self)._load_from_checkpoint(checkpoint_path)
-        except Exception as error:
-            self.why_not_loaded = error
-            raise
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if not is_written:
+                self.raise_write_error(folder, error)
+            raise  # of a push to the Hub
+        finally:
+            del state.save_to_json
+        if not self.args.should_save:
+            self.finish_checkpoint(folder)
 
-    for method in (_load_best_model, _load_from_checkpoint):
-        setattr(trainer, method.__name__, method)
-    return trainer
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
+        self.load_loss(checkpoint_path)
+        super()._load_from_checkpoint(checkpoint_path)
+
+    def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
+        return super()._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local()
 
 
 def undo_preparation(model: Any) -> None:
@@ -240,7 +250,7 @@ def half_for_flash(encoder: nn.Module | None) -> AbstractContextManager[Any]:
 
 
 def has_new_adapter(model: nn.Module) -> bool:
-    """Return whether a model trains LoRA adapters only, which do not change its outputs yet. peft 0.18."""
+    """Return whether a model trains LoRA adapters only, which do not change its outputs yet. peft 0.21."""
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     # Of the two factors of an adapter, one starts at 0.
     zeros = [weight for name, weight in trained.items() if re.search(r"lora_B|lora_embedding_A", name)]
@@ -249,7 +259,7 @@ def has_new_adapter(model: nn.Module) -> bool:
 
 @contextmanager
 def adapter_off(model: nn.Module) -> Iterator[None]:
-    """Switch the adapters of a model off inside the block. peft 0.18.
+    """Switch the adapters of a model off inside the block. peft 0.21.
 
     PEFT's own method also changes which weights are trained.
     """
@@ -337,12 +347,41 @@ def copy_all(tensors: list[Tensor], others: list[Tensor]) -> None:
     _reach(torch, "_foreach_copy_", "torch>=2.6")(tensors, others)
 
 
-# --- datasets and NLTK ------------------------------------------------------------------------------------
+# --- datasets, rake-nltk and NLTK --------------------------------------------------------------------------
 
 
 def fingerprint(dataset: Dataset) -> str:
     """Return the fingerprint by which datasets identifies a dataset. It reads no rows. datasets 4.0."""
     return _reach(dataset, "_fingerprint", "datasets>=4.0")
+
+
+@cache
+def _rake_scorer_class() -> type:
+    import rake_nltk
+
+    for name in ("_generate_phrases", "_build_word_co_occurance_graph"):
+        _reach(rake_nltk.Rake, name, "rake-nltk>=1.0.6")
+
+    class Scorer(rake_nltk.Rake):
+        def _generate_phrases(self, sentences: list[list[str]]) -> list[list[str]]:
+            return sentences
+
+        def _build_word_co_occurance_graph(self, phrase_list: list[list[str]]) -> None:
+            # The row sums of the graph. The graph itself would grow with the square of a phrase's length.
+            self.degree: dict[str, int] = {}
+            for phrase in phrase_list:
+                for word in phrase:
+                    self.degree[word] = self.degree.get(word, 0) + len(phrase)
+
+    return Scorer
+
+
+def rake_scorer() -> Any:
+    """Build rake-nltk's scorer of phrases that are already separated, as lists of words. rake-nltk 1.0.6."""
+    # With given stop words and tokenizers, rake-nltk needs no data of NLTK.
+    return _rake_scorer_class()(
+        stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list
+    )
 
 
 def wordnet_reader(place: Any) -> Any:
@@ -374,8 +413,56 @@ def wordnet_reader(place: Any) -> Any:
         return English(place, None)
 
 
-def __getattr__(name: str) -> Any:
-    """Return what only rooms use that are about to be replaced. Temporary, as is contract.py."""
-    from sbert_plugins import contract
+# --- Temporary: only recipes that are about to be replaced use these ---------------------------------------
 
-    return getattr(contract, name)
+
+def reads_pooler(model: nn.Module) -> bool:
+    """Return whether a model's vectors come from a transformer's own pooler. sentence-transformers 6.2."""
+    routes = [
+        route
+        for module in model.modules()
+        for route in (getattr(module, "modality_config", None) or {}).values()
+        if isinstance(route, dict)
+    ]
+    return any("pooler_output" in str(route.get("method_output_name")) for route in routes)
+
+
+@contextmanager
+def training_time_named(
+    model: SentenceTransformer, seconds: float | None, evaluating: float | None
+) -> Iterator[None]:
+    """Write these durations into a model card that is made inside the block. sentence-transformers 6.2."""
+    from sentence_transformers.base.model_card import format_duration
+
+    card = model.model_card_data
+    parts: dict[str, str | None] = {"training_time": None, "evaluation_time": None, "total_time": None}
+    if seconds is not None:
+        if evaluating:
+            parts |= {"evaluation_time": format_duration(evaluating), "total_time": format_duration(seconds)}
+        parts["training_time"] = format_duration(seconds - (evaluating or 0))
+    vars(card)["get_training_duration_data"] = lambda: parts
+    try:
+        yield
+    finally:
+        del vars(card)["get_training_duration_data"]
+
+
+def tokenizer_state(tokenizer: Any) -> Any:
+    """Return the state of a tokenizer without the padding and truncation of its last call."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if hasattr(backend, "to_str"):
+        return {
+            key: value
+            for key, value in json.loads(backend.to_str()).items()
+            if key not in ("truncation", "padding")
+        }
+    vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
+    words = sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary
+    # Those of word vectors: a word that is left out, or lowered, is none of the vocabulary's.
+    settings = {name: vars(backend)[name] for name in _OF_WORDS if name in getattr(backend, "__dict__", ())}
+    if not settings:
+        return words
+    return {"words": words, **{name: sorted(x) if isinstance(x, set) else x for name, x in settings.items()}}
+
+
+_OF_WORDS = ("stop_words", "do_lower_case", "ngram_separator", "max_ngram_length")

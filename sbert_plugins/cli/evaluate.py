@@ -161,50 +161,31 @@ def _template(trainings: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def _score(options: argparse.Namespace) -> None:
     """Score the models on the seven tasks and print the table, then write the report if one is wanted."""
     from sbert_plugins import evaluation
-    from sbert_plugins.evaluation.report import check_destination
 
-    shown = short_names(options.models)
-    if options.report:
-        check_destination(shown, options.report)
     hub = from_hub(options)
-    suite = evaluation.STSSuiteEvaluator(
-        options.data_dir,
-        hub=hub,
-        sick=sick_of(options),
-        batch_size=options.batch_size,
-        show_progress_bar=sys.stderr.isatty(),
-    )
-    if suite.caution:
-        print(suite.caution)
+    how = {"hub": hub, "batch_size": options.batch_size, "show_progress_bar": sys.stderr.isatty()}
+    suite = evaluation.STSSuiteEvaluator(options.data_dir, sick=sick_of(options), **how)
+    if suite.note:
+        print(suite.note)
     trainings = _trainings(options.models)
     heading, models = ("model", "pooling", *evaluation.TASKS, "average"), _models(options, trainings)
-    if not options.report:
-        with less_said_by("sbert_plugins.evaluation"):  # the table says it
-            _print_each(heading, models, lambda _, model: [score_text(score) for score in suite(model).values()])
-        return
-    geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", hub=hub)
-    density = evaluation.CosineDensityEvaluator(options.data_dir, split="test", hub=hub)
-    reports: list[evaluation.ModelReport] = []
+    geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", **how) if options.report else None
+    evaluators = [suite, *([geometry] if geometry else [])]
+    shown = short_names(options.models)
+    found: list[evaluation.ModelScores] = []
 
     def measure(name: str, model: Any) -> list[str]:
         training = _training_of(name, model, trainings)
-        report = evaluation.report_on(
-            model,
-            shown[len(reports)],
-            suite=suite,
-            geometry=geometry,
-            density=density,
-            log=training["log"] if training else [],
-            origin={"pooling": recipes.pooling_of(model), "tokens": _limit(model), **_origin(training)},
-            batch_size=options.batch_size,
-            show_progress_bar=sys.stderr.isatty(),
-        )
-        reports.append(report)
-        return [*map(score_text, report.sts.values()), f"{report.alignment:.3f}", f"{report.uniformity:.3f}"]
+        origin = {"pooling": recipes.pooling_of(model), "tokens": _limit(model), **_origin(training)}
+        log = training["log"] if training else []
+        found.append(evaluation.score_model(model, evaluators, name=shown[len(found)], log=log, origin=origin))
+        values = [list(scores.values.values()) for scores in found[-1].scores.values()]
+        return [*map(score_text, [*values[0][1:], values[0][0]]), *(f"{value:.3f}" for value in values[-1] if geometry)]
 
-    # The table first: a page that cannot be written shall not lose what was scored.
-    _print_each((*heading, "alignment", "uniformity"), models, measure)
-    print(f"Report: {evaluation.write_report(reports, options.report)}")
+    with less_said_by("sbert_plugins.evaluation"):  # the table says it
+        _print_each((*heading, *(("alignment", "uniformity") if geometry else ())), models, measure)
+    if options.report:
+        print(f"Report: {evaluation.write_report(found, options.report)}")
 
 
 def _limit(model: Any) -> str:

@@ -7,7 +7,6 @@ import logging
 import re
 from pathlib import Path
 
-from sbert_plugins.cli.flags import add_data
 from sbert_plugins.cli.printing import print_table, set_up_host
 from sbert_plugins.host import model_cache
 
@@ -17,14 +16,13 @@ def add_mteb(commands: argparse._SubParsersAction) -> None:
     mteb = commands.add_parser("mteb", help="run MTEB on a local or public model, submit to its leaderboard")
     steps = mteb.add_subparsers(required=True, metavar="STEP")
     tasks = (
-        "sets (paper-sts, denosent-classification, reranking, quora, local-sts, local-retrieval, local-classification), "
+        "sets (paper-sts, denosent-classification, reranking, quora), "
         "benchmarks ('MTEB(eng, v1)', 'MTEB(eng, v2)') or tasks of mteb"
     )
     run = steps.add_parser(
         "run",
         help="score a model",
-        description="Score a model with mteb. Tasks whose name begins with Local are read from --data-dir and kept in a cache "
-        "of their own, all others come from the Hub.",
+        description="Score a model with mteb. The tasks come from the Hub.",
     )
     run.add_argument("model", metavar="MODEL", help="path or Hub name")
     run.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help=tasks)
@@ -35,7 +33,6 @@ def add_mteb(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument("--batch-size", type=int, default=32)
     run.add_argument("--offline", action="store_true", help="use no network")
-    add_data(run)
     run.set_defaults(run=_mteb_run)
     submit = steps.add_parser(
         "submit",
@@ -44,7 +41,7 @@ def add_mteb(commands: argparse._SubParsersAction) -> None:
         "mteb asks for; call mteb's own submission.",
     )
     submit.add_argument("name", metavar="MODEL", help="organization/model, as the results were made")
-    submit.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help="as for run, without local ones")
+    submit.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help="as for run")
     submit.add_argument("--revision", help="where there are results of several")
     submit.add_argument("--implementation", metavar="FILE", help="where the ModelMeta goes (default: MODEL.py)")
     submit.add_argument("--create-pr", action="store_true", help="push and open the pull request (needs mteb[github])")
@@ -60,7 +57,7 @@ def _mteb_run(options: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
     from sbert_plugins import evaluation, recipes
-    from sbert_plugins.data.text import is_path
+    from sbert_plugins.data.read import is_path
     from sbert_plugins.evaluation.mteb import check_name
 
     path = Path(options.model)
@@ -80,7 +77,6 @@ def _mteb_run(options: argparse.Namespace) -> None:
         name=name,
         revision=options.revision if path.exists() else _commit(options.model, options.revision),
         cache=options.cache,
-        data_dir=options.data_dir,
         batch_size=options.batch_size,
     )
     print(f"{result.model_name}, revision {result.model_revision}")
@@ -117,7 +113,7 @@ def _mteb_submit(options: argparse.Namespace) -> None:
         create_pr=options.create_pr,
     )
     print(f"mteb: {submission.answer['status']}, {submission.answer['result_count']} results.")
-    if submission.implementation:
-        print(f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations).")
+    if submission.files:
+        print(f"{' and '.join(map(str, submission.files))} are for a pull request to mteb (mteb/models/model_implementations).")
         if submission.to_fill_in:
             print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")

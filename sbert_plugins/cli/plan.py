@@ -43,7 +43,7 @@ def check_names(options: argparse.Namespace) -> None:
         ("--model", options.model, model),
     ):
         if name is not None and not Path(name).exists():
-            from sbert_plugins.data.text import is_path  # it loads what reads tables
+            from sbert_plugins.data.read import is_path  # it loads what reads tables
 
             if is_path(name):
                 raise FileNotFoundError(f"{flag} {name} does not exist: {hint.format('organization/name')}.")

@@ -180,7 +180,6 @@ def run_values(
     dev: ScoredPairs | None,
 ) -> dict[str, Any]:
     """Return what makes a training this one: two that differ in none of it are the same. It is what run.json holds."""
-    from sbert_plugins.data.synonyms import wordnet_digest
     from sbert_plugins.training.precision import has_bf16
 
     return {
@@ -195,7 +194,6 @@ def run_values(
         "loss_files": _files(method, loss_keywords),
         "columns": columns,
         "prepared": prepared,
-        **({"wordnet": wordnet_digest()} if prepared.get("synonyms") else {}),
         "text": text_mark(sentences, text),
         "dev": None if dev is None else pairs_mark("STS-B dev", dev),
         "encoder": encoder_mark(model),

@@ -35,7 +35,7 @@ def write_page(
         units: What the rows of the text are called.
         test_sets: Names of the test sets among what is scored.
     """
-    from sbert_plugins.evaluation.pages import filled, page
+    from sbert_plugins.recipes.pages import filled, page
 
     done = [cell for cell in _all(records) if "scores" in cell]
     body = filled(
@@ -97,7 +97,7 @@ def _failed(rows: Sequence[Summary]) -> str:
 
 
 def _table(start: Mapping[str, Any], rows: Sequence[Summary]) -> str:
-    from sbert_plugins.evaluation.pages import table_rows
+    from sbert_plugins.recipes.pages import table_rows
 
     lines, marks = [["", "start", *(row.method for row in rows)]], []
     for title, value in start["scores"].items():
@@ -118,7 +118,7 @@ def _table(start: Mapping[str, Any], rows: Sequence[Summary]) -> str:
 
 
 def _differences(start: Mapping[str, Any], rows: Sequence[Summary]) -> str:
-    from sbert_plugins.evaluation.pages import table_rows
+    from sbert_plugins.recipes.pages import table_rows
 
     if len(rows) < 2:
         return ""
@@ -141,7 +141,7 @@ def _section(name: str, title: str, rows: str, note: str) -> str:
 
 
 def _cells(start: Mapping[str, Any], records: Records, rows: Sequence[Summary]) -> str:
-    from sbert_plugins.evaluation.pages import table_rows
+    from sbert_plugins.recipes.pages import table_rows
 
     titles = {title: digits_of(title, start, rows) for title in start["scores"]}
     lines = [["", "seed", *titles, "seconds", "updates", "rows"]]
@@ -159,7 +159,7 @@ def _cells(start: Mapping[str, Any], records: Records, rows: Sequence[Summary]) 
 
 
 def _curves(done: Sequence[Mapping[str, Any]]) -> str:
-    from sbert_plugins.evaluation.pages import table_rows
+    from sbert_plugins.recipes.pages import table_rows
 
     steps = sorted({point["step"] for cell in done for point in cell["curve"]})
     if not steps:
@@ -197,7 +197,7 @@ def _nearest(nearest: Sequence[Mapping[str, Any]], before: Container[str]) -> st
 
 def _settings(start: Mapping[str, Any], records: Records) -> str:
     """Return the settings of each method, and where all of it was made."""
-    from sbert_plugins.evaluation.pages import table_rows
+    from sbert_plugins.recipes.pages import table_rows
 
     firsts = [cells[0] for cells in records.values()]
     lines = [["", *records]]
@@ -232,7 +232,7 @@ def _words(keywords: Mapping[str, Any]) -> str:
 
 def _plots(start: Mapping[str, Any], records: Records, rows: Sequence[Summary]) -> str:
     """Return the plots; a line on how to have them where matplotlib is not installed."""
-    from sbert_plugins.evaluation.pages import drawing, figure_section, png
+    from sbert_plugins.recipes.pages import drawing, figure_section, png
 
     try:
         draw = drawing()

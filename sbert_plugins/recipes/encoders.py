@@ -112,7 +112,7 @@ def has_pooling(name: str) -> bool:
     """
     from sentence_transformers.util import is_sentence_transformer_model
 
-    from sbert_plugins.data.text import is_path
+    from sbert_plugins.data.read import is_path
 
     if is_path(name) and not Path(name).exists():
         raise FileNotFoundError(f"{name} does not exist: a model is a directory here, or organization/name on the Hub.")
@@ -154,7 +154,6 @@ def check_encoder(model: SentenceTransformer) -> None:
         ValueError: For a tokenizer that is none of transformers, weights of half precision, or none that are trained.
     """
     from sbert_plugins.encoder import require_tokenizer
-    from sbert_plugins.training.precision import half_dtypes
 
     require_tokenizer(model.tokenizer)
     if not any(weight.requires_grad for weight in model.parameters()):
@@ -167,6 +166,12 @@ def check_encoder(model: SentenceTransformer) -> None:
             f"model must have float32 weights where it is trained, got {half}, in which most updates are "
             "too small to change them: call model.float(). bf16=True computes in bfloat16 and keeps the weights."
         )
+
+
+def half_dtypes(model: SentenceTransformer) -> str:
+    """Name the dtypes of trained weights that have less than float32; empty where there are none."""
+    found = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad and weight.element_size() < 4}
+    return ", ".join(sorted(found))
 
 
 @contextmanager

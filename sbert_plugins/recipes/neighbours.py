@@ -25,14 +25,16 @@ def neighbours_of(model: SentenceTransformer, sentences: Dataset, *, shown: int 
     """
     import torch
 
-    from sbert_plugins.evaluation import Embeddings
+    from sbert_plugins.evaluation import encode_once
 
     if shown == 0:
         return []
     # Two ways to write one sentence are no neighbours worth showing.
     distinct = {text.casefold(): text for text in reversed(sentences[: 2 * _AMONG]["anchor"])}
     pool = list(reversed(distinct.values()))[:_AMONG]
-    vectors = torch.nn.functional.normalize(Embeddings(model, pool)(pool), dim=1)
+    with encode_once(model):
+        embeddings = model.encode(pool, batch_size=128, show_progress_bar=False, convert_to_tensor=True)
+    vectors = torch.nn.functional.normalize(embeddings.float(), dim=1)
     places = [len(pool) * i // min(shown, len(pool)) for i in range(min(shown, len(pool)))]
     cosines = vectors[places] @ vectors.T
     cosines[range(len(places)), places] = -torch.inf

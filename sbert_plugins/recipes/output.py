@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import shutil
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -418,8 +419,24 @@ def remove_folder(folder: Path) -> None:
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write json that holds no NaN; a kill leaves the old file or the new one."""
-    from sbert_plugins.training import json_text
-
     scratch = path.with_name(f"{path.name}.tmp")
     scratch.write_text(json_text(values), encoding="utf-8")
     scratch.replace(path)
+
+
+def json_text(values: Mapping[str, Any]) -> str:
+    """Return JSON, which has no NaN: such numbers are null, and ``not_finite`` lists their keys and values."""
+    found: dict[str, str] = {}
+    written = {key: _without_nan(value, key, found) for key, value in values.items()}
+    return json.dumps(written | ({"not_finite": found} if found else {}), indent=1, allow_nan=False) + "\n"
+
+
+def _without_nan(value: Any, place: str, found: dict[str, str]) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        found[place] = str(float(value))
+        return None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(part, f"{place}.{key}", found) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(part, f"{place}.{i}", found) for i, part in enumerate(value)]
+    return value

@@ -24,6 +24,7 @@ from sbert_plugins.recipes.output import (
     check_same_run,
     encoder_mark,
     held,
+    json_text,
     method_text,
     pairs_mark,
     read_results,
@@ -284,8 +285,6 @@ def _take_back(output: Path, *, is_new: bool) -> None:
 
 def _recorded(training: Training, trainer: SentenceTransformerTrainer, seconds: float | None) -> dict[str, Any]:
     """Score the trained model, save it with its loss's state, and return what results.json holds."""
-    from sbert_plugins.training import json_text
-
     run, model, loss = training.run, training.model, training.loss
     results = run.json | {
         "before": training.before,
@@ -356,11 +355,11 @@ def scores_of(model: SentenceTransformer, tables: dict[str, ScoredPairs]) -> dic
     """Score named pairs in one pass over their sentences, and average the seven STS tasks if they are among these."""
     if not tables:
         return {}
-    from sbert_plugins.evaluation import Embeddings, PairsEvaluator
+    from sbert_plugins.evaluation import PairsEvaluator, encode_once
 
     each = {name: PairsEvaluator(pairs) for name, pairs in tables.items()}
-    embeddings = Embeddings(model, [sentence for evaluator in each.values() for sentence in evaluator.sentences])
-    scores = {name: evaluator.compute(embeddings)["spearman"] for name, evaluator in each.items()}
+    with encode_once(model):
+        scores = {name: evaluator.compute(evaluator.encoder(model))["spearman"] for name, evaluator in each.items()}
     seven = {name: value for name, value in scores.items() if name in SEVEN}
     is_whole = len(seven) == 7 and not {"SICK-R", "SICK-R all"} <= set(seven)
     return scores | ({AVERAGE: fmean(seven.values())} if is_whole else {})

@@ -31,7 +31,7 @@ class Scorer:
     """
 
     def __init__(self, evaluators: Sequence[BaseEvaluator], *, batch_size: int = 128) -> None:
-        from sbert_plugins.evaluation import OnePassEvaluator
+        from sbert_plugins.evaluation import JointEvaluator
 
         if callable(evaluators):
             raise ValueError(f"evaluators must be a list, got one {type(evaluators).__name__}: [evaluator].")
@@ -43,7 +43,10 @@ class Scorer:
         # Copies: the host's keep what a call finds, and the next mark shall be of what was given.
         self.evaluators = [copy(each) for evaluator in evaluators for each in _unwrapped(evaluator)]
         self.mark = _mark(self.evaluators)
-        self._all = OnePassEvaluator(self.evaluators, batch_size=batch_size)
+        for evaluator in self.evaluators:
+            if hasattr(evaluator, "batch_size"):
+                evaluator.batch_size = batch_size
+        self._all = JointEvaluator(self.evaluators)
 
     def __call__(self, model: SentenceTransformer) -> dict[str, float]:
         """Return ``{title: score}``, first the main score of each evaluator.
@@ -77,19 +80,12 @@ class Scorer:
     def lower(self, scores: Mapping[str, float]) -> list[str]:
         """Return the titles of the scores that are better the lower, as far as evaluators say so."""
         found = {str(evaluator.primary_metric) for evaluator in self.evaluators if not evaluator.greater_is_better}
-        found |= self._declared("lower_is_better")
+        found |= {title.replace("alignment", "uniformity") for title in found}
         return [title for title in scores if title in found]
 
     def undirected(self, scores: Mapping[str, float]) -> list[str]:
         """Return the titles of the scores of which neither more nor less is better."""
-        found = self._declared("no_direction")
-        return [title for title in scores if title in found]
-
-    def _declared(self, attribute: str) -> set[str]:
-        from sbert_plugins.evaluation import EmbeddingEvaluator
-
-        ours = [evaluator for evaluator in self.evaluators if isinstance(evaluator, EmbeddingEvaluator)]
-        return {title for evaluator in ours for title in evaluator.titles(getattr(evaluator, attribute))}
+        return []
 
     @property
     def test_sets(self) -> list[str]:
@@ -99,7 +95,7 @@ class Scorer:
     @property
     def notes(self) -> list[str]:
         """What evaluators say that their scores are not, for the page."""
-        return [caution for evaluator in self.evaluators if (caution := getattr(evaluator, "caution", ""))]
+        return [note for evaluator in self.evaluators if (note := getattr(evaluator, "note", ""))]
 
 
 def _unwrapped(evaluator: BaseEvaluator) -> list[BaseEvaluator]:
@@ -156,11 +152,11 @@ def _plain(value: Any) -> Any:
 def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
     """Return metric, title and factor of what is shown of an evaluator of ours, its main score first; none of another."""
     from sbert_plugins.evaluation import (
-        ClusteringEvaluator,
         LabelFreeEvaluator,
         PairsEvaluator,
         RetrievalEvaluator,
         STSSuiteEvaluator,
+        TopicsEvaluator,
     )
 
     name = getattr(evaluator, "name", "")
@@ -172,8 +168,8 @@ def _shown(evaluator: BaseEvaluator) -> list[tuple[str, str, float]]:
         return [(f"{before}{average}", f"{title}average of {len(tasks)} STS tasks", 1.0), *tasks]
     if isinstance(evaluator, PairsEvaluator):
         return [(f"{before}spearman", f"{title}Spearman", 1.0)]
-    if isinstance(evaluator, ClusteringEvaluator):
-        keys = ("v_measure", "accuracy", f"purity@{evaluator.neighbours}")
+    if isinstance(evaluator, TopicsEvaluator):
+        keys = ("v_measure", f"purity@{evaluator.neighbours}")
         return [(f"{before}{key}", f"{title}{key.replace('_', '-')}", 1.0) for key in keys]
     if isinstance(evaluator, LabelFreeEvaluator):
         return [(f"{before}{key}", f"{title}{words}", factor) for key, (words, factor) in _LABEL_FREE.items()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sbert_plugins.recipes.card import examples_kept_private
@@ -14,11 +13,11 @@ from sbert_plugins.recipes.settings import processes
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+    from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
     from sbert_plugins.evaluation import ScoredPairs
-    from sbert_plugins.training import SentenceTransformerTrainer
+    from sbert_plugins.training import SentenceTransformerTrainer, TrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +77,6 @@ def build_trainer(
             train_dataset=training.rows,
             loss=training.loss,
             evaluator=evaluator,
-            sam_rho=training.run.settings.sam_rho or None,
         )
     if (patience := training.run.settings.patience) is not None:
         trainer.add_callback(EarlyStoppingCallback(patience))
@@ -87,18 +85,17 @@ def build_trainer(
     return trainer
 
 
-def _arguments(training: Training, *, selects: bool, trackers: Sequence[str]) -> SentenceTransformerTrainingArguments:
+def _arguments(training: Training, *, selects: bool, trackers: Sequence[str]) -> TrainingArguments:
     """Return the trainer's arguments; ``selects`` is whether the best checkpoint by STS-B dev is kept."""
-    from sentence_transformers import SentenceTransformerTrainingArguments
-
-    from sbert_plugins.training import LengthGroupedBatchSampler
+    from sbert_plugins.training import LengthGroupedBatchSampler, TrainingArguments
 
     settings = training.run.settings
     updates = settings.updates(len(training.rows), processes=processes())
     warmup = settings.warmup_updates(updates)
     if warmup >= updates:
         logger.warning("The warm-up, %s updates, is not over when the training is, after %s.", f"{warmup:,}", f"{updates:,}")
-    return SentenceTransformerTrainingArguments(
+    return TrainingArguments(
+        sam_rho=settings.sam_rho or 0.0,
         output_dir=str(training.run.output / "checkpoints"),
         learning_rate=settings.learning_rate,
         per_device_train_batch_size=settings.batch_size,
@@ -157,10 +154,8 @@ def evaluation_seconds(trainer: SentenceTransformerTrainer) -> float:
 
 def saved_update(trainer: SentenceTransformerTrainer) -> int:
     """Return the update whose weights the model has at the end: that of the best checkpoint, if there is one to load."""
-    from sbert_plugins.training.checkpoints import step_of
-
     best = trainer.state.best_model_checkpoint
-    chosen = step_of(Path(best)) if trainer.args.load_best_model_at_end and best else None
+    chosen = int(best.rpartition("-")[2]) if trainer.args.load_best_model_at_end and best else None
     return trainer.state.global_step if chosen is None else chosen
 
 

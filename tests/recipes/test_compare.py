@@ -30,7 +30,7 @@ def evaluators():
     queries, corpus = {"a": text[0], "b": text[1]}, {str(i): sentence for i, sentence in enumerate(text[2:])}
     return [
         evaluation.PairsEvaluator(pairs(), name="mine", write_csv=False),
-        evaluation.ClusteringEvaluator(text, topics, name="kinds", n_init=2, write_csv=False),
+        evaluation.TopicsEvaluator(text, topics, name="kinds", n_init=2, write_csv=False),
         evaluation.RetrievalEvaluator(queries, corpus, {"a": {"0"}, "b": {"3"}}, name="search", write_csv=False),
     ]
 
@@ -516,8 +516,8 @@ def test_an_evaluator_of_the_host(run):
 
 class TestPage:
     def test_without_matplotlib(self, run, monkeypatch):
-        monkeypatch.delitem(sys.modules, "sbert_plugins.evaluation.plots", raising=False)
-        monkeypatch.delattr("sbert_plugins.evaluation.plots", raising=False)
+        monkeypatch.delitem(sys.modules, "sbert_plugins.recipes.plots", raising=False)
+        monkeypatch.delattr("sbert_plugins.recipes.plots", raising=False)
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         page = run(methods=["simcse"]).page.read_text(encoding="utf-8")
         assert "Without plots: matplotlib is not installed" in page

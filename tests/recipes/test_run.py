@@ -970,7 +970,7 @@ def test_the_trainer_has_the_settings(tiny_encoder, tmp_path, monkeypatch):
         args = seen[-1].args
         assert (args.gradient_accumulation_steps, args.per_device_train_batch_size, args.seed) == (3, 5, 7)
         assert (args.batch_sampler is training.LengthGroupedBatchSampler) is grouped
-        assert seen[-1]._sharpness.rho == 0.02
+        assert args.sam_rho == 0.02
 
 
 def test_an_average_is_of_all_seven_tasks(tiny_encoder, dev):

@@ -21,7 +21,7 @@ A, B, C = (project_text()[start : start + 5] for start in (0, 5, 10))
 
 
 def topics(seed):
-    return evaluation.ClusteringEvaluator([*A, *B], [0] * 5 + [1] * 5, neighbours=3, name="mine", seed=seed, write_csv=False)
+    return evaluation.TopicsEvaluator([*A, *B], [0] * 5 + [1] * 5, neighbours=3, name="mine", seed=seed, write_csv=False)
 
 
 def graded(scores=(0.1, 0.4, 0.2, 0.9, 0.3), **how):
@@ -38,8 +38,8 @@ BUILDS = {
     "pairs, dot product first": lambda: graded(main_similarity="dot"),
     "pairs, dot product": lambda: graded(similarity_fn_names=["dot"]),
     "pairs, both": lambda: graded(similarity_fn_names=["cosine", "dot"]),
-    "wrapped": lambda: evaluation.OnePassEvaluator([graded()]),
-    "wrapped, other scores": lambda: evaluation.OnePassEvaluator([graded(OTHERS)]),
+    "wrapped": lambda: evaluation.JointEvaluator([graded()]),
+    "wrapped, other scores": lambda: evaluation.JointEvaluator([graded(OTHERS)]),
     "wrapped by the host": lambda: SequentialEvaluator([graded()]),
     "wrapped by the host, other scores": lambda: SequentialEvaluator([graded(OTHERS)]),
     "retrieval": lambda: InformationRetrievalEvaluator({"q": A[0]}, {"a": A[1], "b": A[2]}, {"q": {"a", "b"}}, name="mine"),
@@ -78,7 +78,7 @@ def test_the_same_again_has_the_same_mark_whatever_was_scored_by_it(name, tiny_e
     assert scorer.mark == before == Scorer([BUILDS[name]()]).mark
 
 
-@pytest.mark.parametrize("build", [graded, lambda: evaluation.OnePassEvaluator([graded()])], ids=["alone", "wrapped"])
+@pytest.mark.parametrize("build", [graded, lambda: evaluation.JointEvaluator([graded()])], ids=["alone", "wrapped"])
 def test_an_evaluator_that_found_its_similarity_has_the_same_mark_again(build, tiny_encoder):
     model, evaluator = tiny_encoder(), build()
     model.similarity_fn_name = "dot"
@@ -99,7 +99,7 @@ def test_an_unnamed_search_takes_no_other_scores_away(tiny_encoder):
 
 
 def test_evaluators_in_a_sequence_are_scored_as_they_are_alone(tiny_encoder):
-    wrapped = Scorer([evaluation.OnePassEvaluator([graded(), topics(seed=1)])])
+    wrapped = Scorer([evaluation.JointEvaluator([graded(), topics(seed=1)])])
     scores = wrapped(model := tiny_encoder())
     alone = Scorer([graded(), topics(seed=1)])
     assert scores == alone(model)

@@ -1,0 +1,224 @@
+import gzip
+
+import pandas
+import pytest
+from datasets import Dataset
+
+from sbert_plugins.data import read, read_documents, read_pairs, read_sentences, read_table, read_triplets
+
+LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write text, bytes or the columns of a table to a file, and return its path."""
+
+    def write(name, content):
+        path = tmp_path / name
+        if isinstance(content, dict) and "parquet" in name:
+            pandas.DataFrame(content).to_parquet(path)
+        elif isinstance(content, dict) and "jsonl" in name:
+            pandas.DataFrame(content).to_json(path, orient="records", lines=True)
+        elif isinstance(content, dict):
+            pandas.DataFrame(content).to_csv(path, sep="\t" if "tsv" in name else ",", index=False)
+        else:
+            content = content.encode() if isinstance(content, str) else content
+            path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return write
+
+
+class TestSentences:
+    @pytest.mark.parametrize("name", ["text.txt", "text", "text.txt.gz"])
+    def test_text_files(self, write, name, caplog):
+        path = write(name, "\ufeff\n  " + "  \r\n\t\n".join(LINES) + "\n")
+        assert read_sentences(path).to_dict() == {"anchor": LINES}
+        assert "3 blank rows" in caplog.text
+        assert read_sentences(path, limit=2)["anchor"][:] == LINES[:2]
+
+    @pytest.mark.parametrize(
+        "name", ["t.parquet", "t.csv", "t.tsv", "t.jsonl", "t.csv.gz", "t.tsv.gz", "t.jsonl.gz", "t.CSV"]
+    )
+    @pytest.mark.parametrize("column", ["text", "sentence", "anchor"])
+    def test_tables(self, write, name, column, caplog):
+        path = write(name, {"id": ["1", "2", "3", "4"], column: [*LINES, " "]})
+        for given in ({}, {"column": column}):
+            assert read_sentences(path, **given).to_dict() == {"anchor": LINES}
+        assert "1 blank rows" in caplog.text
+        assert read_sentences(path, column="id")["anchor"][:] == ["1", "2", "3", "4"]
+
+    def test_the_only_column_of_strings(self, write):
+        path = write("t.jsonl", {"id": [1, 2, 3], "comment": LINES})
+        assert read_sentences(path)["anchor"][:] == LINES
+
+    @pytest.mark.parametrize("suffix", ["csv", "tsv"])
+    def test_cells_are_text_as_written(self, write, suffix):
+        cells = ["NA", "null", "007", "1.50", "True", "5 inch", "x" * 200_000]
+        assert read_sentences(write(f"t.{suffix}", {"text": cells}))["anchor"][:] == cells
+
+    def test_a_quotation_mark_in_a_tsv_is_a_character(self, write):
+        path = write("t.tsv", 'id\ttext\n1\t"Go, he said.\n2\tThen "stop".\n')
+        assert read_sentences(path)["anchor"][:] == ['"Go, he said.', 'Then "stop".']
+
+    def test_a_text_file_is_never_a_table(self, write):
+        lines = ["text\tlabel", "A dog, a cat.\t1", '{"text": "It rains."}']
+        assert read_sentences(write("t.txt", "\n".join(lines)))["anchor"][:] == lines
+
+    def test_a_name_is_not_a_pattern(self, write):
+        for name in ("sa", "sb", "s[ab]", "s*"):
+            write(f"{name}.txt", f"The file {name}.")
+        for name in ("s[ab]", "s*"):
+            path = write(f"{name}.txt", f"The file {name}.")
+            assert read_sentences(path)["anchor"][:] == [f"The file {name}."]
+
+    @pytest.mark.parametrize("name", ["t.txt", "t.csv", "t.jsonl"])
+    def test_a_nul_is_kept_with_one_warning(self, write, name, caplog):
+        path = write(name, {"text": ["A\0dog.", "A\0cat."]} if name != "t.txt" else "A\0dog.\nA\0cat.\n")
+        assert read_sentences(path)["anchor"][:] == ["A\0dog.", "A\0cat."]
+        assert caplog.text.count("NUL") == 1
+
+
+class TestErrors:
+    @pytest.mark.parametrize("name", ["t.txt", "t.csv", "t.tsv", "t.jsonl", "t.txt.gz"])
+    @pytest.mark.parametrize("reader", [read_sentences, read_documents])
+    def test_not_utf8(self, write, name, reader):
+        path = write(name, b'{"text": "a"}\n{"text": "caf\xe9"}\n')
+        with pytest.raises(ValueError, match=rf"{name}, line 2.*0xe9"):
+            reader(path)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("t.txt", ""),
+            ("t.txt", "\n \n"),
+            ("t.jsonl", ""),
+            ("t.csv", ""),
+            ("t.csv", "text,id\n,1\n"),
+            ("t.parquet", {"text": [" "]}),
+        ],
+    )
+    def test_nothing_left(self, write, name, content):
+        with pytest.raises(ValueError, match="empty|no text"):
+            read_sentences(write(name, content))
+
+    @pytest.mark.parametrize("column", ["missing", "id", None])
+    def test_an_unknown_column(self, write, column):
+        path = write("t.parquet", {"a": ["x"], "b": ["y"], "id": [1]})
+        with pytest.raises(ValueError, match="a, b"):
+            read_sentences(path, column=column)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "text,stars\nGreat phone, I love it,5\n",
+            "text,stars\nGreat phone\n",
+            'text\n"Go," he said.\n',
+            'text\n"A dog.\nRain.\n',
+        ],
+    )
+    def test_a_csv_without_quotation_marks_where_they_are_needed(self, write, content):
+        with pytest.raises(ValueError, match=r"t\.csv, row"):
+            read_sentences(write("t.csv", content))
+
+    @pytest.mark.parametrize("name", ["", "mistyped.txt", "./folder", "a/b/c", "no/such-dataset"])
+    @pytest.mark.parametrize("reader", [read_sentences, read_documents, read_triplets])
+    def test_neither_a_file_nor_a_dataset(self, name, reader):
+        with pytest.raises(FileNotFoundError, match=f"{name}.*file|no file"):
+            reader(name)
+
+
+class TestPairs:
+    def test_from_one_file_and_two(self, write, caplog):
+        text = write("a.txt", "\n".join([*LINES, "4"]))
+        table = write(
+            "t.parquet", {"anchor": [*LINES, "4"], "paraphrase": [*LINES[::-1], " "], "id": list("1234")}
+        )
+        expected = {"anchor": LINES, "positive": LINES[::-1]}
+        assert read_pairs(text, table).to_dict() == read_pairs(table, table).to_dict() == expected
+        assert "1 blank rows" in caplog.text
+        assert read_pairs(table, text, column="id", limit=2).to_dict() == {
+            "anchor": ["1", "2"],
+            "positive": LINES[:2],
+        }
+
+    def test_unequal_numbers(self, write):
+        with pytest.raises(ValueError, match="3 rows"):
+            read_pairs(write("a.txt", "\n".join(LINES)), write("b.txt", "\n".join(LINES[:2])), limit=1)
+
+
+class TestTriplets:
+    ROWS = [("a dog", "an animal", "a cat"), ("rain", "wet weather", "sun")]  # noqa: RUF012
+
+    @pytest.mark.parametrize("name", ["t.tsv", "t.txt", "t.tsv.gz"])
+    @pytest.mark.parametrize("before", [(), ("snli",)])
+    def test_without_header(self, write, name, before):
+        path = write(name, "\n\n".join("\t".join([*before, *row]) for row in self.ROWS))
+        triplets = read_triplets(path)
+        assert triplets.column_names == ["anchor", "positive", "negative"]
+        assert [tuple(row.values()) for row in triplets] == self.ROWS
+        assert len(read_triplets(path, limit=1)) == 1
+
+    @pytest.mark.parametrize("name", ["t.tsv", "t.csv", "t.jsonl", "t.parquet"])
+    def test_with_names(self, write, name, caplog):
+        path = write(
+            name, {"negative": ["n", " "], "anchor": ["a", "b"], "x": ["1", "2"], "positive": ["p", "q"]}
+        )
+        assert read_triplets(path).to_dict() == {"anchor": ["a"], "positive": ["p"], "negative": ["n"]}
+        assert "1 blank rows" in caplog.text
+
+    def test_real_file(self, data_dir):
+        assert len(read_triplets(data_dir / "nli" / "nli_triplets.tsv.gz")) == 14_460
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [("t.tsv", "a\tb\n"), ("t.tsv", "a\tb\tc\na\tc\n"), ("t.csv", "anchor,positive\na,b\n")],
+    )
+    def test_missing_cells(self, write, name, content):
+        with pytest.raises(ValueError, match="cells|negative"):
+            read_triplets(write(name, content))
+
+    @pytest.mark.parametrize(
+        ("configurations", "read_one"), [(["triplet", "pair"], "triplet"), (["default"], None)]
+    )
+    def test_the_configuration_of_a_hub_dataset(self, monkeypatch, configurations, read_one):
+        rows = {
+            (read_one, "train"): Dataset.from_dict({"negative": ["c"], "anchor": ["a"], "positive": ["b"]})
+        }
+        monkeypatch.setattr(read.datasets, "get_dataset_config_names", lambda name: configurations)
+        monkeypatch.setattr(
+            read, "load_dataset", lambda name, configuration, split: rows[configuration, split]
+        )
+        assert read_triplets("organization/name")[0] == {"anchor": "a", "positive": "b", "negative": "c"}
+
+
+class TestDocuments:
+    @pytest.mark.parametrize("name", ["text.txt", "text.gz"])
+    def test_separated_by_blank_lines(self, write, name, caplog):
+        path = write(name, "First one\n  goes on. \n\n \t\nSecond.\r\n\r\n\n")
+        assert read_documents(path).to_dict() == {"document": ["First one\ngoes on.", "Second."]}
+        assert len(read_documents(path, limit=1)) == 1
+        assert caplog.text == ""
+
+    @pytest.mark.parametrize("column", ["document", "text", "body"])
+    def test_tables(self, write, column):
+        path = write("t.jsonl", {column: ["A text.\n\nIt goes on.", None, "Another."], "id": [1, 2, 3]})
+        for given in ({}, {"column": column}):
+            assert read_documents(path, **given)["document"][:] == ["A text.\n\nIt goes on.", "Another."]
+
+
+class TestTable:
+    def test_own_formats(self, write):
+        columns = ["topic", "text"]
+        expected = {
+            "topic": ["1", "2"],
+            "text": ["a", '"b'],
+        }
+        for content in ('1\ta\n2\t"b\n\n', 'x\t1\ta\r\nx\t2\t"b\r\n', 'Text\tid\ttopic\na\t0\t1\n"b\t0\t2\n'):
+            assert read_table(write("t.tsv", content), columns) == expected
+        assert read_table(write("t.tsv", 'topic\ttext\n1\ta\n2\t"b\n')) == expected
+
+    @pytest.mark.parametrize("content", ["1\n2\n", "1\ta\n2\n", "", "1\tcaf\xe9".encode("latin1")])
+    def test_errors(self, write, content):
+        with pytest.raises(ValueError, match="cells|no text|UTF-8"):
+            read_table(write("t.tsv", content), ["topic", "text"])
