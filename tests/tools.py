@@ -1,5 +1,6 @@
-"""What the tests of the losses share."""
+"""What the tests of the losses share: recorded passes, gradients, and decoders' losses in numpy."""
 
+import reference
 import torch
 
 
@@ -35,16 +36,15 @@ def weights_of(module):
 
 
 def linear(weights, name, rows):
-    """Apply a Linear layer to rows in numpy."""
     return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-
-
-def gradients(model):
-    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
 def trained(module):
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def gradients(model):
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
 def state(module):
@@ -54,3 +54,30 @@ def state(module):
 def is_same(before, after):
     """Return whether two states are equal to the last bit."""
     return before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+def words_of(model, texts):
+    """Return the ids of each text without special tokens."""
+    return [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+
+
+def phrase_loss(loss, phrases, memories, embed):
+    """PaSeR eq. 3 in numpy: the mean over the tokens and ends of phrases. ``embed`` maps ids to vectors."""
+    weights, tokenizer, logits, targets = weights_of(loss.decoder), loss.model.tokenizer, [], []
+    for ids, memory in zip(words_of(loss.model, phrases), memories, strict=True):
+        read = embed([tokenizer.cls_token_id, *ids])
+        hidden = reference.phrase_decoder(read, memory, weights, num_layers=2, num_heads=4)
+        logits += list(numpy(loss.head(torch.from_numpy(hidden))))
+        targets += [*ids, tokenizer.sep_token_id]
+    return reference.mean_negative_log_likelihood(logits, targets)
+
+
+def restored_loss(loss, sentences, embedded, memories):
+    """DenoSent eq. 4 in numpy. ``sentences`` are lists of ids, ``embedded`` what the decoder reads."""
+    weights, logits, targets = weights_of(loss.decoder), [], []
+    for ids, read, memory in zip(sentences, embedded, memories, strict=True):
+        seen = {"num_layers": 2, "num_heads": 1, "attended": [True] * len(ids)}
+        hidden = reference.denoising_decoder(read, memory, weights, **seen)
+        logits += list(numpy(loss.head(torch.from_numpy(hidden))))
+        targets += ids
+    return reference.mean_negative_log_likelihood(logits, targets)

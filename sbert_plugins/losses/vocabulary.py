@@ -1,4 +1,4 @@
-"""What the losses that predict words share: the scorer of words, and weights of tokens by their frequency."""
+"""Shared parts of the losses that predict words: the word scorer, and token weights by frequency."""
 
 from __future__ import annotations
 

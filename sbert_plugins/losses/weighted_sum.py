@@ -118,7 +118,7 @@ class WeightedSumLoss(Loss):
 
     @property
     def works_in_matryoshka(self) -> bool:  # type: ignore[override]
-        """Whether all of its losses do."""
+        """True if all of its losses work inside ``MatryoshkaLoss``."""
         return all(getattr(loss, "works_in_matryoshka", True) for loss in self.losses.values())
 
     def begin_training(self, *, steps: int | None, resumed: bool) -> None:

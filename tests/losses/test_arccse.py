@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import reference
@@ -9,7 +7,6 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from tools import Recorder, batch, linear, weights_of
 
 from sbert_plugins import losses
-from sbert_plugins.encoder import apply_mask_template
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 LONG_ROWS = [2, 7]  # of SENTENCES
@@ -40,10 +37,11 @@ class TestValue:
 
     @pytest.mark.parametrize("columns", [[SENTENCES], [SENTENCES, SENTENCES[::-1]]])
     def test_without_margin_triplet_and_head_it_is_simcse(self, encoder, columns):
+        """No mask token is needed then."""
+        encoder.tokenizer.mask_token = None
         loss = losses.ArcCSELoss(encoder.eval(), margin_degrees=0, triplet_weight=0, projection_head=False)
-        simcse = MultipleNegativesRankingLoss(encoder)
-        expected = simcse(batch(encoder, columns[0], columns[-1]), None)
-        assert loss(batch(encoder, *columns))["arccon"].item() == pytest.approx(expected.item(), rel=1e-5)
+        expected = MultipleNegativesRankingLoss(encoder)(batch(encoder, columns[0], columns[-1]), None)
+        torch.testing.assert_close(dict(loss(batch(encoder, *columns))), {"arccon": expected})
 
     def test_diagnostics(self, encoder):
         """With all triplets active, their loss is the margin minus the gap."""
@@ -54,11 +52,6 @@ class TestValue:
             assert value == pytest.approx(active * (2 - loss.diagnostics["triplet_gap"].item()), rel=1e-5)
             assert loss.diagnostics["long_share"] == 0.25
             assert loss.diagnostics["triplet_gap"] != 0
-
-    def test_identical_sentences(self, encoder):
-        """Each negative is a positive: the log of the batch size."""
-        loss = losses.ArcCSELoss(encoder.eval(), margin_degrees=0)
-        assert loss(batch(encoder, [LONG] * 4))["arccon"].item() == pytest.approx(math.log(4), rel=1e-4)
 
 
 class TestTriplets:
@@ -104,45 +97,3 @@ class TestTriplets:
             wanted = ratio * (~special).sum(dim=1)
             assert ((changed.sum(dim=1) - wanted).abs() <= 1).all()
         assert ((near != original) <= (far != original)).all()
-
-    def test_a_prompt_is_not_masked(self, encoder):
-        loss, recorder = losses.ArcCSELoss(encoder), Recorder(encoder)
-        features = encoder.preprocess(SENTENCES, prompt="Represent this sentence for us: ")
-        for _ in range(10):
-            loss([features])
-        for inputs in recorder.inputs[1::2]:
-            original, _, far = inputs[0]["input_ids"][:, : features["prompt_length"]].chunk(3)
-            assert torch.equal(far, original)
-
-    def test_can_be_left_out(self, encoder):
-        encoder.tokenizer.mask_token = None
-        loss, recorder = losses.ArcCSELoss(encoder, triplet_weight=0), Recorder(encoder)
-        assert set(loss(batch(encoder, SENTENCES))) == {"arccon"}
-        assert recorder.rows() == [2 * len(SENTENCES)]
-
-    def test_under_a_mask_template_are_an_error(self, encoder):
-        """A vector under a template is the mean over all masks, also of masked words."""
-        with pytest.raises(ValueError, match="mask template"):
-            losses.ArcCSELoss(apply_mask_template(encoder))
-
-
-@pytest.mark.parametrize("term", ["arccon", "triplet"])
-def test_each_term_trains_encoder_and_head(encoder, term):
-    loss = losses.ArcCSELoss(encoder, triplet_margin=2.0)
-    loss(batch(encoder, SENTENCES))[term].backward()
-    assert encoder[0].model.embeddings.word_embeddings.weight.grad.any()
-    assert loss.head.linear.weight.grad.any()
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"margin_degrees": 180}, "margin_degrees .* got 180"),
-        ({"triplet_weight": -0.1}, "triplet_weight .* got -0.1"),
-        ({"near_mask_ratio": 0.5}, "got 0.5 and 0.4"),
-        ({"far_mask_ratio": 1.0}, "got 0.2 and 1.0"),
-    ],
-)
-def test_values_out_of_range(encoder, keywords, message):
-    with pytest.raises(ValueError, match=message):
-        losses.ArcCSELoss(encoder, **keywords)

@@ -2,7 +2,7 @@ import pytest
 import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES, project_counts
-from tools import batch
+from tools import batch, words_of
 
 from sbert_plugins import losses
 from sbert_plugins.losses.vocabulary import build_word_scorer
@@ -22,7 +22,7 @@ class TestValue:
         """The map starts as the identity, and words are scored by their own embeddings."""
         model = tiny_encoder(architecture, "mean").eval()
         loss = build(model, token_weights=token_weights)
-        texts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in SENTENCES]
+        texts = words_of(model, SENTENCES)
         table = model.transformers_model.get_input_embeddings().weight.detach()
         with torch.no_grad():
             read = torch.from_numpy(model.encode(SENTENCES))
@@ -34,35 +34,6 @@ class TestValue:
         ]
         expected = reference.bag_of_words_loss(texts, (read @ table.T).double().tolist(), weights)
         assert loss(batch(model, SENTENCES))["words"].item() == pytest.approx(expected, rel=1e-4)
-
-    def test_information_is_the_cost_of_another_vector(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean").eval()
-        loss, columns = build(model), batch(model, SENTENCES)
-        value = loss(columns)["words"]
-        vectors = model(dict(columns[0]))["sentence_embedding"].roll(1, dims=0)
-        content = loss.tokens.content(columns[0])
-        other, _ = loss.decoder.loss(vectors, loss.head, columns[0]["input_ids"], content, loss.weights)
-        assert loss.diagnostics["information"].item() == pytest.approx((other - value).item(), rel=1e-4)
-
-    def test_learns_the_words(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean").train()
-        loss = build(model)
-        optimizer = torch.optim.AdamW(loss.parameters(), lr=2e-3)
-        for _ in range(30):
-            optimizer.zero_grad()
-            loss(batch(model, SENTENCES))["words"].backward()
-            optimizer.step()
-        assert loss.diagnostics["token_accuracy"] > 0.5
-        assert loss.diagnostics["information"] > 0.5
-
-
-def test_a_batch_without_a_word(tiny_encoder):
-    """All parameters have a gradient, which other ranks average."""
-    loss = build(tiny_encoder(pooling="mean").train())
-    value = loss(batch(loss.model, ["", " "]))["words"]
-    value.backward()
-    assert value == 0
-    assert loss.decoder.map.weight.grad is not None
 
 
 class TestFrequencies:
@@ -80,11 +51,6 @@ class TestFrequencies:
 
     def test_bookcorpus_is_the_default(self, minilm):
         assert "BookCorpus" in losses.BagOfWordsLoss(minilm).get_config_dict()["frequencies"]
-
-    @pytest.mark.parametrize("value", [0.0, 1.5])
-    def test_thresholds(self, tiny_encoder, value):
-        with pytest.raises(ValueError, match=f"threshold .* got {value}"):
-            build(tiny_encoder(), token_weights=value)
 
 
 def test_words_are_scored_by(tiny_encoder, minilm_mlm, caplog):

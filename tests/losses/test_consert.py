@@ -1,14 +1,10 @@
-from contextlib import nullcontext
-
 import pytest
 import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES
-from sentence_transformers.base.losses.merged_forward import column_merging_disabled
 from tools import Recorder, batch, gradients
 
 from sbert_plugins import losses
-from sbert_plugins.losses import consert
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
@@ -52,15 +48,6 @@ class TestViews:
         assert recorder.rows() == [16, 16, 8, 8]
         assert encoder[0].model.training
 
-    def test_the_same_views_without_a_merged_pass(self, encoder):
-        loss = losses.ConSERTLoss(encoder, first_view=("token_cutoff",))  # drawn before the passes
-        values = []
-        for context in (nullcontext(), column_merging_disabled()):
-            torch.manual_seed(0)
-            with context:
-                values.append(loss(batch(encoder, SENTENCES))["nt_xent"].item())
-        assert values[0] == pytest.approx(values[1], rel=1e-4)
-
     @pytest.mark.parametrize(
         "sides", [(SENTENCES, LONGER), (LONGER, SENTENCES), (SENTENCES, SENTENCES[::-1])]
     )
@@ -84,52 +71,6 @@ class TestViews:
         for sides in ((SENTENCES, LONGER), (LONGER, SENTENCES)):
             loss(batch(model, *sides))["nt_xent"].backward()
             assert all(gradient.isfinite().all() for gradient in gradients(model).values())
-
-    def test_rates(self, encoder, monkeypatch):
-        made, view = [], consert.View
-        monkeypatch.setattr(consert, "View", lambda *a, **rates: made.append(view(*a, **rates)) or made[-1])
-        parts = {"first_view": ("token_cutoff",), "second_view": ("feature_cutoff",)}
-        loss = losses.ConSERTLoss(encoder, token_cutoff_rate=0.5, feature_cutoff_rate=0.25, **parts)
-        columns = batch(encoder, SENTENCES)
-        loss(columns)
-        content = loss.tokens.content(columns[0]).sum(dim=1)
-        assert torch.equal(made[0].cut_tokens.sum(dim=1), (0.5 * content).round().long())
-        cut = made[1].change_inputs(torch.ones(len(SENTENCES), made[1].shape[1], 32)) == 0
-        assert (cut[:, 0].sum(dim=1) == 8).all()
-
-
-@pytest.mark.parametrize("views", [{}, {"second_view": ("token_shuffling", "dropout")}])
-def test_gradient_checkpointing_changes_nothing(tiny_encoder, views):
-    """It runs the layers twice, in the same views and with the same dropout."""
-    found = []
-    for checkpointing in (False, True):
-        model, runs = tiny_encoder("bert", "mean").double().train(), []
-        if checkpointing:
-            model.transformers_model.activation_checkpointing_enable()
-        loss = losses.ConSERTLoss(model, **views)
-        query = model.transformers_model.encoder.layer[0].attention.self.query
-        query.register_forward_hook(lambda *_, runs=runs: runs.append(True))
-        torch.manual_seed(0)
-        loss(batch(model, SENTENCES))["nt_xent"].backward()
-        found.append((gradients(model), len(runs)))
-    (expected, once), (again, twice) = found
-    assert twice == 2 * once
-    assert all(torch.equal(again[name], expected[name]) for name in expected)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"first_view": ("cutoff",)}, r"first_view .* got \('cutoff',\)"),
-        ({"second_view": "dropout"}, "second_view .* got 'dropout'"),
-        ({"feature_cutoff_rate": 0}, "feature_cutoff_rate .* got 0"),
-        ({"token_cutoff_rate": 1.0}, "token_cutoff_rate .* got 1.0"),
-        ({"first_view": (), "second_view": ()}, r"must change the sentence"),
-    ],
-)
-def test_values_out_of_range(encoder, keywords, message):
-    with pytest.raises(ValueError, match=message):
-        losses.ConSERTLoss(encoder, **keywords)(batch(encoder, SENTENCES))
 
 
 def test_a_compiled_model_is_refused(encoder):

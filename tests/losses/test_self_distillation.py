@@ -1,4 +1,5 @@
 import copy
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import pytest
@@ -10,7 +11,6 @@ from tools import Recorder, batch, gradients, is_same, state, trained
 
 from sbert_plugins import host, losses
 from sbert_plugins.losses.base import owned_state
-from sbert_plugins.training import load_loss_state, save_loss_state
 
 EQUAL = {"temperature": 0.1, "teacher_temperature": 0.1}
 
@@ -23,9 +23,7 @@ def model(tiny_encoder):
 @pytest.fixture
 def moved(tiny_encoder):
     """The same encoder with other weights."""
-    other = tiny_encoder("bert", "mean")
-    shift(other)
-    return other
+    return shift(tiny_encoder("bert", "mean"))
 
 
 @torch.no_grad()
@@ -33,6 +31,7 @@ def shift(model):
     torch.manual_seed(7)
     for parameter in model.parameters():
         parameter += 0.1 * torch.randn_like(parameter)
+    return model
 
 
 def vectors(model, column):
@@ -75,9 +74,7 @@ class TestTeacher:
         held = (*loss.parameters(), *loss.buffers(), *loss.state_dict(keep_vars=True).values())
         assert not any(id(tensor) in theirs for tensor in held)
         assert [*owned_state(loss)] == ["teacher_mark"]
-        assert not any(parameter.requires_grad for parameter in loss.teacher.parameters())
-        optimizer = torch.optim.SGD(trained(loss), lr=0.1)
-        before = state(loss.teacher)
+        optimizer, before = torch.optim.SGD(trained(loss), lr=0.1), state(loss.teacher)
         loss(batch(model, SENTENCES))["distillation"].backward()
         optimizer.step()
         assert is_same(before, state(loss.teacher))
@@ -92,81 +89,58 @@ class TestTeacher:
         assert losses.SelfDistillationLoss(model).get_config_dict()["teacher"] == "the start"
 
     def test_may_be_given_by_its_vectors(self, model, moved):
-        """As labels (B, T), of any width; the teacher itself is then not run."""
+        """As labels (B, T), of any width. The teacher itself is then not run."""
         column = batch(model.eval(), SENTENCES)[0]
         expected = losses.SelfDistillationLoss(model, teacher=moved)([column])["distillation"]
         loss = losses.SelfDistillationLoss(model)
         recorder = Recorder(loss.teacher)
-        found = loss([column], vectors(moved, column))["distillation"]
-        torch.testing.assert_close(found, expected)
-        assert not recorder.outputs
+        torch.testing.assert_close(loss([column], vectors(moved, column))["distillation"], expected)
         assert loss([column], torch.randn(len(SENTENCES), 7))["distillation"].isfinite()
-        assert loss([column], torch.zeros(len(SENTENCES)))["distillation"] != found  # labels of other losses
+        assert not recorder.outputs
+        loss([column], torch.zeros(len(SENTENCES)))  # labels of other losses
+        assert recorder.outputs
 
-    def test_has_the_autocast_of_the_student(self, model):
+    @pytest.mark.parametrize("inside", [True, False])
+    def test_has_the_autocast_of_the_student(self, model, inside):
         """The trainer's autocast covers the model's own forward only."""
         columns, loss = batch(model.eval(), SENTENCES), losses.SelfDistillationLoss(model, **EQUAL)
-        forward = model.forward
-        model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(forward)
-        loss(columns)
-        assert loss.diagnostics["divergence"].abs() < 1e-6
-        model.forward = forward
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+        if inside:
+            model.forward = autocast(model.forward)
+        with nullcontext() if inside else autocast:
             loss(columns)
         assert loss.diagnostics["divergence"].abs() < 1e-6
 
 
-class TestResuming:
-    def test_with_another_teacher_is_an_error(self, model, moved, tmp_path):
-        save_loss_state(losses.SelfDistillationLoss(model), model, tmp_path)
-        for start, is_other in ((model, False), (moved, True)):
-            loss = losses.SelfDistillationLoss(start)
-            load_loss_state(loss, start, tmp_path)
-            if is_other:
-                with pytest.raises(ValueError, match="teacher"):
-                    loss.begin_training(steps=3, resumed=True)
-            else:
-                loss.begin_training(steps=3, resumed=True)
-
-    def test_a_rounding_difference_is_no_other_teacher(self, model):
-        """Another device or batch size rounds in another way."""
-        loss = losses.SelfDistillationLoss(model)
-        loss.teacher_mark += 1e-5 * loss.teacher_mark[0]
-        loss.begin_training(steps=3, resumed=True)
-        loss.teacher_mark += 1e-2 * loss.teacher_mark[0]
+def test_resuming_with_another_teacher_is_an_error(model, moved):
+    """Another device or batch size may round in another way."""
+    mark = losses.SelfDistillationLoss(model).teacher_mark
+    for start, error, is_other in (
+        (model, 0.0, False),
+        (model, 1e-5, False),
+        (model, 1e-2, True),
+        (moved, 0.0, True),
+    ):
+        loss = losses.SelfDistillationLoss(start)
+        loss.load_state_dict({"teacher_mark": mark + error * mark[0]}, strict=False)
         loss.begin_training(steps=3, resumed=False)
-        with pytest.raises(ValueError, match="teacher"):
+        with pytest.raises(ValueError, match="teacher") if is_other else nullcontext():
             loss.begin_training(steps=3, resumed=True)
 
 
-class TestInASum:
-    @pytest.mark.parametrize("training", [True, False])
-    def test_reads_the_first_pass_of_the_loss_before_it(self, model, training):
-        """In training it makes no pass of the student. An evaluation reads the text without a view."""
-        members = {
-            "consert": (losses.ConSERTLoss(model), 1.0),
-            "keep": (losses.SelfDistillationLoss(model), 0.5),
-        }
-        loss = losses.WeightedSumLoss(model, members)
-        recorder, teacher = Recorder(model), Recorder(members["keep"][0].teacher)
-        model.train(training)
-        terms = loss(batch(model, SENTENCES))
-        assert recorder.rows() == ([16] if training else [16, 8])
-        assert teacher.rows() == [8]
-        assert set(terms) == {"consert/nt_xent", "keep/distillation"}
-
-    def test_with_a_loss_of_sentence_transformers(self, model):
-        keep = losses.SelfDistillationLoss(model)
-        members = {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0]), "keep": (keep, 1.0, [0])}
-        recorder = Recorder(model)
-        losses.WeightedSumLoss(model, members, balance=0.5)(batch(model, SENTENCES))
-        assert recorder.rows() == [8, 8]
-
-
-@pytest.mark.parametrize("name", ["temperature", "teacher_temperature"])
-def test_temperatures(model, name):
-    with pytest.raises(ValueError, match="temperature"):
-        losses.SelfDistillationLoss(model, **{name: 0})
+@pytest.mark.parametrize(
+    ("name", "training", "rows"),
+    [("consert", True, [16]), ("consert", False, [16, 8]), ("simcse", True, [8, 8])],
+)
+def test_in_a_sum_it_reads_the_first_pass_of_the_loss_before_it(model, name, training, rows):
+    """In training it makes no pass of the student. An evaluation reads the text without a view."""
+    main = losses.ConSERTLoss(model) if name == "consert" else MultipleNegativesRankingLoss(model)
+    keep = losses.SelfDistillationLoss(model)
+    members = {name: (main, 1.0, [0] if name == "consert" else [0, 0]), "keep": (keep, 0.5, [0])}
+    recorder, teacher = Recorder(model.train(training)), Recorder(keep.teacher)
+    losses.WeightedSumLoss(model, members, balance=0.5)(batch(model, SENTENCES))
+    assert recorder.rows() == rows
+    assert teacher.rows() == [8]
 
 
 @pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
@@ -187,10 +161,9 @@ class TestAdapter:
                     parameter += 0.5
 
     def test_the_model_without_it_is_the_teacher(self, adapted, tiny_encoder):
-        """No copy is made, and the model trains as before."""
-        loss, columns = losses.SelfDistillationLoss(adapted, **EQUAL), batch(adapted, SENTENCES)
+        """No copy is made, and the same weights are trained as before."""
+        loss, columns = losses.SelfDistillationLoss(adapted.eval(), **EQUAL), batch(adapted, SENTENCES)
         assert loss.teacher is None
-        adapted.eval()
         loss(columns)
         assert loss.diagnostics["divergence"].abs() < 1e-6
         self.train(adapted)
@@ -198,31 +171,17 @@ class TestAdapter:
         value = loss(columns)["distillation"]
         with_copy = losses.SelfDistillationLoss(adapted, teacher=tiny_encoder("bert", "mean"), **EQUAL)
         torch.testing.assert_close(value, with_copy(columns)["distillation"])
-        assert loss.diagnostics["divergence"] > 0.01
         value.backward()
-        assert names == {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
         assert names == set(gradients(adapted))
 
-    def test_that_is_trained_already_is_part_of_the_start(self, adapted):
-        self.train(adapted)
-        assert losses.SelfDistillationLoss(adapted).teacher is not None
-
-    def test_with_other_weights_that_are_trained(self, adapted):
-        """The model without its adapter would change."""
+    def test_is_not_new_if_something_else_would_change(self, adapted):
+        """A copy is made of an adapter that is trained already, or is trained with other weights."""
         assert host.has_new_adapter(adapted)
         adapted.transformers_model.embeddings.requires_grad_(True)
         assert not host.has_new_adapter(adapted)
-
-    def test_off_and_on(self, adapted):
-        column = batch(adapted.eval(), SENTENCES)[0]
-        start = vectors(adapted, column)
+        adapted.transformers_model.embeddings.requires_grad_(False)
         self.train(adapted)
-        changed = vectors(adapted, column)
-        with pytest.raises(KeyError), host.adapter_off(adapted):
-            torch.testing.assert_close(adapted(dict(column))["sentence_embedding"], start)
-            raise KeyError
-        assert torch.equal(vectors(adapted, column), changed)
-        assert not torch.allclose(changed, start, atol=1e-2)
+        assert losses.SelfDistillationLoss(adapted).teacher is not None
 
 
 def test_a_model_without_an_adapter(model):
