@@ -1,4 +1,4 @@
-"""Tiny encoders of eight architectures with three kinds of tokenizers, and sentences to feed them."""
+"""Tiny encoders of eight architectures with three kinds of tokenizers, and sentences for them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sbert_plugins import data, recipes
 from sbert_plugins.encoder import Encoder, Pass
 
 LONG = (
-    "The old man, who had lived by the sea for forty years, told the visitors that a storm was coming and that nobody "
-    "in the village would sail before Sunday."
+    "The old man, who had lived by the sea for forty years, told the visitors that a storm was coming and "
+    "that nobody in the village would sail before Sunday."
 )
 SENTENCES = [
     "A dog runs across the wet field.",
@@ -29,7 +29,15 @@ SENTENCES = [
     LONG.replace("old man", "young fisherman").replace("forty", "two"),
 ]
 
-_HOSTILE = ["", " ", "a", "What means {mask}? {mask} {sep}", "{cls}", "Émile\u00a0means\u2003😀 [X] means.", "word " * 300]
+_HOSTILE = [
+    "",
+    " ",
+    "a",
+    "What means {mask}? {mask} {sep}",
+    "{cls}",
+    "Émile\u00a0means\u2003😀 [X] means.",
+    "word " * 300,
+]
 
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _VOCABULARY_SIZE = 1500
@@ -55,7 +63,7 @@ ARCHITECTURES = {
     "xlm-roberta": ("unigram", _SIZE),
     "deberta-v2": ("unigram", _SIZE),
 }
-# Each architecture with one pooling, the first with both: a loss reads the vectors, however they were pooled.
+# Each architecture with one pooling, and the first one with both.
 POOLED = [("bert", "mean"), *zip(ARCHITECTURES, ["cls", "mean"] * (len(ARCHITECTURES) // 2), strict=True)]
 
 
@@ -63,18 +71,18 @@ _COUNTS: dict[str, data.TokenFrequencies] = {}
 
 
 def project_text() -> list[str]:
-    """The sentences that the package ships."""
+    """Return the sentences that the package ships."""
     return recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()
 
 
 def hostile_texts(model: SentenceTransformer) -> list[str]:
-    """The sentences, and texts that are empty, long, or hold the tokenizer's own marks."""
+    """Return the sentences, and texts that are empty, long, or contain the tokenizer's special tokens."""
     marks = {name: getattr(model.tokenizer, f"{name}_token") for name in ("mask", "sep", "cls")}
     return SENTENCES + [text.format(**marks) for text in _HOSTILE]
 
 
 def project_counts(tokenizer: PreTrainedTokenizerFast) -> data.TokenFrequencies:
-    """Count the project's text, once for each tokenizer."""
+    """Return the token counts of the project's text, made once for each tokenizer."""
     key = f"{tokenizer.backend_tokenizer.to_str()} {tokenizer.all_special_ids}"
     if key not in _COUNTS:
         _COUNTS[key] = data.TokenFrequencies.from_corpus(project_text(), tokenizer)
@@ -82,10 +90,10 @@ def project_counts(tokenizer: PreTrainedTokenizerFast) -> data.TokenFrequencies:
 
 
 def _counted_pieces(split: pre_tokenizers.PreTokenizer, number: int) -> list[tuple[str, bool, float]]:
-    """Return pieces of the project's words, whether each starts a word, and the log of its share; all letters are among them.
+    """Return pieces of the project's words, whether each starts a word, and the log of its share.
 
-    Counted and sorted here, because the trainers of WordPiece and Unigram iterate over hash maps: each process would get
-    another vocabulary, and a test other numbers.
+    All letters are among them. The trainers of WordPiece and Unigram iterate over hash maps: each process
+    would get another vocabulary, and a test other numbers.
     """
     counts: Counter[tuple[str, bool]] = Counter()
     for line in project_text():
@@ -102,7 +110,8 @@ def _counted_pieces(split: pre_tokenizers.PreTokenizer, number: int) -> list[tup
 def _wordpiece() -> Tokenizer:
     split = pre_tokenizers.BertPreTokenizer()
     pieces = [
-        piece if starts else f"##{piece}" for piece, starts, _ in _counted_pieces(split, _VOCABULARY_SIZE - len(_SPECIAL))
+        piece if starts else f"##{piece}"
+        for piece, starts, _ in _counted_pieces(split, _VOCABULARY_SIZE - len(_SPECIAL))
     ]
     vocabulary = {piece: i for i, piece in enumerate([*_SPECIAL, *pieces])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
@@ -131,7 +140,7 @@ def _unigram() -> Tokenizer:
     pieces = _counted_pieces(split, _VOCABULARY_SIZE - len(_SPECIAL) - 1)
     scored = [(f"▁{piece}" if starts else piece, score) for piece, starts, score in pieces]
     specials = [(token, 0.0) for token in _SPECIAL]
-    rare = scored[-1][1] - 1  # the bare mark of a word's start, before a piece that starts none
+    rare = scored[-1][1] - 1  # for the marker alone, before a piece that does not start a word
     tokenizer = Tokenizer(models.Unigram([*specials, ("▁", rare), *scored], unk_id=_SPECIAL.index("<unk>")))
     tokenizer.add_special_tokens(_SPECIAL)
     tokenizer.pre_tokenizer = split
@@ -140,9 +149,10 @@ def _unigram() -> Tokenizer:
 
 
 def build_tokenizers(*, has_mask: bool = True) -> dict[str, PreTrainedTokenizerFast]:
-    """A WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's sentences, always the same.
+    """Build a WordPiece, a byte-level BPE and a Unigram (SentencePiece) tokenizer of the project's sentences.
 
-    Without ``has_mask`` as those of encoders that were pretrained without masks: no mark but of a sentence's end.
+    They are always the same. Without ``has_mask`` they have no special tokens but the one that ends a text,
+    as tokenizers of encoders that were pretrained without masks.
     """
     built = {}
     for name, build in {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}.items():
@@ -172,5 +182,5 @@ class _Given(Encoder):
 
 
 def given(*vectors: Tensor, tokens: Tensor | None = None, attended: Tensor | None = None) -> Encoder:
-    """What a loss asks for passes, answering with these vectors: the seam from vectors to a loss's value."""
+    """Return an encoder whose passes have these vectors, to compute the value of a loss for them."""
     return _Given([Pass(each, tokens, attended, slice(None)) for each in vectors])

@@ -1,8 +1,8 @@
-"""A device for machines without one: its tensors lie on the CPU, and it keeps the rules of a GPU.
+"""A simulated device for machines without a GPU: its tensors are on the CPU, and it keeps the rules of a GPU.
 
-An operation on tensors of two devices is refused, ``numpy`` of its tensors too; so is what Apple's GPUs do not have, float64
-and ``pdist``. Autocast lowers and raises what CUDA's does, and each time that the CPU has to wait for the device is noted. It
-is torch's device "sim" of the process that imports this.
+It raises for operations on tensors of two devices, for ``numpy`` of its tensors, and for what Apple's GPUs
+lack: float64 and ``pdist``. Its autocast changes the dtypes that CUDA's does. It notes each time that the CPU
+must wait for the device. It is torch's device "sim" of the process that imports this file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import sbert_plugins
 
 aten = torch.ops.aten
 
-# One line of this package a wait, that it was called from, or an empty text: read and cleared by whoever counts.
+# For each wait the line of this package that caused it, or an empty text.
 waits: list[str] = []
 
-# What CUDA looks up on the CPU is allowed to be there: the index, not what is indexed.
+# For CUDA the index may be on the CPU.
 _INDEXED = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
 _ACROSS = {aten.copy_.default, aten._to_copy.default}
 _WAITING = {
@@ -31,14 +31,14 @@ _WAITING = {
     *(aten._unique2.default, aten.unique_consecutive.default, aten.repeat_interleave.Tensor),
 }
 
-# torch.amp, "CUDA Ops that can autocast to float16" and "to float32": those that a loss may use.
+# From torch.amp's lists "CUDA Ops that can autocast to float16" and "to float32": those that a loss may use.
 _LOWERED = "linear matmul mm bmm addmm baddbmm einsum scaled_dot_product_attention"
-_RAISED = """layer_norm softmax log_softmax nll_loss nll_loss_nd cosine_similarity mse_loss logsumexp log exp acos pow rsqrt
-norm linalg_vector_norm sum prod cumsum cdist dist binary_cross_entropy_with_logits softplus"""
+_RAISED = """layer_norm softmax log_softmax nll_loss nll_loss_nd cosine_similarity mse_loss logsumexp log exp
+acos pow rsqrt norm linalg_vector_norm sum prod cumsum cdist dist binary_cross_entropy_with_logits softplus"""
 
 
 class Module(_DummyBackendModule):
-    """What torch asks of a device."""
+    """The functions that torch calls for a device."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
@@ -54,7 +54,7 @@ _setup_privateuseone_for_python_backend("sim", Module())
 
 
 class SimulatedTensor(Tensor):
-    """A tensor of the device, round one of the CPU."""
+    """A tensor of the device. It holds one of the CPU."""
 
     def __new__(cls, inner: Tensor) -> SimulatedTensor:
         return Tensor._make_wrapper_subclass(
@@ -85,26 +85,27 @@ class SimulatedTensor(Tensor):
         return super().__getitem__(torch.tensor(index) if isinstance(index, list) else index)
 
     def numpy(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("numpy reads no tensor of a device")
+        raise TypeError("numpy cannot read a tensor of a device")
 
     def tolist(self) -> Any:
         _wait()
         return self.inner.tolist()
 
-    def __repr__(self, **kwargs: Any) -> str:
-        return f"simulated {self.inner}"
-
 
 def run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Do an operation on the CPU that has a tensor, or a result, on the device."""
+    """Run an operation on the CPU whose tensors, or whose result, are on the device."""
     given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     ours = {id(x.inner): x for x in given if isinstance(x, SimulatedTensor)}
-    others = [x for x in given if not isinstance(x, SimulatedTensor) and x.dim()]  # a number may come from anywhere
+    others = [
+        x for x in given if not isinstance(x, SimulatedTensor) and x.dim()
+    ]  # a scalar may be on the CPU
     device = kwargs.pop("device", None)
     may_mix = operation in _ACROSS or (operation in _INDEXED and isinstance(args[0], SimulatedTensor))
     if ours and others and not may_mix:
-        raise RuntimeError(f"{operation}: tensors of two devices, {[(str(x.device), tuple(x.shape)) for x in given]}")
-    if operation is aten._pdist_forward.default or (kwargs.get("dtype") == torch.float64 and "cpu" not in str(device)):
+        raise RuntimeError(f"{operation}: two devices, {[(str(x.device), tuple(x.shape)) for x in given]}")
+    if operation is aten._pdist_forward.default or (
+        kwargs.get("dtype") == torch.float64 and "cpu" not in str(device)
+    ):
         raise NotImplementedError(f"{operation}, {kwargs}: not on this device")
     by_mask = operation in _INDEXED and any(x is not None and x.dtype == torch.bool for x in args[1])
     is_moved = operation in _ACROSS and (others or (device is not None and device.type == "cpu"))
@@ -116,8 +117,10 @@ def run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return ours.get(id(result), result)
     if device is not None and device.type == "cpu":
         return result
-    # What an operation has changed in place stays the tensor that it was.
-    return tree_map(lambda x: ours[id(x)] if id(x) in ours else SimulatedTensor(x) if isinstance(x, Tensor) else x, result)
+    # A tensor that was changed in place stays the same object.
+    return tree_map(
+        lambda x: ours[id(x)] if id(x) in ours else SimulatedTensor(x) if isinstance(x, Tensor) else x, result
+    )
 
 
 def _wait() -> None:
@@ -146,7 +149,7 @@ _everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
 
 
 def _each(names: str) -> Any:
-    """Yield the name and the operation of each overload that writes into no tensor it is given."""
+    """Yield the name and the operation of each overload that does not write into its arguments."""
     for name in names.split():
         base, _, asked = name.partition(".")
         packet = getattr(aten, base)
@@ -155,9 +158,11 @@ def _each(names: str) -> Any:
                 yield (base if overload == "default" else f"{base}.{overload}"), getattr(packet, overload)
 
 
-# Factories have no tensor to tell the device by.
+# Factories have no tensor on the device, so the fallback does not reach them.
 for _name, _operation in _each("empty.memory_format arange randperm eye linspace"):
-    _aten.impl(_name, lambda *args, operation=_operation, **kwargs: run(operation, args, kwargs), "PrivateUse1")
+    _aten.impl(
+        _name, lambda *args, operation=_operation, **kwargs: run(operation, args, kwargs), "PrivateUse1"
+    )
 for _names, _dtype in ((_LOWERED, None), (_RAISED, torch.float32)):
     for _name, _operation in _each(_names):
         _aten.impl(_name, _autocast(_operation, _dtype), "AutocastPrivateUse1")

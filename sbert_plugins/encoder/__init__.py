@@ -3,11 +3,11 @@
 from .balance import GradientTap, bound_gradients
 from .distributed import rows_of_all_ranks, rows_of_other_ranks
 from .dropout import dropout_off, require_dropout, set_dropout
-from .encode import Encoder, MemberEncoder, Pass, SharedPasses, input_embeddings
+from .encode import Encoder, MemberEncoder, Pass, input_embeddings
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
 from .model import is_compiled, is_training, sentence_width, transformer_of, unwrap, without_ddp
 from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
-from .views import VIEW_PARTS, View, apply_views, require_views
+from .views import VIEW_PARTS, View, apply_views
 
 __all__ = [
     "VIEW_PARTS",
@@ -15,7 +15,6 @@ __all__ = [
     "GradientTap",
     "MemberEncoder",
     "Pass",
-    "SharedPasses",
     "TokenRoles",
     "View",
     "added_around",
@@ -32,7 +31,6 @@ __all__ = [
     "nested_span_masks",
     "random_subset",
     "require_dropout",
-    "require_views",
     "rows_of_all_ranks",
     "rows_of_other_ranks",
     "sentence_width",

@@ -1,4 +1,4 @@
-"""Limits for the gradients of further objectives, at the encoder's outputs that they read."""
+"""Limits on the gradients of additional objectives, at the encoder's outputs that they read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from sbert_plugins import functional
 
 
 class _Scaled(torch.autograd.Function):
+    """The identity, with a gradient that is multiplied by the factor of a tap."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, tap: GradientTap) -> Tensor:
-        ctx.tap = tap  # its factor is set between forward and backward
-        ctx.seen_of = x
+        ctx.tap = tap  # not its factor, which is set between forward and backward
+        ctx.original = x
         return x.view_as(x)
 
     @staticmethod
@@ -27,44 +29,47 @@ class _Scaled(torch.autograd.Function):
 
 
 class GradientTap:
-    """A place between the encoder's outputs and an objective, where the gradient can be scaled later."""
+    """A point between the encoder's outputs and one objective, at which the gradient can be scaled later.
+
+    The objective reads ``tap(output)`` instead of ``output``. Both have the same values.
+    """
 
     def __init__(self) -> None:
         self.factor: Tensor | None = None
-        self.tensors: list[
-            tuple[Tensor, Tensor]
-        ] = []  # an output, and the tensor that the objective reads instead
+        # Pairs of an encoder output and the tensor that the objective reads instead of it.
+        self.tensors: list[tuple[Tensor, Tensor]] = []
         self.rows: slice | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return ``x`` behind this tap."""
         if not (torch.is_grad_enabled() and x.requires_grad):
             return x
-        seen = _Scaled.apply(x, self)
-        self.tensors.append((_without_taps(x), seen))
-        return seen
+        behind = _Scaled.apply(x, self)
+        self.tensors.append((_without_taps(x), behind))
+        return behind
 
-    def watch(self, *outputs: Tensor, rows: slice | None = None) -> None:
-        """Measure gradients at outputs that the objective reads directly, or at some of their rows."""
+    def watch(self, output: Tensor, rows: slice) -> None:
+        """Measure the gradient at some rows of an output that the objective reads without a tap."""
         self.rows = rows
-        originals = [_without_taps(x) for x in outputs if torch.is_grad_enabled() and x.requires_grad]
-        self.tensors += zip(originals, originals, strict=True)
+        output = _without_taps(output)
+        self.tensors.append((output, output))
 
 
 def _without_taps(x: Tensor) -> Tensor:
-    while (output := getattr(x.grad_fn, "seen_of", None)) is not None:
-        x = output
+    while (original := getattr(x.grad_fn, "original", None)) is not None:
+        x = original
     return x
 
 
 def bound_gradients(
     main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], *, balance: float
 ) -> dict[str, Tensor]:
-    """Set the factors of the other objectives' taps by :func:`functional.balance_factor`.
+    """Limit the gradients of other objectives relative to the main one's, by their taps.
 
-    Call it between forward and backward. The gradients at the taps are computed here, and once more in the
-    backward pass: the way from a loss to the vectors is computed twice, the encoder never. All processes use
-    the same factor.
+    The factors are those of :func:`functional.balance_factor`. Call this function between forward and
+    backward. It computes the gradients at the taps, and the backward pass computes them once more: the part
+    from the loss to the encoder's outputs runs twice, the encoder itself once. All processes use the same
+    factor.
 
     Args:
         main: Value of the main objective, and the tap through which it read.
@@ -72,38 +77,36 @@ def bound_gradients(
         balance: Largest norm of another gradient, as a multiple of the main one's.
 
     Returns:
-        Diagnostics, with the prefix ``name_`` if there are several others: ``balance_factor``,
-        ``balance_share`` (share of the limited gradient in the sum of both norms) and ``balance_cosine``
-        (cosine of the two gradients).
+        Diagnostics: ``balance_factor``, ``balance_share`` (share of the limited gradient in the sum of both
+        norms) and ``balance_cosine`` (cosine of the two gradients). With several others their keys begin
+        with ``name_``.
     """
     taps = [main[1], *(tap for _, tap in others.values())]
     if not any(tap.tensors for tap in taps):  # an evaluation
         return {}
     leading = _gradients(*main)
-    norms = [_squared_norm(leading)]
+    products = [_dot(leading, leading)]
     for other in others.values():
         gradients = _gradients(*other)
-        norms += [_squared_norm(gradients), _product(leading, gradients)]
+        products += [_dot(gradients, gradients), _dot(leading, gradients)]
     device = next(tap.tensors[0][0].device for tap in taps if tap.tensors)
-    sums = torch.stack([torch.as_tensor(norm, device=device, dtype=torch.float32) for norm in norms])
+    sums = torch.stack([torch.as_tensor(each, device=device, dtype=torch.float32) for each in products])
     if get_world_size() > 1:
         dist.all_reduce(sums)
-    own, *pairs = sums.unbind()
-    diagnostics: dict[str, Tensor] = {}
     tiny = torch.finfo(sums.dtype).tiny
-    for i, (name, (_, tap)) in enumerate(others.items()):
-        squared, product = pairs[2 * i], pairs[2 * i + 1]
-        factor = functional.balance_factor(own.sqrt(), squared.sqrt(), balance=balance)
-        tap.factor = factor
-        limited = factor * squared.sqrt()
+    own = sums[0]
+    diagnostics: dict[str, Tensor] = {}
+    for (name, (_, tap)), (squared, product) in zip(others.items(), sums[1:].view(-1, 2), strict=True):
+        tap.factor = functional.balance_factor(own.sqrt(), squared.sqrt(), balance=balance)
+        limited = tap.factor * squared.sqrt()
         prefix = f"{name}_" if len(others) > 1 else ""
         diagnostics |= {
-            f"{prefix}balance_factor": factor,
+            f"{prefix}balance_factor": tap.factor,
             f"{prefix}balance_share": limited / (own.sqrt() + limited).clamp(min=tiny),
             f"{prefix}balance_cosine": product / (own * squared).sqrt().clamp(min=tiny),
         }
     for tap in taps:
-        tap.tensors.clear()  # each is held by its own graph, and would stay until Python looks for cycles
+        tap.tensors.clear()  # a tap and its graph hold each other, until Python's cycle collector runs
     return diagnostics
 
 
@@ -112,22 +115,19 @@ def _gradients(value: Tensor, tap: GradientTap) -> dict[int, Tensor]:
     if not value.requires_grad or not tap.tensors:
         return {}
     found = torch.autograd.grad(
-        value, [seen for _, seen in tap.tensors], retain_graph=True, allow_unused=True
+        value, [behind for _, behind in tap.tensors], retain_graph=True, allow_unused=True
     )
     sums: dict[int, Tensor] = {}
     for (output, _), gradient in zip(tap.tensors, found, strict=True):
         if gradient is not None:
-            read = gradient.float()
+            gradient = gradient.float()
             if tap.rows is not None:
-                read = torch.zeros_like(read)
-                read[tap.rows] = gradient[tap.rows].float()
-            sums[id(output)] = sums.get(id(output), 0) + read
+                rows = torch.zeros_like(gradient)
+                rows[tap.rows] = gradient[tap.rows]
+                gradient = rows
+            sums[id(output)] = sums.get(id(output), 0) + gradient
     return sums
 
 
-def _squared_norm(gradients: Mapping[int, Tensor]) -> Tensor | float:
-    return sum((gradient.pow(2).sum() for gradient in gradients.values()), start=0.0)
-
-
-def _product(first: Mapping[int, Tensor], second: Mapping[int, Tensor]) -> Tensor | float:
+def _dot(first: Mapping[int, Tensor], second: Mapping[int, Tensor]) -> Tensor | float:
     return sum(((first[key] * second[key]).sum() for key in first.keys() & second.keys()), start=0.0)

@@ -1,4 +1,4 @@
-"""Rows of other processes, as further negatives."""
+"""Rows of other processes, as additional negatives."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
-    """Gather the rows of all other processes, with gradients. Every rank has to call this in the same step.
+    """Gather the rows of all other processes, with gradients. Every rank must call this in the same step.
 
-    Batches may differ in size from rank to rank, as the last ones of an epoch do.
+    Ranks may have batches of different sizes, as at the end of an epoch.
 
     Args:
         rows: (B, D) of this rank.
@@ -23,9 +23,8 @@ def rows_of_other_ranks(rows: Tensor) -> Tensor | None:
     """
     if get_world_size() == 1:
         return None
-    return torch.cat(
-        [block for rank, block in enumerate(_gather(rows, all_gather_with_grad)) if rank != get_rank()]
-    )
+    everyone, first = _gather(rows, all_gather_with_grad)
+    return torch.cat([everyone[:first], everyone[first + len(rows) :]])
 
 
 @torch.no_grad()
@@ -33,19 +32,18 @@ def rows_of_all_ranks(rows: Tensor) -> tuple[Tensor, int]:
     """Gather the rows of all processes, without gradients, in the same order on every rank.
 
     Args:
-        rows: (B, D) of this rank; sizes may differ.
+        rows: (B, D) of this rank. Sizes may differ between ranks.
 
     Returns:
         (N, D), and the index of the first row of this rank.
     """
-    if get_world_size() == 1:
-        return rows.detach(), 0
-    blocks = _gather(rows.detach(), all_gather)
-    return torch.cat(blocks), sum(map(len, blocks[: get_rank()]))
+    return (rows.detach(), 0) if get_world_size() == 1 else _gather(rows.detach(), all_gather)
 
 
-def _gather(rows: Tensor, gather: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Return the rows of each rank. Smaller batches are padded to the largest, and cut again."""
+def _gather(rows: Tensor, gather: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
+    """Return the rows of all ranks, and the index of the first row of this rank."""
     sizes = all_gather(torch.tensor([len(rows)], device=rows.device)).tolist()
-    padded = gather(F.pad(rows, (0, 0, 0, max(sizes) - len(rows))))
-    return [block[:size] for block, size in zip(padded.split(max(sizes)), sizes, strict=True)]
+    # Smaller batches travel padded to the size of the largest.
+    padded = gather(F.pad(rows, (0, 0, 0, max(sizes) - len(rows)))).split(max(sizes))
+    everyone = torch.cat([block[:size] for block, size in zip(padded, sizes, strict=True)])
+    return everyone, sum(sizes[: get_rank()])

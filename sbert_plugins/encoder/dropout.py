@@ -1,4 +1,4 @@
-"""Dropout of an encoder: check that there is some, set it, and switch it off for one pass."""
+"""Dropout of an encoder: set its probability, check that there is some, and switch it off for one pass."""
 
 from __future__ import annotations
 
@@ -17,68 +17,62 @@ _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropo
 
 
 def set_dropout(model: nn.Module, dropout: float) -> None:
-    """Set the probability of every dropout of a model, in place. Its saved configuration stays."""
-    for module in model.modules():
-        if isinstance(module, _DROPOUTS):
-            module.p = dropout
-        for name in _own_probabilities(module):
-            setattr(module, name, dropout)
+    """Set the probability of every dropout of a model, in place. Its configuration does not change."""
+    for module, name in list(_dropouts(model)):
+        setattr(module, name, dropout)
 
 
 def require_dropout(model: nn.Module, needed_by: str) -> None:
-    """Raise ``ValueError`` for a model without dropout, or in training with all dropout modules in eval mode.
+    """Raise ``ValueError`` if dropout cannot make two different views of a sentence.
 
-    Two views of a sentence would be identical, which no number shows.
+    Either all probabilities are 0, or a training has all dropout modules in eval mode. The two views would
+    be identical, and the loss would not show it.
     """
-    inside = unwrap(model)
-    # Lazily, because this runs in each step: most often the first module that is found settles it.
-    if not any(probability for probability, _ in _probabilities(inside)):
+    encoder = unwrap(model)
+    # any() stops at the first dropout that is found, because this check runs in each step.
+    if not any(getattr(module, name) for module, name in _dropouts(encoder)):
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but all dropout probabilities are 0. "
-            "Load it with dropout: SentenceTransformer(name, config_kwargs={'hidden_dropout_prob': 0.1, "
-            "'attention_probs_dropout_prob': 0.1}); for ModernBERT config_kwargs={'embedding_dropout': 0.1, "
-            "'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
+            "Load the model with dropout: SentenceTransformer(name, config_kwargs={'hidden_dropout_prob': "
+            "0.1, 'attention_probs_dropout_prob': 0.1}); for ModernBERT "
+            "config_kwargs={'embedding_dropout': 0.1, 'attention_dropout': 0.1, 'mlp_dropout': 0.1}."
         )
-    trains = is_training(inside) and torch.is_grad_enabled()
-    if trains and not any(probability for probability, training in _probabilities(inside) if training):
+    is_on = any(module.training and getattr(module, name) for module, name in _dropouts(encoder))
+    if is_training(encoder) and torch.is_grad_enabled() and not is_on:
         raise ValueError(
             f"{needed_by} makes its positive pairs by dropout, but all dropout modules are in eval mode, as "
             "SentenceTransformer loads them: call model.train() before the training."
         )
 
 
-def _probabilities(model: nn.Module) -> Iterator[tuple[float, bool]]:
-    """Yield the probability of each dropout and whether its module is in training mode.
+def _dropouts(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Yield each module that drops, and the name of its attribute with the probability.
 
-    Some layers hold the probability as a number (``attention_dropout``) instead of an ``nn.Dropout``.
+    Some layers hold the probability as a number, such as ``attention_dropout``, instead of an ``nn.Dropout``.
+    LayerDrop, which skips whole layers, is not among them.
     """
     for module in model.modules():
         if isinstance(module, _DROPOUTS):
-            yield module.p, module.training
-        for name in _own_probabilities(module):
-            yield vars(module)[name], module.training
-
-
-def _own_probabilities(module: nn.Module) -> list[str]:
-    """Return the attributes that hold a dropout probability (not LayerDrop, which skips layers)."""
-    found = ((name, value) for name, value in vars(module).items() if "dropout" in name)
-    return [name for name, value in found if isinstance(value, float) or (type(value) is int and value == 0)]
+            yield module, "p"
+        for name, value in vars(module).items():
+            if "dropout" in name and (isinstance(value, float) or (type(value) is int and value == 0)):
+                yield module, name
 
 
 @contextmanager
 def dropout_off(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off inside the block. Gradients stay on; afterwards every module is exactly as before.
+    """Switch dropout off inside the block. Gradients stay on.
 
-    The flag of all submodules changes, because attention calls the functional dropout with its own
-    ``training``. ``model.eval()`` and ``model.train()`` would lose the modes of modules that a user has
-    frozen. Gradient checkpointing works: the layers that run again in the backward pass are without dropout,
-    too.
+    The block changes the ``training`` flag of every submodule, because attention layers pass their own flag
+    to the functional dropout. Afterwards each module has the flag that it had before; ``model.train()``
+    would also change modules that a user has frozen in eval mode. With gradient checkpointing, the layers
+    that run again in the backward pass also run without dropout.
     """
-    modules = host.modules_of(model)
+    modules = list(model.modules())
     checkpointed = host.checkpointed_layers(modules)
     with _eval_flags(modules), host.checkpointing_by(checkpointed, _run_without_dropout):
         for layer in checkpointed:
-            layer.training = True  # without it, transformers would keep all that the layer computes
+            layer.training = True  # transformers checkpoints only layers in training mode
         yield
 
 
@@ -95,5 +89,5 @@ def _eval_flags(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _run_without_dropout(layer: nn.Module, run: Callable[..., Any], *inputs: Any) -> Any:
-    with _eval_flags(host.modules_of(layer)):
+    with _eval_flags(list(layer.modules())):
         return run(*inputs)

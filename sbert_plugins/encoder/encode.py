@@ -29,18 +29,14 @@ class Pass:
     the properties those of this column.
     """
 
-    all_vectors: Tensor
-    """(R, S) sentence vectors."""
-    all_tokens: Tensor | None
-    """(R, T, D) token embeddings, as the first module returns them; a mask template weighs them later."""
-    all_attended: Tensor | None
-    """(R, T) attention mask; None for flattened batches."""
+    all_vectors: Tensor  # (R, S) sentence vectors
+    all_tokens: Tensor | None  # (R, T, D) token embeddings, before a mask template weighs them
+    all_attended: Tensor | None  # (R, T) attention mask, None for flattened batches
     rows: slice
     view: View | None = None
-    dropout: bool = True
-    """Whether dropout was on."""
-    autocast: torch.dtype | None = None
-    """The dtype of autocast inside the encoder; None without autocast."""
+    dropout: bool = True  # whether dropout was on
+    has_gradients: bool = True  # whether torch recorded the pass for a backward pass
+    autocast: torch.dtype | None = None  # the dtype of autocast inside the encoder, None without autocast
 
     @property
     def vectors(self) -> Tensor:
@@ -52,6 +48,11 @@ class Pass:
         """(B, T, D) token embeddings."""
         return None if self.all_tokens is None else self.all_tokens[self.rows]
 
+    @property
+    def attended(self) -> Tensor | None:
+        """(B, T) attention mask."""
+        return None if self.all_attended is None else self.all_attended[self.rows]
+
     def require_tokens(self) -> Tensor:
         """Return (B, T, D) token embeddings, or raise ``ValueError`` if the model has none."""
         if self.tokens is None:
@@ -59,11 +60,6 @@ class Pass:
                 "This loss needs token embeddings: use a model that begins with a Transformer module."
             )
         return self.tokens
-
-    @property
-    def attended(self) -> Tensor | None:
-        """(B, T) attention mask."""
-        return None if self.all_attended is None else self.all_attended[self.rows]
 
     def read_through(self, tap: GradientTap | None) -> Pass:
         """Return the same values behind a tap, which can scale their gradient."""
@@ -74,7 +70,7 @@ class Pass:
 
 
 class Encoder:
-    """Runs the encoder in one forward of a loss, and remembers the passes.
+    """Runs the encoder during one forward of a loss, and remembers the passes.
 
     Args:
         model: The model, which DistributedDataParallel or torch.compile may wrap.
@@ -101,8 +97,8 @@ class Encoder:
             views: Changes of the embeddings, one for each column.
             dropout: False switches the encoder's dropout off, for all columns or for each.
             tokens: Keeps the token embeddings of the first module.
-            bypass_ddp: For passes that not every rank makes: runs them without DistributedDataParallel's
-                forward.
+            bypass_ddp: Runs the passes without DistributedDataParallel's forward. Needed for passes that not
+                every rank makes.
         """
         on = [dropout] * len(columns) if isinstance(dropout, bool) else list(dropout)
         passes = self._run(columns, views, on, tokens, bypass_ddp)
@@ -110,7 +106,7 @@ class Encoder:
         return passes
 
     def any_pass(self, column: Column) -> Pass:
-        """Return a pass over a column for a loss that accepts any view, an earlier one if one is shared."""
+        """Return a pass over a column for a loss that accepts any view: a shared one if there is one."""
         return self([column])[0]
 
     def passes_over(self, column: Column) -> list[Pass]:
@@ -131,10 +127,11 @@ class Encoder:
                 "MatryoshkaLoss cannot cut the vectors of passes that not every process makes: train in one "
                 "process, or with triplet_weight=0."
             )
-        # A view has the shape of its own column. Two columns that have one length by chance pass separately,
-        # too, because ranks that make different numbers of forwards would wait for each other.
-        fit = views is None or all(column["input_ids"] is columns[0]["input_ids"] for column in columns)
-        if len(columns) > 1 and len(set(dropout)) == 1 and fit:
+        # A view has the shape of its own column, so different columns with views pass separately. This also
+        # holds for columns of one length: ranks that make different numbers of forwards would wait for each
+        # other.
+        mergeable = views is None or all(column["input_ids"] is columns[0]["input_ids"] for column in columns)
+        if len(columns) > 1 and len(set(dropout)) == 1 and mergeable:
             merged = merge_feature_batches(list(columns))
             if merged is not None:
                 return _run_once(model, merged, views, dropout[0], tokens, len(columns))
@@ -150,34 +147,28 @@ class MemberEncoder(Encoder):
 
     Args:
         outer: The outer loss's encoder.
-        shared: The passes that the members of a sum share: the n-th pass of each member over a column, with
-            the same dropout, is one pass. Two passes of one member stay two dropout views.
+        shares: Shares passes with the other members of a sum. The n-th pass of each member over a column,
+            with the same dropout, is one pass. Two passes of one member stay two dropout views.
         tap: Tap through which this member reads the passes.
         tokens: Keeps the token embeddings in each pass.
     """
 
     def __init__(
-        self,
-        outer: Encoder,
-        *,
-        shared: SharedPasses | None = None,
-        tap: GradientTap | None = None,
-        tokens: bool = False,
+        self, outer: Encoder, *, shares: bool = False, tap: GradientTap | None = None, tokens: bool = False
     ) -> None:
         super().__init__(outer.model)
         self._outer = outer
-        self._shared = shared
+        self._shares = shares
         self._tap = tap
-        self._tokens = tokens or shared is not None
-        self._used = SharedPasses()
+        self._tokens = tokens or shares
 
     def any_pass(self, column: Column) -> Pass:
-        """Return, in training, the first shared pass over the column, in any view; otherwise an own pass.
+        """Return, in training, the first pass of a sum over the column, in any view. Otherwise make a pass.
 
         An evaluation measures the text as it is, so it reads no altered view.
         """
-        made = self._outer.passes_over(column) if self._shared is not None and is_training(self.model) else []
-        usable = [one for one in made if one.all_vectors.requires_grad or not torch.is_grad_enabled()]
+        made = self._outer.passes_over(column) if self._shares and is_training(self.model) else []
+        usable = [one for one in made if one.has_gradients or not torch.is_grad_enabled()]
         if not usable:
             return super().any_pass(column)
         found = usable[0].read_through(self._tap)
@@ -192,56 +183,39 @@ class MemberEncoder(Encoder):
         tokens: bool,
         bypass_ddp: bool,
     ) -> list[Pass]:
-        tokens = tokens or self._tokens
-        if self._shared is None or views is not None:
-            passes = self._outer(columns, views=views, dropout=dropout, tokens=tokens, bypass_ddp=bypass_ddp)
-        else:
-            passes = self._take_turns(self._shared, columns, dropout, tokens, bypass_ddp)
-        return [one.read_through(self._tap) for one in passes]
-
-    def _take_turns(
-        self,
-        shared: SharedPasses,
-        columns: Sequence[Column],
-        dropout: list[bool],
-        tokens: bool,
-        bypass_ddp: bool,
-    ) -> list[Pass]:
-        """Return for each column the first pass that this member has not used. Make missing ones together."""
-        made = [shared.over(column, on) for column, on in zip(columns, dropout, strict=True)]
-        used = [self._used.over(column, on) for column, on in zip(columns, dropout, strict=True)]
-        # A column that is given twice needs two passes.
-        turns = [len(used[i]) + sum(other is used[i] for other in used[:i]) for i in range(len(columns))]
-        missing = [i for i, turn in enumerate(turns) if turn >= len(made[i])]
+        found: list[Pass | None] = [None] * len(columns)
+        if self._shares and views is None:
+            found = self._find_shared(columns, dropout)
+        missing = [i for i, one in enumerate(found) if one is None]
         if missing:
             new = self._outer(
                 [columns[i] for i in missing],
+                views=views,
                 dropout=[dropout[i] for i in missing],
-                tokens=tokens,
+                tokens=tokens or self._tokens,
                 bypass_ddp=bypass_ddp,
             )
             for i, one in zip(missing, new, strict=True):
-                made[i].append(one)
-        passes = [made[i][turn] for i, turn in enumerate(turns)]
-        for known, one in zip(used, passes, strict=True):
-            known.append(one)
-        return passes
+                found[i] = one
+        return [one.read_through(self._tap) for one in found if one is not None]
+
+    def _find_shared(self, columns: Sequence[Column], dropout: list[bool]) -> list[Pass | None]:
+        """Return for each column the first pass that this member has not read yet. None if there is none."""
+        found: list[Pass | None] = []
+        for i, (column, on) in enumerate(zip(columns, dropout, strict=True)):
+            made, read = (_plain_passes(each, column, on) for each in (self._outer, self))
+            # A column that is given twice needs two passes.
+            earlier = [other for other in range(i) if columns[other] is column and dropout[other] == on]
+            turn = len(read) + len(earlier)
+            found.append(made[turn] if turn < len(made) else None)
+        return found
 
 
-class SharedPasses:
-    """Lists of passes by the column that they read, by dropout, and by whether they have gradients."""
-
-    def __init__(self) -> None:
-        self._lists: list[tuple[Column, tuple[bool, bool], list[Pass]]] = []
-
-    def over(self, column: Column, dropout: bool) -> list[Pass]:
-        """Return the list of passes over a column, to be read and extended."""
-        key = (dropout, torch.is_grad_enabled())
-        for seen, seen_key, passes in self._lists:
-            if seen is column and seen_key == key:
-                return passes
-        self._lists.append((column, key, []))
-        return self._lists[-1][2]
+def _plain_passes(encode: Encoder, column: Column, dropout: bool) -> list[Pass]:
+    """Return the passes over a column without a view, as they would be made now."""
+    key = (dropout and is_training(encode.model), torch.is_grad_enabled())
+    passes = encode.passes_over(column)
+    return [one for one in passes if one.view is None and (one.dropout, one.has_gradients) == key]
 
 
 def _run_once(
@@ -258,7 +232,7 @@ def _run_once(
     def keep(module: nn.Module, arguments: object, output: Column) -> None:
         # A mask template later sets all token embeddings but one to 0.
         first["tokens"] = output.get("token_embeddings") if tokens else None
-        device = output["attention_mask"].device.type if "attention_mask" in output else inside.device.type
+        device = inside.device.type
         first["autocast"] = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
     with ExitStack() as stack:
@@ -270,11 +244,11 @@ def _run_once(
         stack.callback(hook.remove)
         on = is_training(model)
         output = model(features)
-    # The hook's tensors, not the wrapper's: DistributedDataParallel returns copies from which no vector is
-    # computed.
-    found = first.get("tokens")
-    found = output.get("token_embeddings") if found is None else found
-    vectors = output["sentence_embedding"]
+    vectors, found = output["sentence_embedding"], first.get("tokens")
+    if found is None:
+        # DistributedDataParallel returns copies. The vectors are not computed from them, so a gradient at
+        # the copies would be 0. The hook keeps the originals.
+        found = output.get("token_embeddings")
     size = len(vectors) // count
     return [
         Pass(
@@ -284,6 +258,7 @@ def _run_once(
             slice(i * size, (i + 1) * size),
             None if views is None else views[i],
             on,
+            torch.is_grad_enabled(),
             first.get("autocast"),
         )
         for i in range(count)

@@ -22,16 +22,16 @@ _SENTENCE, _MASK = "[X]", "[MASK]"
 def apply_mask_template(
     model: SentenceTransformer, template: str = "[X] means [MASK]."
 ) -> SentenceTransformer:
-    """Pool the mask token of a template around each sentence (DenoSent, PromptBERT).
+    """Put a template around each sentence and pool its mask token (DenoSent, PromptBERT).
 
     Three modules of sentence-transformers do it: a tokenizer that adds the template as others add [CLS] and
-    [SEP], ``WordWeights`` of 1 for the mask and 0 for all other tokens, and mean pooling. Training,
-    ``encode``, ``encode_query`` and ``encode_document`` see the template, and the saved model loads without
+    [SEP], ``WordWeights`` of 1 for the mask and 0 for all other tokens, and mean pooling. The template is
+    there in training, ``encode``, ``encode_query`` and ``encode_document``, and the saved model loads without
     this package. Truncation cuts the sentence, never the template. A mask token in a sentence is read as
     text.
 
-    The model is changed in place. A model that has this template already keeps it; its 0-1 weights, which
-    become trainable when the model is loaded, are frozen again.
+    The model is changed in place. A model that already has this template keeps it. Its 0-1 weights, which
+    become trainable when a saved model is loaded, are frozen again.
 
     Args:
         model: A Transformer with a fast tokenizer and a mask token, then Pooling, then any other modules.
@@ -50,12 +50,10 @@ def apply_mask_template(
         >>> model.tokenizer.decode(model.preprocess(["A dog runs."])["input_ids"][0])
         '[CLS] a dog runs. means [MASK]. [SEP]'
     """
-    transformer, tokenizer = model[0], getattr(model[0], "tokenizer", None)
-    if (
-        not isinstance(transformer, Transformer)
-        or not isinstance(tokenizer, PreTrainedTokenizerBase)
-        or not tokenizer.is_fast
-    ):
+    transformer: Any = model[0]
+    tokenizer: Any = getattr(transformer, "tokenizer", None)
+    is_fast = isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast
+    if not isinstance(transformer, Transformer) or not is_fast:
         raise ValueError(
             "A mask template needs a model that begins with a Transformer with a fast tokenizer, got "
             f"{type(transformer).__name__} with {type(tokenizer).__name__}."
@@ -70,7 +68,8 @@ def apply_mask_template(
         if len(model) < 2 or not isinstance(model[1], Pooling):
             names = [type(part).__name__ for part in model]
             raise ValueError(f"The model must be a Transformer and a Pooling, got {names}.")
-        if model[1].pooling_output_dimension != transformer.get_embedding_dimension():
+        width = transformer.get_embedding_dimension()
+        if model[1].pooling_output_dimension != width:
             raise ValueError(
                 "The model's Pooling joins several vectors: load the model with one pooling mode."
             )
@@ -78,18 +77,14 @@ def apply_mask_template(
         host.forget_prompt_lengths(transformer)
         transformer.unpad_inputs = False  # WordWeights reads the attention mask
         _lengthen(transformer, len(before + after))
-        size = max(len(tokenizer), transformer.model.config.vocab_size)
-        words = [""] * size  # the words themselves are not read, and would make the saved file longer
+        # WordWeights reads its vocabulary by position. The other words may be empty, which keeps the saved
+        # file short.
+        words = [""] * max(len(tokenizer), transformer.model.config.vocab_size)
         words[tokenizer.mask_token_id] = tokenizer.mask_token
         weights = WordWeights(words, {tokenizer.mask_token: 1.0}, unknown_word_weight=0.0).to(model.device)
-        parts = [
-            transformer,
-            weights,
-            Pooling(transformer.get_embedding_dimension(), "mean"),
-            *list(model)[2:],
-        ]
+        others = list(model)[2:]
         del model[:]
-        model.extend(parts)
+        model.extend([transformer, weights, Pooling(width, "mean"), *others])
     freeze_mask_template(model)
     return model
 
@@ -97,24 +92,18 @@ def apply_mask_template(
 def has_mask_template(model: SentenceTransformer) -> bool:
     """Return whether the model has a mask template."""
     tokenizer = getattr(model[0], "tokenizer", None)
-    if (
-        len(model) < 2
-        or not isinstance(model[1], WordWeights)
-        or not isinstance(tokenizer, PreTrainedTokenizerBase)
-    ):
+    has_weights = len(model) > 1 and isinstance(model[1], WordWeights)
+    if not has_weights or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return False
-    return tokenizer.mask_token_id in [id for ids in added_around(tokenizer) for id in ids]
+    left, right = added_around(tokenizer)
+    return tokenizer.mask_token_id in left + right
 
 
 def freeze_mask_template(model: SentenceTransformer) -> None:
     """Freeze the 0-1 weights of a mask template, if any, and shorten its vocabulary in the model card."""
     inside = unwrap(model)
-    weights: Any = inside[1] if len(inside) > 1 else None
-    is_frozen = (
-        isinstance(getattr(weights, "vocab", None), _Vocabulary)
-        and not weights.emb_layer.weight.requires_grad
-    )
-    if not is_frozen and has_mask_template(inside):  # which looks into the tokenizer
+    if has_mask_template(inside):
+        weights: Any = inside[1]
         weights.requires_grad_(False)
         weights.vocab = _Vocabulary(weights.vocab)
 
@@ -127,7 +116,7 @@ class _Vocabulary(list):
 
 
 def _template_ids(tokenizer: PreTrainedTokenizerBase, template: str) -> tuple[list[int], list[int]]:
-    """Tokenize the template around a word and return the ids before and after it."""
+    """Tokenize the template around a word and return the ids before and after that word."""
     if template.count(_SENTENCE) != 1 or template.count(_MASK) != 1:
         raise ValueError(f"The template must have {_SENTENCE} and {_MASK} once each, got {template!r}.")
     if tokenizer.mask_token is None:
@@ -139,19 +128,20 @@ def _template_ids(tokenizer: PreTrainedTokenizerBase, template: str) -> tuple[li
     encoding = tokenizer(
         start + word + end, add_special_tokens=False, split_special_tokens=False, return_offsets_mapping=True
     )
-    # A token may carry the space before its word.
-    edge, first, last = len(start.rstrip()), len(start), len(start + word)
-    places = list(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True))
-    if any(begin < edge <= first < stop or begin < last < stop for _, (begin, stop) in places):
+    tokens = list(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True))
+    # The end of the text before the word, without a space that may belong to the word's token.
+    edge = len(start.rstrip())
+    first, last = len(start), len(start + word)
+    if any(begin < edge <= first < stop or begin < last < stop for _, (begin, stop) in tokens):
         raise ValueError(f"The template must have spaces around {_SENTENCE}, got {template!r}.")
-    before = [id for id, (begin, _) in places if begin < edge]
-    return before, [id for id, (_, stop) in places if stop > last]
+    before = [id for id, (begin, _) in tokens if begin < edge]
+    return before, [id for id, (_, stop) in tokens if stop > last]
 
 
 def _with_template(
     tokenizer: PreTrainedTokenizerBase, left: list[int], right: list[int]
 ) -> PreTrainedTokenizerFast:
-    """Return a copy of a tokenizer that puts other ids around each text."""
+    """Return a copy of a tokenizer that puts these ids around each text."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     sides = {name: ids for name, ids in (("before", left), ("after", right)) if ids}
     single = [name for name in ("before", "$A", "after") if name in sides or name == "$A"]
@@ -163,11 +153,11 @@ def _with_template(
     backend.encode_special_tokens = True
     mask = tokenizer.mask_token
     if tokenizer.mask_token_id in backend.encode(mask, add_special_tokens=False).ids:
-        # SentencePiece's Unigram also finds the mask in plain text.
+        # The Unigram model of SentencePiece finds the mask in plain text all the same. A space inside it
+        # prevents that.
         apart = Replace(mask, f"{mask[0]} {mask[1:]}")
         backend.normalizer = apart if backend.normalizer is None else Sequence([backend.normalizer, apart])
-    # Not the tokenizer's own class: BertTokenizer and similar ones rebuild their post-processor when they are
-    # loaded.
+    # Not the tokenizer's own class: BertTokenizer and others rebuild their post-processor when loaded.
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=tokenizer.model_max_length,
@@ -180,11 +170,9 @@ def _with_template(
 
 
 def _lengthen(transformer: Transformer, added: int) -> None:
-    """Keep the room for the sentence, if the encoder has the positions."""
+    """Raise ``max_seq_length`` by the template's tokens, if the encoder has the positions."""
     longer = (transformer.max_seq_length or 0) + added
-    # RoBERTa and similar encoders count two positions without a token.
-    if (
-        transformer.max_seq_length
-        and longer <= getattr(transformer.model.config, "max_position_embeddings", 0) - 2
-    ):
+    # RoBERTa and similar encoders have two positions that no token uses.
+    positions = getattr(transformer.model.config, "max_position_embeddings", 0) - 2
+    if transformer.max_seq_length and longer <= positions:
         transformer.max_seq_length = longer

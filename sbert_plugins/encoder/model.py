@@ -1,4 +1,4 @@
-"""The parts of a model: the SentenceTransformer inside wrappers, its transformer, widths and modes."""
+"""Parts of a model: the SentenceTransformer inside wrappers, its transformer, its width and its mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sbert_plugins import host
 def unwrap(model: Any) -> SentenceTransformer:
     """Return the SentenceTransformer inside DistributedDataParallel and torch.compile.
 
-    Use it to look at the model's parts, never to call it: gradients are averaged by the wrapper's forward.
+    Use it to look at the model's parts, never to call it: the wrapper's forward averages the gradients.
     """
     return list(_wrappers(model))[-1]
 
@@ -24,8 +24,8 @@ def unwrap(model: Any) -> SentenceTransformer:
 def without_ddp(model: nn.Module) -> nn.Module:
     """Return the module inside a DistributedDataParallel wrapper, for a pass that not every rank makes.
 
-    The wrapper's forward may wait for the other ranks. Gradients are averaged all the same, if every rank
-    also makes one pass through the wrapper in the same step.
+    The wrapper's forward may wait for the other ranks. The gradients of the pass are averaged with the
+    others, if every rank also makes a pass through the wrapper in the same step.
     """
     inside = (each.module for each in _wrappers(model) if isinstance(each, DistributedDataParallel))
     return next(inside, model)
@@ -38,12 +38,11 @@ def is_compiled(model: nn.Module) -> bool:
 
 def is_training(model: nn.Module) -> bool:
     """Return whether the model is in training mode."""
-    # A wrapper's own flag is set when it is made, and model.eval() does not reach it.
-    return unwrap(model).training
+    return unwrap(model).training  # model.eval() does not reach the flag of a wrapper
 
 
 def _wrappers(model: Any) -> Iterator[Any]:
-    """Yield a model, then what is inside it, from wrapper to wrapper."""
+    """Yield a model, then the model inside it, and so on to the innermost one."""
     while model is not None:
         yield model
         compiled = host.inside_compiled(model)
@@ -51,13 +50,9 @@ def _wrappers(model: Any) -> Iterator[Any]:
 
 
 def transformer_of(model: nn.Module) -> PreTrainedModel:
-    """Return the transformers encoder of a model.
-
-    Raises:
-        ValueError: If it has none.
-    """
+    """Return the transformers encoder of a model, or raise ``ValueError`` if it has none."""
     encoder: Any = unwrap(model).transformers_model
-    encoder = encoder if encoder is None else host.inside_compiled(encoder) or encoder
+    encoder = host.inside_compiled(encoder) or encoder
     if not isinstance(encoder, PreTrainedModel):
         raise ValueError(
             f"This loss needs a model that begins with a transformers encoder, got {type(encoder).__name__}."

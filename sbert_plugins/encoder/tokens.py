@@ -27,10 +27,11 @@ class TokenRoles(nn.Module):
         ValueError: If it is not a tokenizer of transformers (static embeddings, for instance).
     """
 
-    special: Tensor
-    wordy: Tensor
-    joins: Tensor
-    starts_word: Tensor
+    # Each is (V,) bool.
+    special: Tensor  # ids that no text contains: special tokens, and ids that the vocabulary leaves out
+    wordy: Tensor  # tokens with a letter or digit
+    joins: Tensor  # characters inside a word, after which no new word starts (WordPiece only)
+    starts_word: Tensor  # tokens that start a word
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
@@ -39,8 +40,6 @@ class TokenRoles(nn.Module):
                 f"This loss needs a model with a transformers tokenizer, got {type(tokenizer).__name__}."
             )
         self._tokenizer = tokenizer
-        # A vocabulary may leave out ids. No text has them, and a masked language model must not draw them:
-        # special.
         size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
         found = tokenizer.convert_ids_to_tokens(list(range(size)))
         special = torch.tensor([token is None for token in found])
@@ -48,20 +47,19 @@ class TokenRoles(nn.Module):
         tokens = [token or "" for token in found]
         marker = max(("##", "Ġ", "▁"), key=lambda mark: sum(token.startswith(mark) for token in tokens))
         marked = torch.tensor([token.startswith(marker) for token in tokens])
-        wordpiece = marker == "##" or not marked.any()
+        is_wordpiece = marker == "##" or not marked.any()
         surfaces = [tokenizer.convert_tokens_to_string([token]).strip() for token in tokens]
         wordy = torch.tensor([any(character.isalnum() for character in surface) for surface in surfaces])
-        joins = torch.tensor([wordpiece and surface in _WORDPIECE_JOINERS for surface in surfaces])
+        joins = torch.tensor([is_wordpiece and surface in _WORDPIECE_JOINERS for surface in surfaces])
+        starts_word = (~marked if is_wordpiece else marked) & ~joins | special
         left, right = added_around(tokenizer)
-        self.behind = len(right)
-        # A mask template adds ordinary words, which are known by their place and not by their ids.
-        self.template = (len(left), len(right)) if not special[left + right].all() else (0, 0)
+        self._behind = len(right)
+        # The words of a mask template are ordinary tokens. Their places tell them from the sentence's words.
+        self._template = (len(left), len(right)) if not special[left + right].all() else (0, 0)
         self.register_buffer("special", special, persistent=False)
         self.register_buffer("wordy", wordy & ~special, persistent=False)
         self.register_buffer("joins", joins, persistent=False)
-        self.register_buffer(
-            "starts_word", (~marked if wordpiece else marked) & ~joins | special, persistent=False
-        )
+        self.register_buffer("starts_word", starts_word, persistent=False)
 
     def id_of(self, *names: str) -> int:
         """Return the id of the first of these special tokens that exists, or raise ``ValueError``."""
@@ -78,12 +76,12 @@ class TokenRoles(nn.Module):
 
         Args:
             needed_by: Name of the loss or option, for the error.
-            read_masked_vector: Whether vectors of sentences with masks are read. A mask template pools all
-                masks.
+            read_masked_vector: Whether the loss reads vectors of sentences with masks. A mask template would
+                pool all masks.
 
         Raises:
-            ValueError: If there is no mask token, or the model has a mask template and its masked vectors are
-                read.
+            ValueError: If there is no mask token, or the model has a mask template and the loss reads vectors
+                of sentences with masks.
         """
         mask_id = self._tokenizer.mask_token_id
         if mask_id is None:
@@ -97,28 +95,31 @@ class TokenRoles(nn.Module):
         return mask_id
 
     def content(self, features: dict[str, Tensor]) -> Tensor:
-        """Return (B, L) bool: tokens of the sentence, not of padding, a prompt, a template, nor special."""
+        """Return (B, L) bool: the sentence's own tokens.
+
+        Special tokens, padding, a prompt and a mask template are left out.
+        """
         if "attention_mask" not in features:
             raise ValueError("This loss needs padded batches: set model[0].unpad_inputs = False.")
         attended = features["attention_mask"].bool()
         content = attended & ~self.special[features["input_ids"]]
+        place = attended.cumsum(dim=1)  # of an attended token, from 1
         prompt_length = features.get("prompt_length")
         if prompt_length is not None:
-            # An int, or a tensor of shape (1,) or (B,) that a data loader made of it; counted from the first
-            # attended token.
+            # An int, or a tensor of shape (1,) or (B,) that a data loader made of it.
             prompt_length = torch.as_tensor(prompt_length, device=content.device).reshape(-1, 1)
-            # The length includes the tokens behind a text but one. With a template these are more than one.
-            content &= attended.cumsum(dim=1) > prompt_length - max(self.behind - 1, 0)
-        if any(self.template):
-            before, after = self.template
-            place = attended.cumsum(dim=1)
+            # sentence-transformers counts the tokens of the prompt alone, less one for [SEP]. A template adds
+            # more tokens than one behind a text.
+            content &= place > prompt_length - max(self._behind - 1, 0)
+        if any(self._template):
+            before, after = self._template
             content &= (place > before) & (place <= place[:, -1:] - after)
         return content
 
     def count_words(self, input_ids: Tensor, content: Tensor) -> Tensor:
         """Count words: strings between white space that have a letter or digit.
 
-        WordPiece drops white space, so there this is an estimate: "U.S." counts 2.
+        With WordPiece, which drops white space, the number is an estimate: "U.S." counts as 2.
 
         Args:
             input_ids: (B, L)
@@ -150,27 +151,25 @@ def nested_span_masks(
 ) -> tuple[Tensor, Tensor]:
     """Draw contiguous spans of content tokens, and wider spans that contain them (ArcCSE section 3.2).
 
-    The content of a row is divided into ``num_segments`` segments. Each gets one span of the wide mask at a
-    random place and, at a random place inside it, one span of the narrow mask.
+    The content of a row is divided into ``num_segments`` segments. In each segment, a wide span lies at a
+    random place, and a narrow span at a random place inside the wide one.
 
     Args:
         content: (B, L) bool, the tokens that may be masked.
-        near_ratio: Share of the content tokens in the first mask.
-        far_ratio: Share in the second, at least ``near_ratio``.
+        near_ratio: Share of the content tokens in the narrow spans.
+        far_ratio: Share in the wide spans, at least ``near_ratio``.
         num_segments: Spans per row.
 
     Returns:
-        Two (B, L) bool tensors, the first a subset of the second. In a row of n content tokens the second has
-        ``round(far_ratio * n)`` true entries, and the first ``round(near_ratio * n)``, or fewer if rounding
-        made a narrow span longer than its wide one.
+        Two (B, L) bool tensors, the narrow spans and the wide spans. In a row of n content tokens the wide
+        spans have ``round(far_ratio * n)`` true entries. The narrow ones have ``round(near_ratio * n)``, or
+        fewer if rounding would make a narrow span longer than its wide one.
     """
     rank = content.cumsum(dim=1) - 1  # (B, L), index of a content token in its row
     length = content.sum(dim=1, keepdim=True)
     edges = length * torch.arange(num_segments + 1, device=content.device) // num_segments  # (B, S + 1)
-    far_size, near_size = (
-        (edges * ratio).round().long().diff(dim=1) for ratio in (far_ratio, near_ratio)
-    )  # (B, S)
-    near_size = torch.minimum(near_size, far_size)
+    far_size = (edges * far_ratio).round().long().diff(dim=1)  # (B, S)
+    near_size = (edges * near_ratio).round().long().diff(dim=1).minimum(far_size)
     far_start = edges[:, :-1] + _random_below(edges.diff(dim=1) - far_size + 1)
     near_start = far_start + _random_below(far_size - near_size + 1)
     segment = (rank.unsqueeze(2) >= edges[:, None, 1:-1]).sum(dim=2)  # (B, L)
@@ -199,7 +198,7 @@ def mlm_mask(
     """
     draws = torch.rand(input_ids.shape, device=input_ids.device)
     chosen = content & (draws < probability)
-    # Given that a token is chosen, draws / probability is uniform again and decides what becomes of it.
+    # For a chosen token draws / probability is uniform in [0, 1) again. It decides what the token becomes.
     share = draws / probability
     others = ordinary_ids[_random_below(torch.full_like(input_ids, len(ordinary_ids)))]
     corrupted = input_ids.masked_fill(chosen & (share < 0.8), mask_token_id)

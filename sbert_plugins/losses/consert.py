@@ -15,7 +15,6 @@ from sbert_plugins.encoder import (
     TokenRoles,
     View,
     require_dropout,
-    require_views,
     sentence_width,
 )
 from sbert_plugins.losses.base import Loss, Terms, warn_without_negatives
@@ -61,9 +60,9 @@ class ConSERTLoss(Loss):
             It is not saved with the model.
 
     Raises:
-        ValueError: If a value is out of range, a view needs dropout and the model has none, the encoder's
-            embeddings cannot be changed from outside (XLNet), both views of one column are empty, or
-            torch.compile has wrapped the model.
+        ValueError: If a value is out of range. In the first forward, if a view needs dropout and the model
+            has none, the encoder's embeddings cannot be changed from outside (XLNet), both views of one
+            column are empty, or torch.compile has wrapped the model.
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
@@ -109,8 +108,6 @@ class ConSERTLoss(Loss):
         functional.check_share("feature_cutoff_rate", feature_cutoff_rate)
         functional.check_share("token_cutoff_rate", token_cutoff_rate)
         self.tokens = TokenRoles(model.tokenizer)
-        if {*first_view, *second_view} - {"dropout"}:
-            require_views(model, "ConSERTLoss")
         self.first_view = tuple(first_view)
         self.second_view = tuple(second_view)
         self.feature_cutoff_rate = feature_cutoff_rate

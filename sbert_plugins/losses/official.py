@@ -118,7 +118,7 @@ class DenoSentLoss(denosent.DenoSentLoss):
 
 class _ForgettingLayer(DenoisingLayer):
     def _read_memory(self, memory: Tensor, places: Places) -> Tensor:
-        value = places.each(self.memory_value(memory))
+        value = places.repeated(self.memory_value(memory))
         # float32, because bfloat16 rounds 1 / 0.9.
         weight = torch.ones_like(value[:, :1], dtype=torch.promote_types(value.dtype, torch.float32))
         weight = F.dropout(weight, self.dropout.p, self.training)

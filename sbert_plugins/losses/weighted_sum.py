@@ -16,7 +16,6 @@ from sbert_plugins.encoder import (
     Encoder,
     GradientTap,
     MemberEncoder,
-    SharedPasses,
     bound_gradients,
     is_compiled,
     require_dropout,
@@ -138,7 +137,7 @@ class WeightedSumLoss(Loss):
     ) -> Terms:
         """Return the weighted terms of all losses."""
         is_balanced = self.balance is not None and len(self.losses) > 1
-        shared = SharedPasses() if self._shares_passes() else None
+        shares = self._shares_passes()
         found: dict[str, Terms] = {}
         taps: dict[str, GradientTap] = {}
         diagnostics: dict[str, Tensor] = {}
@@ -151,7 +150,7 @@ class WeightedSumLoss(Loss):
             ):
                 require_dropout(self.model, f"losses[{name!r}], which reads a column twice,")
             taps[name] = GradientTap()
-            member = MemberEncoder(encode, shared=shared, tap=taps[name] if is_balanced else None)
+            member = MemberEncoder(encode, shares=shares, tap=taps[name] if is_balanced else None)
             read = list(columns) if indices is None else [columns[i] for i in indices]
             found[name] = self.weights[name] * prefix_terms(
                 name, compute_inner_loss(loss, member, read, labels)

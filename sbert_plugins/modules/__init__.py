@@ -1,4 +1,4 @@
-"""Parts of the losses that hold weights or state. None of them is saved with the model."""
+"""Parts of the losses that hold weights or state. They are not saved with the model."""
 
 from sbert_plugins.encoder import apply_mask_template, freeze_mask_template, has_mask_template
 

@@ -1,4 +1,4 @@
-"""A decoder without layers: predicts the words of a text from its vector by one linear map."""
+"""A decoder without layers: it predicts the words of a text from its vector by one linear map."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from .mlm_head import WordScorer
 
 
 class BagOfWordsDecoder(nn.Module):
-    """Scores of candidate words for a text, ``head(W z)``, the same at each place. Used in training only.
+    """Scores candidate words for a text by ``head(W z)``, in any order. Used in training only.
 
-    The map ``W`` starts as the identity. The vector of a text lies nearer to the embeddings of its words than
-    to others, and a pretrained masked-language-model head reads words from a mean of token embeddings: either
-    way the first gradient already shows which words the vector lacks. Behind a random map it would show
-    nothing.
+    The map ``W`` starts as the identity. The vector of a text is nearer to the embeddings of its own words
+    than to others, and a pretrained masked-language-model head reads words from a mean of token embeddings.
+    The first gradient therefore already shows which words the vector lacks. A random map would hide them.
 
     Args:
-        head: The word scorer: :class:`WordEmbeddings` or a pretrained :class:`MLMHead`. It stays the
-            caller's.
+        head: The word scorer: :class:`WordEmbeddings` or a pretrained :class:`MLMHead`. The decoder reads its
+            width and does not own it.
         memory_dimension: Width M of the vectors. If the head reads another width, the map starts with
             orthogonal rows.
         start: For a memory of several vectors, the factor of each vector at the start.
@@ -59,7 +58,7 @@ class BagOfWordsDecoder(nn.Module):
         """Compute :func:`functional.bag_of_words_loss`, with the distinct tokens of the batch as candidates.
 
         Args:
-            memory: (B, M), one vector per text.
+            memory: (B, M), one vector per text, or (B, K, M).
             head: The word scorer.
             ids: (B, L), the texts' tokens.
             content: (B, L) bool, the tokens to predict.
@@ -69,7 +68,7 @@ class BagOfWordsDecoder(nn.Module):
             The loss, and the diagnostics ``token_accuracy`` and ``information``, which are NaN without a
             token.
         """
-        rows, columns = content.nonzero(as_tuple=True)  # once, because each call waits for the device
+        rows, columns = content.nonzero(as_tuple=True)  # one call, because each waits for the device
         tokens = ids[rows, columns]
         candidates, targets = tokens.unique(return_inverse=True)
         token_weights = None if weights is None else weights[tokens]
@@ -77,14 +76,9 @@ class BagOfWordsDecoder(nn.Module):
         loss = functional.bag_of_words_loss(logits, rows, targets, token_weights)
         with torch.no_grad():
             other = functional.bag_of_words_loss(logits, (rows - 1) % len(ids), targets, token_weights)
-            # The k-th best score of each text of k tokens. Comparing each token with all would take (N, C)
-            # numbers.
-            best = (
-                logits.sort(dim=1, descending=True).values
-                if len(candidates)
-                else logits.new_zeros(len(ids), 1)
-            )
-            last = best.gather(1, content.sum(dim=1, keepdim=True).clamp(1, best.shape[1]) - 1)
-            hits = (logits[rows, targets] >= last[rows, 0]).sum()
-            information = other - loss.detach() if len(rows) else loss.new_full((), math.nan)
+            information = other - loss if len(rows) else loss.new_full((), math.nan)
+            # A token is a hit if it reaches the k-th best score of its text, which has k tokens.
+            counts = content.sum(dim=1, keepdim=True).clamp(1, max(len(candidates), 1))
+            best = logits.sort(dim=1, descending=True).values if len(candidates) else logits.sum(1, True)
+            hits = (logits[rows, targets] >= best.gather(1, counts - 1)[rows, 0]).sum()
         return loss, {"token_accuracy": hits / len(rows), "information": information}

@@ -1,4 +1,4 @@
-"""The loss of a decoder with layers, and a probe of whether it reads its memory."""
+"""The loss of a decoder with layers, and a probe that shows whether the decoder reads its memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sbert_plugins import functional, host
 
 from .mlm_head import WordScorer
 
-PROBED_SHARE = 50  # one batch in so many is probed
+PROBE_EVERY = 50
 
 
 def check_heads(dimension: int, num_heads: int) -> None:
@@ -38,8 +38,8 @@ def decoding_loss(
     """Compute :func:`functional.token_cross_entropy` of a decoder at its scored places.
 
     Args:
-        decode: Maps a memory to (N, D) at the scored places. Only there logits over the vocabulary are
-            computed.
+        decode: Maps a memory to (N, D), the decoder's outputs at the scored places. Logits over the
+            vocabulary are computed only there.
         head: The word scorer.
         memory: (B, ...), one row per text.
         targets: (N,) ids.
@@ -57,7 +57,8 @@ def decoding_loss(
         return functional.token_cross_entropy(logits, targets, target_weights), logits
 
     loss, logits = loss_of(memory)
-    # After the loss: autocast may keep, without gradient, what it casts in the probe.
+    # The probe comes second. Autocast caches the weights that it casts, and those cast in the probe have no
+    # gradient.
     diagnostics = probe_memory(lambda memory: loss_of(memory)[0], memory, len(targets)) if training else {}
     with torch.no_grad():
         diagnostics["token_accuracy"] = (logits.argmax(dim=1) == targets).sum() / len(targets)
@@ -69,8 +70,8 @@ def probe_memory(loss_of: Callable[[Tensor], Tensor], memory: Tensor, scored: in
     """Measure how much a decoder's loss rises if each text gets the memory of another one.
 
     A decoder that sees most of a sentence can restore it without the memory: its loss falls, and the encoder
-    learns nothing. The probe runs on about one batch in fifty, chosen at random. Both values have the same
-    random draws, which are then undone, so the training is the same with and without it.
+    learns nothing. The probe runs on about one batch in 50, chosen at random. Both values have the same
+    random draws, and the probe then resets the generators, so it does not change the training.
 
     Args:
         loss_of: Maps a memory to the loss of this batch.
@@ -90,11 +91,11 @@ def probe_memory(loss_of: Callable[[Tensor], Tensor], memory: Tensor, scored: in
 
 
 def _is_sampled(device: torch.device, scored: int) -> bool:
-    """Sample one batch in fifty without consuming randomness.
+    """Sample one batch in 50 without consuming randomness.
 
     The states of the generators decide. They are part of checkpoints, so a resumed training samples the same
     batches.
     """
     states = [torch.get_rng_state(), host.generator_state(device)]
     drawn = b"".join(state.cpu().numpy().tobytes() for state in states if state is not None)
-    return zlib.crc32(drawn, scored) % PROBED_SHARE == 0
+    return zlib.crc32(drawn, scored) % PROBE_EVERY == 0

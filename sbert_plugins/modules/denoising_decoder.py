@@ -14,16 +14,20 @@ from .mlm_head import WordScorer
 
 
 class Places(NamedTuple):
-    """Places of the tokens in a batch. Linear layers and norms compute only these; attention pads them."""
+    """The places of the N tokens in a batch of B rows of T places.
+
+    Linear layers and norms run on (N, X), without padding. Attention runs on (B, T, X).
+    """
 
     flat: Tensor  # (N,) indices into B x T
-    seen: Tensor  # (B, 1, 1, T) bool, the same for all heads and places
+    seen: Tensor  # (B, 1, 1, T) bool, the attention mask for all heads and queries
 
     @classmethod
     def of(cls, attended: Tensor) -> Places:
         """Return the places that are true in (B, T) bool."""
         seen = attended.clone()
-        seen[:, 0] |= ~attended.any(dim=1)  # a row of padding alone would be 0 / 0; its output is not read
+        # The softmax of a row without tokens would be 0 / 0. The output of such a row is not read.
+        seen[:, 0] |= ~attended.any(dim=1)
         return cls(attended.flatten().nonzero().squeeze(1), seen[:, None, None, :])
 
     @property
@@ -37,13 +41,13 @@ class Places(NamedTuple):
         return x if len(self.flat) == len(x) else x.index_select(0, self.flat)
 
     def padded(self, x: Tensor) -> Tensor:
-        """Map (N, X) to (B, T, X), 0 elsewhere."""
+        """Map (N, X) to (B, T, X), 0 at other places."""
         rows, length = self.shape
-        whole = rows * length
-        x = x if len(x) == whole else x.new_zeros(whole, x.shape[1]).index_copy(0, self.flat, x)
+        if len(x) < rows * length:
+            x = x.new_zeros(rows * length, x.shape[1]).index_copy(0, self.flat, x)
         return x.view(rows, length, x.shape[1])
 
-    def each(self, x: Tensor) -> Tensor:
+    def repeated(self, x: Tensor) -> Tensor:
         """Repeat (B, X), one row per sentence, to (N, X), one row per token."""
         return self.packed(x.unsqueeze(1).expand(-1, self.shape[1], -1))
 
@@ -64,7 +68,7 @@ class DenoisingLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, memory: Tensor, places: Places) -> Tensor:
-        """Map (N, D), the tokens of a batch, with a (B, D) memory."""
+        """Map (N, D), the tokens of a batch, with a (B, D) memory to (N, D)."""
         hidden = self.norm1(hidden + self.dropout(self._attend(hidden, places)))
         hidden = self.norm2(hidden + self.dropout(self._read_memory(memory, places)))
         inner = self.dropout(F.relu(self.linear1(hidden)))
@@ -72,29 +76,27 @@ class DenoisingLayer(nn.Module):
 
     def _read_memory(self, memory: Tensor, places: Places) -> Tensor:
         """Return the memory's contribution at each token, the same for all tokens of a sentence."""
-        return places.each(self.memory_out(self.memory_value(memory)))
+        return places.repeated(self.memory_out(self.memory_value(memory)))
 
     def _attend(self, hidden: Tensor, places: Places) -> Tensor:
-        (rows, length), width = places.shape, hidden.shape[1]
-        heads = places.padded(self.self_in(hidden)).view(
-            rows, length, 3, self.num_heads, width // self.num_heads
-        )
-        queries, keys, values = heads.permute(2, 0, 3, 1, 4)  # (B, H, T, D / H) each
+        # (B, T, 3, H, D / H), then three tensors of (B, H, T, D / H)
+        heads = places.padded(self.self_in(hidden)).unflatten(2, (3, self.num_heads, -1))
+        queries, keys, values = heads.permute(2, 0, 3, 1, 4)
         probability = self.dropout.p if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=places.seen, dropout_p=probability
         )
-        return self.self_out(places.packed(mixed.transpose(1, 2).reshape(rows, length, width)))
+        return self.self_out(places.packed(mixed.transpose(1, 2).flatten(2)))
 
 
 class DenoisingDecoder(nn.Module):
     """Transformer decoder over noisy embeddings, with a memory of one vector (DenoSent, "Methodology").
 
     Each place sees the whole noisy sentence: there is no causal mask. With one memory vector the softmax of
-    cross-attention is 1, so cross-attention is two linear maps of the memory; its query and key weights,
-    which would get no gradient, are left out. In eval mode it equals ``torch.nn.TransformerDecoder``
-    (post-norm, ReLU). In training torch also drops the single attention weight, which is the whole memory at
-    a place. Used in training only.
+    cross-attention is 1, so cross-attention is two linear maps of the memory. Its query and key weights would
+    get no gradient and are left out. In eval mode the decoder equals ``torch.nn.TransformerDecoder``
+    (post-norm, ReLU). In training torch also drops the single attention weight, which removes the whole
+    memory at a place. Used in training only.
 
     Weights start as in the official code: N(0, 0.02), the attention's input and the memory's value from a
     uniform distribution. With Xavier's start the outputs of 16 layers are nearly the same at all places.
@@ -106,9 +108,9 @@ class DenoisingDecoder(nn.Module):
         feedforward_dimension: Inner width of a layer.
         dropout: Probability in training.
         noise_dropout: Share of the embeddings' numbers that are set to 0 in training (the continuous noise).
-        embedding_dimension: Width E of the embeddings; a Linear layer maps them to D if needed (ELECTRA,
-            ALBERT).
-        memory_dimension: Width M of the memory; a Linear layer maps it to D if needed.
+        embedding_dimension: Width E of the embeddings, by default D. A Linear layer maps another width to D
+            (ELECTRA, ALBERT).
+        memory_dimension: Width M of the memory, by default D. A Linear layer maps another width to D.
         learned_positions: Adds learned positions, for encoders with rotary or relative positions.
     """
 
@@ -141,9 +143,10 @@ class DenoisingDecoder(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
+        bound = math.sqrt(6 / (4 * dimension))
         for layer in layers:
             for linear in (layer.self_in, layer.memory_value):
-                nn.init.uniform_(linear.weight, -(bound := math.sqrt(6 / (4 * dimension))), bound)
+                nn.init.uniform_(linear.weight, -bound, bound)
 
     def loss(
         self,
@@ -162,13 +165,13 @@ class DenoisingDecoder(nn.Module):
             head: The word scorer.
             ids: (B, L), the sentences' tokens.
             content: (B, L) bool, the tokens to predict.
-            embedded: (B, L, E), their embeddings, to which the noise is added here.
+            embedded: (B, L, E), their embeddings, without noise.
             length: Most tokens to predict in a row.
 
         Returns:
             The loss, and the diagnostics ``token_accuracy`` and, on some batches, ``information``.
         """
-        # Move the tokens to predict to the left, in their order, and cut off the rest.
+        # Move the tokens to predict to the left, in their order, and cut off the other places.
         order = (~content).to(torch.uint8).argsort(dim=1, stable=True)[:, :length]
         ids, content = ids.gather(1, order), content.gather(1, order)
         embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
@@ -183,7 +186,7 @@ class DenoisingDecoder(nn.Module):
         """Decode (B, T, E) embeddings with a (B, M) memory to (B, T, D), 0 at padding.
 
         Args:
-            embedded: (B, T, E), without noise, which is added here.
+            embedded: (B, T, E), without noise. The decoder adds it in training.
             memory: (B, M), one vector per sentence.
             attended: (B, T) bool, false at padding.
         """

@@ -31,7 +31,9 @@ class _Discriminator(nn.Module):
 
 
 class TokenFrequencyDiscriminator(_Discriminator):
-    """Class 1 for a rare token's embedding, 0 for a frequent one's. The gradient is reversed (section 3.2).
+    """Classifies token embeddings: class 1 is a rare token, class 0 a frequent one.
+
+    The gradient at the embeddings is reversed (SLT-FAI section 3.2).
 
     Args:
         dimension: Size D of the token embeddings.
@@ -55,7 +57,7 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
         Args:
             tokens: (B, L, D) token embeddings.
-            is_low: (B, L), 1 for a low-frequency token.
+            is_low: (B, L), 1 for a rare token.
             content: (B, L) bool, the tokens that count.
 
         Returns:
@@ -72,7 +74,9 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
 
 class CompletenessDiscriminator(_Discriminator):
-    """Class 0 for the vector of an original sentence, 1 for that of an incomplete one (SLT-FAI section 3.3).
+    """Classifies sentence vectors: class 0 is an original sentence, class 1 an incomplete copy.
+
+    The gradient is not reversed: the encoder helps (SLT-FAI section 3.3).
 
     Args:
         dimension: Size D of the sentence vector.
@@ -84,20 +88,18 @@ class CompletenessDiscriminator(_Discriminator):
 
         Args:
             sentences: (B, D), vectors of the originals.
-            incomplete: (B, D), of the copies.
+            incomplete: (B, D), vectors of the copies.
             usable: (B,) bool, the rows whose copy differs from the original.
 
         Returns:
             The loss, and the diagnostics ``completeness_accuracy`` (NaN without a usable row) and
             ``masked_share`` (share of usable rows).
         """
-        of_sentences, of_copies = self(sentences), self(incomplete)
+        originals, copies = self(sentences), self(incomplete)
         with torch.no_grad():
-            right = ((of_sentences.argmax(dim=1) == 0) & usable).sum() + (
-                (of_copies.argmax(dim=1) == 1) & usable
-            ).sum()
+            right = (originals.argmax(dim=1) == 0).long() + (copies.argmax(dim=1) == 1)
             diagnostics = {
-                "completeness_accuracy": right / (2 * usable.sum()),
+                "completeness_accuracy": (right * usable).sum() / (2 * usable.sum()),
                 "masked_share": usable.float().mean(),
             }
-        return functional.incomplete_sentence_loss(of_sentences, of_copies, usable), diagnostics
+        return functional.incomplete_sentence_loss(originals, copies, usable), diagnostics

@@ -1,4 +1,4 @@
-"""A queue of sentence vectors as further negatives (MoCo)."""
+"""A queue of sentence vectors as additional negatives (MoCo)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ class EmbeddingQueue(nn.Module):
         if size < 1:
             raise ValueError(f"queue_size must be at least 1, got {size}.")
         self.register_buffer("rows", torch.zeros(size, dimension))
-        self.register_buffer(
-            "seen", torch.zeros((), dtype=torch.int64)
-        )  # number of vectors that were ever added
+        # The number of vectors that were ever added.
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
     @property
     def filled(self) -> Tensor:
@@ -56,12 +55,12 @@ class EmbeddingQueue(nn.Module):
             keys: (N, D), the keys of the batch, of all ranks.
             first: Index of the first key of this rank.
             count: B, number of rows of this rank. The key of row i is ``first + i``.
-            enqueue_first: Whether the keys take their places in the queue first, or are scored in addition to
-                it.
+            enqueue_first: Whether the keys enter the queue first. Otherwise the batch is scored against the
+                keys and the queue before them.
 
         Returns:
-            The candidates (C, D), and (B, C) bool: whether a candidate is a negative of a row (not its own
-            key, nor an empty slot).
+            The candidates (C, D), and (B, C) bool: whether a candidate is a negative of a row. The row's own
+            key and empty slots are not.
         """
         if enqueue_first:
             rows, filled, slots = self.after(keys)
@@ -74,7 +73,7 @@ class EmbeddingQueue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Add (N, D) vectors: on several ranks the same ones in the same order."""
+        """Add (N, D) vectors. Several ranks must add the same ones in the same order."""
         self.rows.copy_(self.after(keys)[0])
         self.seen += len(keys)
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +10,7 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.func import functional_call
-from transformers import AutoModelForMaskedLM, PreTrainedModel
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from sbert_plugins import host
@@ -54,26 +50,36 @@ class MLMHead(nn.Module):
     ) -> None:
         super().__init__()
         encoder = transformer_of(model)
-        full, is_pretrained = self._load(model, encoder, checkpoint, allow_new)
+        if type(encoder.config) not in MODEL_FOR_MASKED_LM_MAPPING:
+            raise ValueError(
+                f"transformers has no masked-language-model head for {type(encoder).__name__}: use an "
+                "encoder that was pretrained with masks (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT, ...)."
+            )
+        full = None
+        if checkpoint != "fresh":
+            try:
+                full = _load(encoder, checkpoint, None if checkpoint else host.revision_of(unwrap(model)))
+            except NoPretrainedHeadError as error:
+                if checkpoint or not allow_new:
+                    raise
+                logger.warning("The masked-language-model head starts from random weights: %s.", error)
+        is_pretrained = full is not None
+        full = AutoModelForMaskedLM.from_config(encoder.config) if full is None else full
         setattr(full, full.base_model_prefix, encoder)
         full.tie_weights()
         table, output = word_table(encoder), full.get_output_embeddings()
         if not is_pretrained and output.weight.shape == table.shape:
             output.weight = table  # the configuration may not tie them
         setattr(full, full.base_model_prefix, _PassThrough())
+        self.width: int = full.config.hidden_size  # of the token embeddings that the head reads
         self.full = full.to(device=table.device, dtype=table.dtype)  # type: ignore[call-arg]
         self._is_tied = output.weight is table
-        self._silent_id = silent_padding_id(encoder) if self._is_tied else None
+        self._silent_id = _silent_padding_id(encoder) if self._is_tied else None
 
     @property
     def table(self) -> Tensor:
         """The output weights (V, E)."""
         return self.full.get_output_embeddings().weight
-
-    @property
-    def width(self) -> int:
-        """Width D of the token embeddings that the head reads."""
-        return self.full.config.hidden_size
 
     def untie(self) -> None:
         """Give the head its own copy of the output weights."""
@@ -82,7 +88,7 @@ class MLMHead(nn.Module):
         self._is_tied, self._silent_id = False, None
 
     def follow(self, model: nn.Module) -> None:
-        """Take over the encoder's dtype and table as they are now. Call in each forward."""
+        """Take over the encoder's dtype and word embeddings as they are now. Call it in each forward."""
         table = word_table(transformer_of(model))
         if any(parameter.dtype != table.dtype for parameter in self.parameters()):
             with torch.inference_mode(False):  # weights that are made in inference mode cannot be trained
@@ -95,34 +101,15 @@ class MLMHead(nn.Module):
         size = len(self.table)
         inputs = {"inputs_embeds": token_embeddings.to(self.table.dtype).unsqueeze(0)}
         if candidates is None:
-            return without_gradient_at(self.full(**inputs).logits.squeeze(0), self._silent_id)
-        # The same head with a smaller vocabulary. Parameter names differ between families.
+            return _without_gradient_at(self.full(**inputs).logits.squeeze(0), self._silent_id)
+        # The same head with a smaller vocabulary. The names of its parameters differ between families, so
+        # their shapes show which of them have one entry per word.
         fewer = {
             name: tensor.index_select(tensor.shape.index(size), candidates)
             for name, tensor in self.full.named_parameters()
             if size in tensor.shape
         }
         return functional_call(self.full, fewer, kwargs=inputs).logits.squeeze(0)
-
-    @staticmethod
-    def _load(
-        model: SentenceTransformer, encoder: PreTrainedModel, checkpoint: str | None, allow_new: bool
-    ) -> tuple[PreTrainedModel, bool]:
-        """Return the full model and whether its head is pretrained."""
-        if not host.has_masked_language_model(encoder.config):
-            raise ValueError(
-                f"transformers has no masked-language-model head for {type(encoder).__name__}: use an "
-                "encoder that was pretrained with masks (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT, ...)."
-            )
-        if checkpoint != "fresh":
-            try:
-                revision = None if checkpoint else host.revision_of(unwrap(model))
-                return _load_pretrained(encoder, checkpoint, revision), True
-            except NoPretrainedHeadError as error:
-                if checkpoint or not allow_new:
-                    raise
-                logger.warning("The masked-language-model head starts from random weights: %s.", error)
-        return AutoModelForMaskedLM.from_config(encoder.config), False
 
 
 class WordEmbeddings(nn.Module):
@@ -135,22 +122,18 @@ class WordEmbeddings(nn.Module):
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
         self.table = word_table(transformer_of(model))
-        self._silent_id = silent_padding_id(transformer_of(model))
-
-    @property
-    def width(self) -> int:
-        """Width E of the vectors that it reads."""
-        return self.table.shape[1]
+        self.width = self.table.shape[1]
+        self._silent_id = _silent_padding_id(transformer_of(model))
 
     def follow(self, model: nn.Module) -> None:
-        """Take over the encoder's table as it is now. Call in each forward."""
+        """Take over the encoder's word embeddings as they are now. Call it in each forward."""
         self.table = word_table(transformer_of(model))
 
     def forward(self, vectors: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Map (N, E) vectors to (N, V) logits, or to the (N, C) logits of (C,) candidate ids."""
         vectors = vectors.to(self.table.dtype)
         if candidates is None:
-            return without_gradient_at(vectors @ self.table.T, self._silent_id)
+            return _without_gradient_at(vectors @ self.table.T, self._silent_id)
         return vectors @ self.table[candidates].T
 
 
@@ -167,66 +150,63 @@ def word_table(encoder: PreTrainedModel) -> nn.Parameter:
     return embeddings.weight
 
 
-def silent_padding_id(encoder: PreTrainedModel) -> int | None:
-    """Return the id of the padding if its embedding is 0, as in some encoders (Funnel)."""
+def _silent_padding_id(encoder: PreTrainedModel) -> int | None:
+    """Return the id of the padding if its embedding is 0, as in some encoders (Funnel).
+
+    transformers sets it to 0 when it loads the model, so it must not be trained.
+    """
     padding = getattr(encoder.get_input_embeddings(), "padding_idx", None)
     return padding if padding is not None and not word_table(encoder)[padding].any() else None
 
 
-def without_gradient_at(logits: Tensor, token: int | None) -> Tensor:
+def _without_gradient_at(logits: Tensor, token: int | None) -> Tensor:
     """Return (N, V) logits whose gradient is 0 at one token, so that its embedding stays."""
     if token is not None and logits.requires_grad:
-        logits.register_hook(partial(_clear_column, column=token))
+        is_other = torch.arange(logits.shape[1], device=logits.device) != token
+        logits.register_hook(lambda gradient: gradient.where(is_other, 0.0))
     return logits
-
-
-def _clear_column(gradient: Tensor, *, column: int) -> Tensor:
-    gradient = gradient.clone()
-    gradient[:, column] = 0
-    return gradient
 
 
 class _PassThrough(nn.Module):
     """Replaces the encoder inside a full model, and returns its input."""
 
     def get_input_embeddings(self) -> None:
-        """Return None: some classes show their output layer only if there is an input layer (EuroBERT)."""
+        """Return None. Without this method some classes do not return their output layer (EuroBERT)."""
 
     def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutput:
         return _Passed(last_hidden_state=inputs_embeds)
 
 
 class _Passed(BaseModelOutput):
-    """Token embeddings, and None for the other outputs of some families (Longformer's global attentions)."""
+    """Token embeddings, and None for the other outputs that some families read (Longformer's attentions)."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
             raise AttributeError(name)
 
 
-def _load_pretrained(
-    encoder: PreTrainedModel, checkpoint: str | None, revision: str | None
-) -> PreTrainedModel:
-    """Return the full model of a checkpoint, by default the encoder's, whose head fits the encoder."""
+def _load(encoder: PreTrainedModel, checkpoint: str | None, revision: str | None) -> PreTrainedModel:
+    """Return the full model of a checkpoint, by default the encoder's, if its head fits the encoder."""
     name = checkpoint or encoder.config.name_or_path
     if not name:
         raise NoPretrainedHeadError("the encoder was not loaded from a checkpoint")
     where = {"revision": revision or "main", "cache_dir": host.model_cache()}
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # our own message replaces the report of missing weights
     try:
-        with _quiet():  # transformers' report of missing weights is replaced by our own message
-            full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **where)
+        full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **where)
     except (OSError, ValueError) as error:
         if checkpoint:
             raise
-        first_line = str(error).strip().partition("\n")[0]
-        raise NoPretrainedHeadError(
-            f"{name} could not be loaded ({first_line or type(error).__name__})"
-        ) from error
-    prefix = re.compile(rf"^{full.base_model_prefix}\.")
-    missing = {key for key in info["missing_keys"] if not prefix.match(key)}
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise NoPretrainedHeadError(f"{name} could not be loaded ({reason})") from error
+    finally:
+        transformers.logging.set_verbosity(level)
+    missing = {key for key in info["missing_keys"] if not key.startswith(f"{full.base_model_prefix}.")}
     if missing - set(getattr(full, "all_tied_weights_keys", ())):
         raise NoPretrainedHeadError(f"{name} has no such head")
-    (size, width), (own_size, own_width) = word_table(encoder).shape, word_table(full).shape
+    size, width = word_table(encoder).shape
+    own_size, own_width = word_table(full).shape
     if not checkpoint and own_size < size and own_width == width:  # tokens were added to the encoder
         full.resize_token_embeddings(size, mean_resizing=False)
     elif (own_size, own_width) != (size, width):
@@ -235,13 +215,3 @@ def _load_pretrained(
             f"{(size, width)}"
         )
     return full
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(level)

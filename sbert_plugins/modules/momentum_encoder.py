@@ -19,8 +19,8 @@ class MomentumEncoder(nn.Module):
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    The owner calls :meth:`update` after each optimizer step (:func:`after_optimizer_step`). The copies start
-    equal to the modules.
+    The copies start equal to the modules. The owner calls :meth:`update` after each optimizer step
+    (:func:`after_optimizer_step`).
 
     Args:
         *modules: The encoder, then the modules that read its :class:`encoder.Pass`.
@@ -34,15 +34,17 @@ class MomentumEncoder(nn.Module):
             raise ValueError(f"momentum must be in [0, 1), got {momentum}.")
         self.momentum = momentum
         self.dropout = dropout
-        # Not as an attribute named model, in whose place the trainer would put the trained encoder.
+        # In a list, because the trainer would replace a copy in an attribute named "model" by the trained
+        # encoder.
         self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
         host.undo_preparation(self.copies[0])
         self._keep_precision()
 
     def _keep_precision(self) -> None:
+        """Convert half precision to float32, because half precision would lose a change of 1 - m."""
         for parameter in self.copies.parameters():
             if parameter.dtype in (torch.bfloat16, torch.float16):
-                parameter.data = parameter.data.float()  # half precision would lose a step of 1 - m
+                parameter.data = parameter.data.float()
 
     @torch.no_grad()
     def forward(self, features: dict[str, Tensor], *, training: bool) -> Any:
@@ -55,7 +57,7 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def encode(self, features: dict[str, Tensor], *, training: bool) -> Pass:
         """Run a batch through the copy of the encoder."""
-        self._keep_precision()  # loss.bfloat16() changes the copies, too
+        self._keep_precision()  # loss.bfloat16() converts the copies, too
         self.copies.train(training and self.dropout)
         encoder: Any = self.copies[0]
         # The trainer's autocast covers only the forward of the trained model.
@@ -71,8 +73,8 @@ class MomentumEncoder(nn.Module):
             ValueError: If the modules have other parameters than those that were copied (adapters, new
                 tokens).
         """
-        values = [parameter for module in modules for parameter in host.parameters_of(module)]
-        averages = host.parameters_of(self.copies)
+        values = [parameter for module in modules for parameter in module.parameters()]
+        averages = list(self.copies.parameters())
         if [value.shape for value in values] != [average.shape for average in averages]:
             raise ValueError(
                 "The encoder has other parameters than when the loss was built: build the loss after them."

@@ -13,8 +13,8 @@ class PhraseDecoder(nn.Module):
     """Causal transformer decoder with a memory of a few vectors (PaSeR section 3.2.3). Used in training only.
 
     It reads word embeddings from the encoder's table, and a head tied to the same table predicts words. Its
-    weights start from N(0, 0.02), as BERT's and the official code's do, because the layers of
-    ``nn.TransformerDecoder`` start as copies of one layer.
+    matrices start from N(0, 0.02), as BERT's and the official code's do. Without this start the layers of
+    ``nn.TransformerDecoder`` would be copies of one layer.
 
     Args:
         dimension: Width D, that of the encoder's token embeddings.
@@ -22,9 +22,9 @@ class PhraseDecoder(nn.Module):
         num_heads: Attention heads, a divisor of D.
         dropout: Probability in training.
         normalize_memory: Applies LayerNorm to each memory vector.
-        embedding_dimension: Width E of the word embeddings; a Linear layer maps them to D if needed (ELECTRA,
-            ALBERT).
-        memory_dimension: Width M of the memory vectors; a Linear layer maps them to D if needed.
+        embedding_dimension: Width E of the word embeddings, by default D. A Linear layer maps another width
+            to D (ELECTRA, ALBERT).
+        memory_dimension: Width M of the memory vectors, by default D. A Linear layer maps another width to D.
         feedforward_dimension: Inner width of a layer, by default D.
     """
 
@@ -94,8 +94,8 @@ class PhraseDecoder(nn.Module):
             memory: (B, K, M), one memory per phrase.
             head: The word scorer.
             ids: (B, T), the phrases' tokens.
-            content: (B, T) bool, the tokens to predict. Rows without one are not scored, nor rows with more
-                than 127.
+            content: (B, T) bool, the tokens to predict, at most 127 in a row. A row without one is not
+                scored.
             weights: (V,), the weight of each token of the vocabulary, or None for 1.
             embed: Maps ids to word embeddings.
             start_id: Id before a phrase.
@@ -104,7 +104,6 @@ class PhraseDecoder(nn.Module):
         Returns:
             The loss, and the diagnostics ``token_accuracy`` and, on some batches, ``information``.
         """
-        content = content & (content.sum(dim=1, keepdim=True) < self.max_positions)
         parts = phrase_targets(ids, content, start_id=start_id, end_id=end_id)
         inputs, targets, scored = (part[:, : self.max_positions] for part in parts)
         places = (scored & content.any(dim=1, keepdim=True)).nonzero(as_tuple=True)
@@ -133,7 +132,7 @@ class PhraseDecoder(nn.Module):
             head: Maps decoder outputs to logits.
             embed: Maps ids to word embeddings.
             start_id: Id before a phrase.
-            end_id: Id after a phrase, which also pads the shorter ones.
+            end_id: Id after a phrase. It also pads the shorter phrases.
             max_tokens: Most tokens per phrase.
 
         Returns:
@@ -158,14 +157,13 @@ def phrase_targets(
 
     Args:
         ids: (B, T)
-        content: (B, T) bool, the phrases' own tokens. Rows are aligned to the left.
+        content: (B, T) bool, the phrases' own tokens. They move to the left.
         start_id: Id before a phrase.
         end_id: Id after a phrase.
     """
     length = content.sum(dim=1, keepdim=True)
-    place = torch.where(
-        content, content.cumsum(dim=1) - 1, ids.shape[1]
-    )  # the last column collects the other tokens
+    # The last column collects the other tokens, and is then cut off.
+    place = torch.where(content, content.cumsum(dim=1) - 1, ids.shape[1])
     targets = torch.full((len(ids), ids.shape[1] + 1), end_id, device=ids.device)
     targets = targets.scatter(1, place, ids)[:, :-1]
     scored = torch.arange(ids.shape[1], device=ids.device) <= length

@@ -1,4 +1,4 @@
-"""The training-only MLP head of the contrastive methods."""
+"""The projection head that contrastive methods use in training."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ from sbert_plugins import functional
 class PseudoTokenAttention(nn.Module):
     """Map a sentence onto learned pseudo tokens and back to one vector (PT-BERT eq. 1 to 3).
 
-    One head and no biases, as the equations are printed. The pseudo tokens start from N(0, 1), the matrices
-    as in ``nn.Linear``.
+    It has one head and no biases, as in the printed equations. The pseudo tokens start from N(0, 1), the
+    matrices as in ``nn.Linear``.
 
     Args:
         dimension: Width D of sentence vectors and token embeddings.
         num_pseudo_tokens: Length of the pseudo sentence.
-        attend_to: ``"tokens"`` of the sentence, or the ``"pooled"`` vector alone. With one vector to attend
-            to, each attention weight is 1, all pseudo tokens become the same row and get no gradient.
+        attend_to: ``"tokens"`` of the sentence, or the ``"pooled"`` vector alone. With ``"pooled"`` each
+            attention weight is 1, so all pseudo tokens become the same row and get no gradient.
     """
 
     def __init__(self, dimension: int, *, num_pseudo_tokens: int, attend_to: str) -> None:
@@ -36,7 +36,7 @@ class PseudoTokenAttention(nn.Module):
 
         Args:
             sentence: (B, D)
-            tokens: (B, L, D) token embeddings; not read with ``attend_to="pooled"``.
+            tokens: (B, L, D) token embeddings. Not read with ``attend_to="pooled"``.
             mask: (B, L), true at tokens that are not padding.
         """
         if self.attend_to == "pooled":

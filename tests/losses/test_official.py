@@ -104,7 +104,7 @@ class TestDenoSent:
         layer = self.build(tiny_encoder(), decoder_dropout=0.1).decoder.layers[0].train().to(dtype)
         layer.memory_out = nn.Identity()
         memory, places = torch.randn(50, 32).to(dtype), Places.of(torch.ones(50, 40, dtype=torch.bool))
-        value = places.each(layer.memory_value(memory)).float()
+        value = places.repeated(layer.memory_value(memory)).float()
         share = layer._read_memory(memory, places).float() / value
         assert (share == 0).all(dim=1).float().mean().item() == pytest.approx(0.1, abs=0.03)
         assert share[share != 0].mean().item() == pytest.approx(1 / 0.9, abs=5e-4)

@@ -1,78 +1,78 @@
+import numpy as np
 import pytest
 import reference
 import torch
 from torch import nn
 
-from sbert_plugins.modules import MomentumEncoder, ProjectionHead
+from sbert_plugins.modules import EmbeddingQueue, MomentumEncoder, ProjectionHead
 
 
-class Head(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.projection = ProjectionHead(32)
+class Head(ProjectionHead):
+    """A module that reads a pass."""
 
     def forward(self, seen):
-        return self.projection(seen.vectors)
+        return super().forward(seen.vectors)
 
 
 @pytest.fixture
 def parts(tiny_encoder):
-    return tiny_encoder(), Head()
+    return tiny_encoder(), Head(32)
 
 
-def test_is_an_exact_frozen_copy(parts):
-    model, head = parts
-    slow = MomentumEncoder(model, head, momentum=0.9)
-    features = model.preprocess(["It is raining.", "Prices fell."])
-    before = dict(features)
-    model.eval()
-    assert torch.equal(slow(features, training=False), head.projection(model(dict(features))["sentence_embedding"]))
-    assert set(features) == set(before)
-    assert not any(parameter.requires_grad for parameter in slow.parameters())
-    originals = [*model.parameters(), *head.parameters()]
-    assert len(originals) == len(list(slow.parameters()))
-    assert all(a is not b and torch.equal(a, b) for a, b in zip(slow.parameters(), originals, strict=True))
+@pytest.mark.parametrize(("dropout", "training"), [(True, True), (True, False), (False, True)])
+def test_it_starts_as_a_frozen_copy(parts, dropout, training):
+    slow, features = (
+        MomentumEncoder(*parts, momentum=0.9, dropout=dropout),
+        parts[0].preprocess(["A dog.", "Rain."]),
+    )
+    expected = parts[1].linear(parts[0].eval()(dict(features))["sentence_embedding"]).tanh()
+    assert torch.equal(slow(features, training=training), expected) != (dropout and training)
+    for own, original in zip(slow.parameters(), nn.ModuleList(parts).parameters(), strict=True):
+        assert own is not original and torch.equal(own, original) and not own.requires_grad
 
 
-def test_after_k_updates_it_is_the_closed_form(parts):
-    """theta_k = m^k theta_0 + (1 - m^k) theta, and the reference's loop."""
-    head = parts[1]
-    slow = MomentumEncoder(head, momentum=0.885)
-    start = [parameter.detach().clone() for parameter in head.parameters()]
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    expected = [parameter.numpy() for parameter in start]
-    for _ in range(5):
-        slow.update(head)
-        expected = reference.momentum_update(expected, [p.detach().numpy() for p in head.parameters()], m=0.885)
-    for average, first, value, stepped in zip(slow.parameters(), start, head.parameters(), expected, strict=True):
-        torch.testing.assert_close(average, 0.885**5 * first + (1 - 0.885**5) * value)
-        assert abs(average.numpy() - stepped).max() <= 1e-6
-
-
-def test_it_stays_in_full_precision(parts):
-    """``loss.bfloat16()`` is of the copies, too, and most of their steps are below its last bit."""
-    model, head = parts
-    slow = MomentumEncoder(model, head, momentum=0.99)
-    for part in (slow, model, head):
+def test_updates(parts):
+    # In half precision most updates would be lost, so the copies stay in float32.
+    model, fast = parts[0], nn.ModuleList(parts)
+    slow = MomentumEncoder(*parts, momentum=0.885)
+    for part in (slow, fast):
         part.bfloat16()
     slow.encode(model.preprocess(["It is raining."]), training=False)
-    assert {parameter.dtype for parameter in slow.parameters()} == {torch.float32}
+    expected = [parameter.numpy().copy() for parameter in slow.parameters()]
+    nn.init.normal_(next(fast.parameters()))
+    for _ in range(5):
+        slow.update(*parts)
+        values = [parameter.detach().float().numpy() for parameter in fast.parameters()]
+        expected = reference.momentum_update(expected, values, m=0.885)
+    for own, other in zip(slow.parameters(), expected, strict=True):
+        np.testing.assert_allclose(own.numpy(), other, atol=1e-5)
+    model.append(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="other parameters"):
+        slow.update(*parts)
 
 
-@pytest.mark.parametrize("dropout", [True, False])
-def test_its_mode_follows_training_and_dropout(parts, dropout):
-    model, head = parts
-    slow = MomentumEncoder(model, head, momentum=0.9, dropout=dropout)
-    features = model.preprocess(["It is raining."] * 2)
-    first, second = (slow(features, training=True) for _ in range(2))
-    assert torch.equal(first, second) != dropout
-    first, second = (slow(features, training=False) for _ in range(2))
-    assert torch.equal(first, second)
+@pytest.mark.parametrize("sizes", [[3, 3], [4, 4, 3, 1, 4, 4], [25], [7, 25, 2], [10] * 3, [1] * 23], ids=str)
+def test_the_queue_holds_the_last_rows(sizes):
+    # Filling, wrapping around, partial last batches, batches larger than the queue.
+    queue, batches = EmbeddingQueue(10, 2), [torch.randn(size, 2, requires_grad=True) for size in sizes]
+    for batch in batches:
+        rows, filled, slots = queue.after(batch)
+        assert not torch.equal(queue.rows, rows)  # not changed yet
+        queue.enqueue(batch)
+        assert torch.equal(queue.rows, rows) and torch.equal(queue.filled, filled)
+        assert torch.equal(rows[slots[slots >= 0]], batch[slots >= 0])
+    order = torch.arange(sum(sizes) - queue.filled.sum(), sum(sizes)) % 10
+    expected = reference.last([batch.detach().numpy() for batch in batches], 10)
+    np.testing.assert_array_equal(queue.rows[order].numpy(), expected)
+    assert {*queue.state_dict()} == {"rows", "seen"} and not queue.rows.requires_grad
 
 
-@pytest.mark.parametrize("momentum", [-0.1, 1.0, 2])
-def test_momentum(parts, momentum):
-    with pytest.raises(ValueError, match=rf"momentum must be in \[0, 1\), got {momentum}"):
-        MomentumEncoder(*parts, momentum=momentum)
+@pytest.mark.parametrize("enqueue_first", [True, False])
+def test_negatives_are_neither_the_own_key_nor_empty_slots(enqueue_first):
+    # Before the batch the queue holds 2 of 5.
+    queue, keys = EmbeddingQueue(5, 2), torch.randn(4, 2)
+    queue.enqueue(torch.randn(2, 2))
+    candidates, is_negative = queue.candidates(keys, 1, 2, enqueue_first=enqueue_first)
+    assert is_negative.sum(dim=1).tolist() == ([4, 4] if enqueue_first else [5, 5])
+    for key, negative in zip(keys[1:3], is_negative, strict=True):
+        assert not (candidates[negative] == key).all(dim=1).any() and candidates[negative].any(dim=1).all()
