@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
@@ -56,20 +55,17 @@ def add_scores(parser: argparse.ArgumentParser) -> None:
     add(group, "data_dir", default=os.environ.get("SBERT_PLUGINS_DATA"), help="folder of the STS tasks (default: SBERT_PLUGINS_DATA)")
 
 
-def given_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the training arguments that were given on the command line."""
-    from sbert_plugins.training import TrainingArguments
-
-    values = vars(options)
-    given = {field.name: values.get(field.name, argparse.SUPPRESS) for field in fields(TrainingArguments)}
-    return {name: value for name, value in given.items() if value is not argparse.SUPPRESS}
-
-
-def suppress_defaults(parser: argparse.ArgumentParser, with_arguments: dict[str, Any]) -> None:
-    """Let a complete parser keep only the training arguments that are given."""
+def keep_given_arguments(parser: argparse.ArgumentParser, with_arguments: dict[str, Any]) -> None:
+    """Let a complete parser return None for the training arguments that are not given."""
     if kind := with_arguments.get("dataclass_types"):
         names = [field.name for field in fields(kind)]
-        parser.set_defaults(**dict.fromkeys(names, argparse.SUPPRESS), argument_names=names)
+        parser.set_defaults(**dict.fromkeys(names), argument_names=names)
+
+
+def given_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the training arguments that were given on the command line."""
+    values = {name: getattr(options, name) for name in options.argument_names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_text(options: argparse.Namespace, text: str) -> Any:
@@ -116,8 +112,3 @@ def stsb_dev(options: argparse.Namespace) -> Any:
     from sbert_plugins import evaluation
 
     return evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev", options.data_dir), name="STS-B dev", write_csv=False)
-
-
-def is_local(name: str) -> bool:
-    """Return whether a name is a path of this machine."""
-    return Path(name).exists()

@@ -16,7 +16,7 @@ from sbert_plugins.cli.common import (
     given_arguments,
     read_text,
     stsb_dev,
-    suppress_defaults,
+    keep_given_arguments,
 )
 from sbert_plugins.cli.printing import print_table
 from sbert_plugins.cli.train import DEFAULT_MODEL
@@ -45,8 +45,8 @@ def add_compare(commands: Any, with_arguments: dict[str, Any]) -> None:
     add(compare, "dev", action="store_true", help="select each checkpoint by STS-B dev")
     add_start(compare)
     add_scores(compare)
-    suppress_defaults(compare, with_arguments)
-    compare.set_defaults(run=_compare, hub_names=_names)
+    keep_given_arguments(compare, with_arguments)
+    compare.set_defaults(run=_compare, names_on_hub=_names)
 
 
 def _text(options: argparse.Namespace) -> str:

@@ -23,7 +23,7 @@ def add_evaluate(commands: Any) -> None:
     add(evaluate, "pooling", choices=["cls", "mean", "lasttoken", "mask"], help="for a plain transformer (default: mean)")
     add(evaluate, "offline", action="store_true", help="use no network")
     add(evaluate, "report", metavar="DIR", help="write DIR/index.html with plots; the first MODEL is the baseline")
-    evaluate.set_defaults(run=_evaluate, hub_names=lambda options: [] if options.offline else options.models)
+    evaluate.set_defaults(run=_evaluate, names_on_hub=lambda options: [] if options.offline else options.models)
 
 
 def _evaluate(options: argparse.Namespace) -> None:

@@ -39,8 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if "--offline" in words:
             os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported
+        if not sys.stderr.isatty():
+            os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
         options = _parse(words)
-        if names := [name for name in getattr(options, "hub_names", lambda _: [])(options) if not Path(name).exists()]:
+        if any(not Path(name).exists() for name in options.names_on_hub(options)):
             is_connected = _go_offline_without_connection()
         options.run(options)
     except KeyboardInterrupt:
@@ -52,11 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = str(error).splitlines()[0] if str(error) else ""
         if not isinstance(error, ValueError | OSError | ImportError):
             text = f"{type(error).__name__}: {text} (--traceback shows where.)"
-        elif not is_connected:
-            text = (
-                f"There is no connection to the Hugging Face Hub, and {' or '.join(names)} is not in the cache of this machine. "
-                "Give local paths, or --offline for the built-in model and text."
-            )
+        elif isinstance(error, OSError) and not is_connected:
+            text = f"{text} There is no connection to the Hugging Face Hub: give local paths, or --offline."
         print(f"sbert-plugins: error: {text}", file=sys.stderr)
         return 2
     return 0
@@ -87,6 +86,7 @@ def build_parser(*, complete: bool = False) -> argparse.ArgumentParser:
     parser = Parser(prog="sbert-plugins", description="Adapt sentence embedding models to text without labels, and check the result.")
     parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
+    parser.set_defaults(names_on_hub=lambda _: [])
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     add_train(commands, with_arguments)
     add_compare(commands, with_arguments)
@@ -107,8 +107,6 @@ def _parse(words: list[str]) -> argparse.Namespace:
         options.text = rest.pop()
     if rest:
         known = [f"--{name}" for name in vars(options)]
-        if complete := getattr(options, "argument_names", None):
-            known += [f"--{name}" for name in complete]
         raise ValueError(f"{command} has no option {rest[0]}.{did_you_mean(rest[0].replace('-', '_').replace('__', '--', 1), known)}")
     return options
 

@@ -17,7 +17,7 @@ from sbert_plugins.cli.common import (
     given_arguments,
     read_text,
     stsb_dev,
-    suppress_defaults,
+    keep_given_arguments,
 )
 from sbert_plugins.cli.printing import print_table, shown
 
@@ -57,8 +57,8 @@ def add_train(commands: Any, with_arguments: dict[str, Any]) -> None:
     add(train, "dry_run", action="store_true", help="print the settings and their sources, and stop")
     add(train, "share_examples", action="store_true", help="let the model card show sentences of TEXT")
     add_scores(train)
-    suppress_defaults(train, with_arguments)
-    train.set_defaults(run=_train, hub_names=_names)
+    keep_given_arguments(train, with_arguments)
+    train.set_defaults(run=_train, names_on_hub=_names)
 
 
 def _names(options: argparse.Namespace) -> list[str]:
@@ -152,7 +152,7 @@ def _planned(
         prefix = {"loss": "loss.", "columns": "columns."}
         rows |= {f"{prefix.get(one.section, '')}{one.name}": (one.value, one.source) for one in plan.settings}
     else:
-        ours = {"encoder": DEFAULT_MODEL, "text": text, "pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length}
+        ours = {"encoder": DEFAULT_MODEL, "text": text, "pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length or "the limit of the model"}
         if options.offline:
             ours |= {"encoder": "all-MiniLM-L6-v2 (built in)", "pooling": "its own"}
         rows |= {name: (value, f"recipe of {recipe.name}") for name, value in (ours | recipe.arguments).items()}
