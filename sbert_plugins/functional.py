@@ -1,7 +1,8 @@
-"""The formula sheet: every equation of the papers as a pure function of tensors.
+"""The equations of the papers, as pure functions of tensors.
 
-Letters in shapes: B batch, D embedding size, N further negatives. Cosines, softmax and losses are computed in float32 (in
-float64 for float64 input) and outside autocast, whatever the dtype of the input: cosines in bfloat16 cost accuracy.
+Letters in shapes: B batch, D embedding size, N further negatives. Cosines, softmax and losses are computed in
+float32 (in float64 for float64 input) and outside autocast, for any dtype of the input: cosines in bfloat16
+cost accuracy.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "order_triplet_loss",
     "pseudo_token_mapping",
     "queue_info_nce",
+    "similarity_distillation",
     "token_class_loss",
     "token_cross_entropy",
     "token_weights",
@@ -33,25 +35,28 @@ __all__ = [
 ]
 
 
-def info_nce(anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, *, temperature: float) -> Tensor:
+def info_nce(
+    anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, *, temperature: float
+) -> Tensor:
     r"""InfoNCE (NT-Xent) with in-batch negatives: ArcCSE eq. 1, SimCSE eq. 1, DenoSent eq. 5.
 
     .. math:: -\frac{1}{B}\sum_i \log\frac{e^{\cos(h_i, h_i^*)/\tau}}{\sum_j e^{\cos(h_i, h_j^*)/\tau}}
 
-    The positive is part of the denominator (DenoSent prints it without), and :math:`j` runs over all positives and all
-    ``negatives``. Equal to sentence-transformers' ``MultipleNegativesRankingLoss`` with ``scale = 1 / temperature``.
+    The positive is part of the denominator (DenoSent prints it without), and :math:`j` runs over all
+    positives and all ``negatives``. Equal to sentence-transformers' ``MultipleNegativesRankingLoss`` with
+    ``scale = 1 / temperature``.
 
     Args:
-        anchors: (B, D), of any length: they are normalised here.
+        anchors: (B, D), of any length, normalised here.
         positives: (B, D), row i belongs to anchor i.
         negatives: (N, D), negatives of every anchor, or None.
         temperature: :math:`\tau`, above 0.
 
     Returns:
-        The mean over anchors, a scalar. With B = 1 and no negatives it is 0 and has no gradient to give.
+        The mean over anchors, a scalar. With B = 1 and no negatives it is 0, with a gradient of 0.
 
     Raises:
-        ValueError: On shapes other than these, no row, or a temperature that is not above 0.
+        ValueError: If shapes differ from these, there is no row, or the temperature is not above 0.
     """
     return arccon_loss(anchors, positives, negatives, margin_degrees=0.0, temperature=temperature)
 
@@ -70,25 +75,28 @@ def arccon_loss(
         -\frac{1}{B}\sum_i \log\frac{e^{\cos(\theta_{ii^*} + m)/\tau}}
         {e^{\cos(\theta_{ii^*} + m)/\tau} + \sum_{j \ne i} e^{\cos(\theta_{ij^*})/\tau}}
 
-    The margin is added to the angle of the positive pair only. With ``margin_degrees=0`` this is :func:`info_nce` to the
-    last bit. Where :math:`\theta + m` passes 180 degrees eq. 3 is taken literally (the cosine rises again).
+    The margin is added to the angle of the positive pair only. With ``margin_degrees=0`` this equals
+    :func:`info_nce` to the last bit. Where the angle and the margin exceed 180 degrees, eq. 3 is taken
+    literally: the cosine rises again.
 
     Args:
-        anchors: (B, D), of any length: they are normalised here.
+        anchors: (B, D), of any length, normalised here.
         positives: (B, D), row i belongs to anchor i.
         negatives: (N, D), negatives of every anchor, or None.
         margin_degrees: :math:`m`, in [0, 180).
         temperature: :math:`\tau`, above 0.
 
     Returns:
-        The mean over anchors, a scalar with finite gradients at every angle, 0 and 180 degrees included.
+        The mean over anchors, a scalar. Gradients are finite at every angle, including 0 and 180 degrees.
 
     Raises:
-        ValueError: On shapes other than these, no row, a margin or a temperature out of range.
+        ValueError: If shapes differ from these, there is no row, or margin or temperature are out of range.
     """
     _check_rows(1, anchors=anchors, positives=positives)
     if negatives is not None and (negatives.ndim != 2 or negatives.shape[1] != anchors.shape[1]):
-        raise ValueError(f"negatives must be (N, {anchors.shape[1]}) like anchors, got {tuple(negatives.shape)}.")
+        raise ValueError(
+            f"negatives must be (N, {anchors.shape[1]}) like anchors, got {tuple(negatives.shape)}."
+        )
     check_temperature(temperature)
     check_margin_degrees(margin_degrees)
     with torch.autocast(anchors.device.type, enabled=False):
@@ -98,26 +106,28 @@ def arccon_loss(
         target = torch.arange(len(anchors), device=anchors.device)
         if margin_degrees:
             diagonal = cosines[target, target]
-            cosines = cosines.index_put((target, target), _shift_angle(diagonal, math.radians(margin_degrees)))
+            cosines = cosines.index_put(
+                (target, target), _shift_angle(diagonal, math.radians(margin_degrees))
+            )
         return F.cross_entropy(cosines / temperature, target)
 
 
 def order_triplet_loss(anchors: Tensor, near: Tensor, far: Tensor, *, margin: float = 0.0) -> Tensor:
-    r"""Partial order of similarity, ArcCSE eq. 4: ``near`` shall be closer to its anchor than ``far`` is.
+    r"""Partial order of similarity, ArcCSE eq. 4: ``near`` should be closer to its anchor than ``far``.
 
     .. math:: \frac{1}{B}\sum_i \max(0, \cos(h_i, h_i'') - \cos(h_i, h_i') + m)
 
     Args:
-        anchors: (B, D), of any length: they are normalised here.
+        anchors: (B, D), of any length, normalised here.
         near: (B, D), :math:`h'`.
         far: (B, D), :math:`h''`.
         margin: :math:`m`, a difference of cosines.
 
     Returns:
-        The mean over triplets, a scalar; 0 for B = 0. The paper's eq. 4 is for one triplet and leaves the reduction open.
+        The mean over triplets, a scalar; 0 for B = 0. The paper's eq. 4 is for one triplet.
 
     Raises:
-        ValueError: If the three shapes are not one (B, D).
+        ValueError: If the three shapes are not equal (B, D).
     """
     _check_rows(anchors=anchors, near=near, far=far)
     with torch.autocast(anchors.device.type, enabled=False):
@@ -134,23 +144,22 @@ def decoding_signal(
     product_scale: float = 10.0,
     signed: bool = False,
 ) -> Tensor:
-    r"""The four vectors from which PaSeR's decoder writes the hidden phrase: PaSeR eq. 2 and 6.
+    r"""The four memory vectors of PaSeR's decoder: PaSeR eq. 2 and 6.
 
     .. math:: [E_s,\ E_{\tilde s},\ m\,|E_s - E_{\tilde s}|,\ n\,|E_s * E_{\tilde s}|]
 
     Args:
-        sentence: (B, D), :math:`E_s`, as the encoder gives it: not normalised.
-        masked: (B, D), :math:`E_{\tilde s}`, the same sentence with the phrase hidden.
+        sentence: (B, D), :math:`E_s`, as the encoder returns it, not normalised.
+        masked: (B, D), :math:`E_{\tilde s}`, of the sentence with the phrase masked.
         difference_scale: :math:`m`.
         product_scale: :math:`n`.
-        signed: :math:`E_s - E_{\tilde s}` and :math:`E_s * E_{\tilde s}` without the absolute value, as in the
-            official code.
+        signed: Keeps the sign of difference and product, as in the official code.
 
     Returns:
         (B, 4, D) in the order of the equation.
 
     Raises:
-        ValueError: If the two shapes are not one (B, D).
+        ValueError: If the two shapes are not equal (B, D).
     """
     _check_rows(sentence=sentence, masked=masked)
     with torch.autocast(sentence.device.type, enabled=False):
@@ -162,12 +171,12 @@ def decoding_signal(
 
 
 def token_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""Mean negative log-likelihood of tokens: PaSeR eq. 3 (a phrase) and its masked language model, DenoSent eq. 4.
+    r"""Mean negative log-likelihood of tokens: PaSeR eq. 3 and its masked language model, DenoSent eq. 4.
 
     .. math:: -\frac{\sum_i w_i \log P(t_i)}{\sum_i w_i}
 
-    The papers' equations are sums over one phrase's or all sentences' tokens, unweighted; here all tokens of a batch weigh
-    the same, or as :func:`token_weights` says.
+    The papers' equations are unweighted sums. Here it is a mean over all tokens of a batch, with weights
+    such as :func:`token_weights`.
 
     Args:
         logits: (N, V), at the scored positions only.
@@ -178,39 +187,44 @@ def token_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None 
         A scalar; 0 for N = 0, connected to the graph.
 
     Raises:
-        ValueError: On shapes other than these.
+        ValueError: If shapes differ from these.
     """
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
-        raise ValueError(f"logits and targets must be (N, V) and (N,), got {tuple(logits.shape)} and {tuple(targets.shape)}.")
+        raise ValueError(
+            f"logits and targets must be (N, V) and (N,), got {tuple(logits.shape)} and "
+            f"{tuple(targets.shape)}."
+        )
     with torch.autocast(logits.device.type, enabled=False):
         return _weighted_mean(F.cross_entropy(_full_precision(logits), targets, reduction="none"), weights)
 
 
 def bag_of_words_loss(logits: Tensor, rows: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""Mean negative log-likelihood of the words of texts, each read from one vector whatever its place.
+    r"""Mean negative log-likelihood of the words of texts, predicted from one vector per text.
 
     .. math::
         -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij}
         \log \frac{e^{u_{i, t_{ij}}}}{\sum_{c \in C} e^{u_{ic}}}
 
-    DenoSent's eq. 4 and PaSeR's eq. 3 for a decoder without layers, whose prediction is the same at each place. :math:`C`
-    are the candidates: the different tokens of the batch.
+    The prediction is the same at each place of the text. :math:`C` are the candidates, the distinct tokens
+    of the batch.
 
     Args:
-        logits: (B, C), :math:`u`, of each text for each candidate.
-        rows: (N,), the text that a token belongs to.
-        targets: (N,), the candidate that it is.
+        logits: (B, C), :math:`u`, the score of each candidate for each text.
+        rows: (N,), the index of a token's text.
+        targets: (N,), the index of its candidate.
         weights: (N,), :math:`w`, above 0, or None for 1.
 
     Returns:
         A scalar; 0 for N = 0, connected to the graph.
 
     Raises:
-        ValueError: On shapes other than these.
+        ValueError: If shapes differ from these.
     """
     if logits.ndim != 2 or rows.ndim != 1 or rows.shape != targets.shape:
         shapes = tuple(logits.shape), tuple(rows.shape), tuple(targets.shape)
-        raise ValueError("logits, rows and targets must be (B, C), (N,) and (N,), got {}, {} and {}.".format(*shapes))
+        raise ValueError(
+            "logits, rows and targets must be (B, C), (N,) and (N,), got {}, {} and {}.".format(*shapes)
+        )
     with torch.autocast(logits.device.type, enabled=False):
         return _weighted_mean(-F.log_softmax(_full_precision(logits), dim=1)[rows, targets], weights)
 
@@ -225,40 +239,41 @@ def _weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def token_weights(probabilities: Tensor, *, threshold: float) -> Tensor:
-    r"""How much a token counts as a target, by how often it occurs: frequent ones say little about a sentence.
+    r"""Weights of tokens as targets: frequent tokens, which carry little information, count less.
 
     .. math:: w = \min\left(1, \sqrt{t / p}\right)
 
-    The probability with which word2vec keeps a word of frequency :math:`p` (Mikolov et al., 2013, eq. 5), as a weight
-    instead of a draw.
+    word2vec keeps a word of frequency :math:`p` with this probability (Mikolov et al., 2013, eq. 5); here it
+    is a weight.
 
     Args:
-        probabilities: :math:`p`, shares of running text, of any shape. One of 0 has weight 1.
+        probabilities: :math:`p`, shares of running text, of any shape. A share of 0 has weight 1.
         threshold: :math:`t`, in (0, 1]: tokens rarer than this have weight 1.
 
     Returns:
-        Of the shape of ``probabilities``, in (0, 1].
+        Weights in (0, 1], in the shape of ``probabilities``.
 
     Raises:
         ValueError: If ``threshold`` is out of range.
     """
-    check_threshold("threshold", threshold)
+    if not 0 < threshold <= 1:
+        raise ValueError(f"The threshold of token weights must be in (0, 1], got {threshold}.")
     probabilities = _full_precision(probabilities)
     return (threshold / probabilities.clamp(min=threshold)).sqrt()
 
 
 def balance_factor(main: Tensor, other: Tensor, *, balance: float) -> Tensor:
-    r"""What a further objective's gradient is multiplied by so that the main one's leads.
+    r"""Factor that limits the gradient of a further objective relative to the main one's.
 
     .. math:: \min\left(1, \rho\, \frac{\lVert g_{main} \rVert}{\lVert g_{other} \rVert}\right)
 
     Args:
         main: Norm of the main objective's gradient, of any shape.
-        other: Norm of the other one's at the same tensors.
-        balance: :math:`\rho`, above 0: the other gradient's norm is at most this multiple of the main one's.
+        other: Norm of the other objective's gradient at the same tensors.
+        balance: :math:`\rho`, above 0, the largest ratio of the two norms.
 
     Returns:
-        Of the shape of the norms, in [0, 1]; 1 where ``other`` is 0.
+        Factors in [0, 1], in the shape of the norms; 1 where ``other`` is 0.
 
     Raises:
         ValueError: If ``balance`` is not a finite number above 0.
@@ -269,7 +284,14 @@ def balance_factor(main: Tensor, other: Tensor, *, balance: float) -> Tensor:
 
 
 def pseudo_token_mapping(
-    pseudo_tokens: Tensor, sentence: Tensor, tokens: Tensor, mask: Tensor | None, *, query: Tensor, key: Tensor, value: Tensor
+    pseudo_tokens: Tensor,
+    sentence: Tensor,
+    tokens: Tensor,
+    mask: Tensor | None,
+    *,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
 ) -> Tensor:
     r"""Map sentences onto pseudo tokens and back by one attention layer: PT-BERT eq. 1 to 3.
 
@@ -277,14 +299,14 @@ def pseudo_token_mapping(
         Z = \mathrm{softmax}\left(\frac{(P W^Q)(Y W^K)^T}{\sqrt{D}}\right) Y W^V,\quad
         h = \mathrm{softmax}\left(\frac{(y W^Q)(Z W^K)^T}{\sqrt{D}}\right) Z W^V
 
-    Multiplied in another order, exactly: the matrices go to the P pseudo tokens and the B sentences, never to B L tokens or
-    B P rows of :math:`Z`, which is not built.
+    The products are computed in another order, which gives the same result: the matrices are applied to the P
+    pseudo tokens and the B sentences, and not to B L tokens or B P rows of :math:`Z`.
 
     Args:
         pseudo_tokens: (P, D), :math:`P`.
-        sentence: (B, D), :math:`y`, what is mapped back.
-        tokens: (B, L, D), :math:`Y`, what the pseudo tokens attend to.
-        mask: (B, L), true (or 1) at what is no padding; None where nothing is.
+        sentence: (B, D), :math:`y`, the query of the second attention.
+        tokens: (B, L, D), :math:`Y`, the keys of the first attention.
+        mask: (B, L), true (or 1) at tokens that are not padding; None without padding.
         query: (D, D), :math:`W^Q`.
         key: (D, D), :math:`W^K`.
         value: (D, D), :math:`W^V`.
@@ -293,7 +315,7 @@ def pseudo_token_mapping(
         (B, D), :math:`h`.
 
     Raises:
-        ValueError: On shapes other than these.
+        ValueError: If shapes differ from these.
     """
     width = pseudo_tokens.shape[-1]
     if tokens.ndim != 3 or sentence.shape != (len(tokens), width) or tokens.shape[2] != width:
@@ -305,7 +327,9 @@ def pseudo_token_mapping(
         raise ValueError(f"mask must be {tuple(tokens.shape[:2])} like tokens, got {tuple(mask.shape)}.")
     with torch.autocast(tokens.device.type, enabled=False):
         read = [_full_precision(each) for each in (pseudo_tokens, sentence, tokens, query, key, value)]
-        dtype = max((each.dtype for each in read), key=lambda dtype: dtype.itemsize)  # of weights and encoder the finer
+        dtype = max(
+            (each.dtype for each in read), key=lambda dtype: dtype.itemsize
+        )  # the more precise of weights and encoder
         pseudo_tokens, sentence, tokens, query, key, value = (each.to(dtype) for each in read)
         scores = (pseudo_tokens @ query @ key.T) @ tokens.transpose(1, 2) / math.sqrt(width)  # (B, P, L)
         if mask is not None:
@@ -317,7 +341,9 @@ def pseudo_token_mapping(
         return (share @ tokens).squeeze(1) @ value @ value
 
 
-def queue_info_nce(queries: Tensor, positives: Tensor, queue: Tensor, is_negative: Tensor, *, temperature: float) -> Tensor:
+def queue_info_nce(
+    queries: Tensor, positives: Tensor, queue: Tensor, is_negative: Tensor, *, temperature: float
+) -> Tensor:
     r"""InfoNCE against a queue: PT-BERT eq. 4.
 
     .. math::
@@ -325,20 +351,24 @@ def queue_info_nce(queries: Tensor, positives: Tensor, queue: Tensor, is_negativ
         {e^{\cos(h_i, k_i)/\tau} + \sum_{j \in N_i} e^{\cos(h_i, q_j)/\tau}}
 
     Args:
-        queries: (B, D), of any length: they are normalised here.
+        queries: (B, D), of any length, normalised here.
         positives: (B, D), row i belongs to query i.
         queue: (Q, D).
-        is_negative: (B, Q) bool, :math:`N_i`: not the row's own key, and no slot that is still empty.
+        is_negative: (B, Q) bool, :math:`N_i`: neither the row's own key nor an empty slot.
         temperature: :math:`\tau`, above 0.
 
     Returns:
-        The mean over queries, a scalar; 0 without gradient where no row is a negative.
+        The mean over queries, a scalar; 0 if no row is a negative.
 
     Raises:
-        ValueError: On shapes other than these, no row, or a temperature that is not above 0.
+        ValueError: If shapes differ from these, there is no row, or the temperature is not above 0.
     """
     _check_rows(1, queries=queries, positives=positives)
-    if queue.ndim != 2 or queue.shape[1] != queries.shape[1] or is_negative.shape != (len(queries), len(queue)):
+    if (
+        queue.ndim != 2
+        or queue.shape[1] != queries.shape[1]
+        or is_negative.shape != (len(queries), len(queue))
+    ):
         raise ValueError(
             f"queue and is_negative must be (Q, {queries.shape[1]}) and ({len(queries)}, Q), "
             f"got {tuple(queue.shape)} and {tuple(is_negative.shape)}."
@@ -364,45 +394,47 @@ class _GradientReversal(torch.autograd.Function):
 
 
 def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
-    r"""Identity whose gradient is :math:`-s` times the one that arrives: SLT-FAI section 3.2, Ganin and Lempitsky (2015).
+    r"""Identity with a reversed gradient: SLT-FAI section 3.2, Ganin and Lempitsky (2015).
 
-    What comes before it climbs the loss that what comes after it descends: the min and max of SLT-FAI eq. 3 in one
-    backward pass.
+    The gradient is :math:`-s` times the one that arrives. The layers before it therefore maximise the loss
+    that the layers behind it minimise: the min and max of SLT-FAI eq. 3 in one backward pass.
 
     Args:
         x: Of any shape and dtype.
         strength: :math:`s`, at least 0. 0 stops the gradient.
 
     Returns:
-        ``x``, the same values.
+        ``x``, unchanged.
 
     Raises:
         ValueError: If ``strength`` is not a finite number of at least 0.
     """
-    check_weight("strength", strength, "The paper reverses with strength 1.")
+    check_weight("strength", strength)
     return _GradientReversal.apply(x, strength)
 
 
 def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
-    r"""Cross entropy of token classes, mean over the tokens of a sentence, then over sentences: SLT-FAI eq. 4.
+    r"""Cross entropy of token classes, a mean over tokens, then over sentences: SLT-FAI eq. 4.
 
     .. math:: \frac{1}{N}\sum_i \frac{1}{|s_i|} \sum_{j \in s_i} \ell_{CE}(p_{ij}, y_{ij})
 
     Args:
         logits: (B, L, C)
         targets: (B, L), class numbers.
-        counted: (B, L) bool, the sentence's own tokens. What is not counted has neither value nor gradient.
+        counted: (B, L) bool, the sentence's own tokens. Other tokens have no influence.
 
     Returns:
-        A scalar; a sentence without a counted token is left out, and without any sentence it is 0.
+        A scalar. Sentences without a counted token are left out; without any sentence it is 0.
 
     Raises:
-        ValueError: On shapes other than these.
+        ValueError: If shapes differ from these.
     """
     if logits.ndim != 3 or not logits.shape[:2] == targets.shape == counted.shape:
         shapes = tuple(logits.shape), tuple(targets.shape), tuple(counted.shape)
         raise ValueError(
-            "logits, targets and counted must be (B, L, C), (B, L) and (B, L), got {}, {} and {}.".format(*shapes)
+            "logits, targets and counted must be (B, L, C), (B, L) and (B, L), got {}, {} and {}.".format(
+                *shapes
+            )
         )
     with torch.autocast(logits.device.type, enabled=False):
         logits = _full_precision(logits).masked_fill(~counted.unsqueeze(2), 0.0)
@@ -413,27 +445,33 @@ def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor
 
 
 def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tensor) -> Tensor:
-    r"""Tell original sentences (class 0) from incomplete ones (class 1): SLT-FAI eq. 6.
+    r"""Cross entropy of original (class 0) and incomplete sentences (class 1): SLT-FAI eq. 6.
 
     .. math:: \frac{1}{N}\sum_i \ell_{CE}(\hat{p_i}, 1) + \ell_{CE}(p_i, 0)
 
     Args:
         original: (B, 2), logits :math:`p_i`.
         incomplete: (B, 2), logits :math:`\hat{p_i}` of the same sentences with tokens masked.
-        usable: (B,) bool, the pairs that differ. A sentence with nothing to mask would be both classes at once.
+        usable: (B,) bool, the pairs that differ. Others would belong to both classes.
 
     Returns:
-        The sum of the two cross entropies, mean over usable pairs; 0 without any.
+        The sum of the two cross entropies, as a mean over usable pairs; 0 without any.
 
     Raises:
-        ValueError: On shapes other than these.
+        ValueError: If shapes differ from these.
     """
     if original.ndim != 2 or original.shape != incomplete.shape or usable.shape != original.shape[:1]:
         shapes = tuple(original.shape), tuple(incomplete.shape), tuple(usable.shape)
-        raise ValueError("original, incomplete and usable must be (B, 2), (B, 2) and (B,), got {}, {} and {}.".format(*shapes))
+        raise ValueError(
+            "original, incomplete and usable must be (B, 2), (B, 2) and (B,), got {}, {} and {}.".format(
+                *shapes
+            )
+        )
     with torch.autocast(original.device.type, enabled=False):
-        # Before the softmax: behind it a logit that is no number would still reach the gradient.
-        whole, lacking = (_full_precision(logits).where(usable[:, None], 0.0) for logits in (original, incomplete))
+        # Before the softmax: otherwise a NaN logit would still reach the gradient.
+        whole, lacking = (
+            _full_precision(logits).where(usable[:, None], 0.0) for logits in (original, incomplete)
+        )
         log_likelihood = F.log_softmax(whole, dim=1)[:, 0] + F.log_softmax(lacking, dim=1)[:, 1]
         return -log_likelihood.where(usable, 0.0).sum() / usable.sum().clamp(min=1)
 
@@ -441,22 +479,23 @@ def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tenso
 def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
     r"""NT-Xent over both views of a batch: ConSERT eq. 1, SLT-FAI eq. 9.
 
-    .. math:: -\frac{1}{2B}\sum_i \log\frac{e^{\cos(r_i, r_{i^*})/\tau}}{\sum_{k \ne i} e^{\cos(r_i, r_k)/\tau}}
+    .. math::
+        -\frac{1}{2B}\sum_i \log\frac{e^{\cos(r_i, r_{i^*})/\tau}}{\sum_{k \ne i} e^{\cos(r_i, r_k)/\tau}}
 
-    :math:`r` are the 2B views; each has the other view of its sentence for positive and the 2B - 2 views of the other
-    sentences for negatives. SLT-FAI's eq. 9 is printed for the first views alone, with a denominator that lacks the positive;
-    here as in ConSERT both are in.
+    :math:`r` are the 2B views. The other view of the same sentence is the positive, and the 2B - 2 views of
+    the other sentences are negatives. SLT-FAI prints eq. 9 for the first views alone and without the positive
+    in the denominator; here both are included, as in ConSERT.
 
     Args:
-        first: (B, D), of any length: they are normalised here.
+        first: (B, D), of any length, normalised here.
         second: (B, D), row i belongs to row i of ``first``.
         temperature: :math:`\tau`, above 0.
 
     Returns:
-        The mean over the 2B views, a scalar. With B = 1 it is 0 and has no gradient to give.
+        The mean over the 2B views, a scalar. With B = 1 it is 0, with a gradient of 0.
 
     Raises:
-        ValueError: If the shapes are not one (B, D) with B of at least 1, or the temperature is not above 0.
+        ValueError: If the shapes are not equal (B, D) with B at least 1, or the temperature is not above 0.
     """
     _check_rows(1, first=first, second=second)
     check_temperature(temperature)
@@ -468,13 +507,53 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
         return F.cross_entropy(cosines / temperature, target)
 
 
+def similarity_distillation(
+    student: Tensor, teacher: Tensor, *, temperature: float, teacher_temperature: float
+) -> Tensor:
+    r"""Listwise distillation of similarities within a batch: RankCSE's ListNet term (Liu et al., ACL 2023).
+
+    .. math::
+        -\frac{1}{B}\sum_i\sum_{j \ne i} p_{ij} \log q_{ij},\quad
+        p_{ij} = \mathrm{softmax}_j\left(\frac{\cos(t_i, t_j)}{\tau_t}\right),\quad
+        q_{ij} = \mathrm{softmax}_j\left(\frac{\cos(z_i, z_j)}{\tau}\right)
+
+    Args:
+        student: (B, D), :math:`z`, of any length, normalised here.
+        teacher: (B, T), :math:`t`, row i belongs to row i of ``student``. No gradient reaches it.
+        temperature: :math:`\tau`, above 0.
+        teacher_temperature: :math:`\tau_t`, above 0.
+
+    Returns:
+        The mean over rows, a scalar; 0 for B below 3, because a single other row has no order.
+
+    Raises:
+        ValueError: If the numbers of rows differ, or a temperature is not above 0.
+    """
+    if student.ndim != 2 or teacher.ndim != 2 or len(student) != len(teacher):
+        raise ValueError(
+            f"student and teacher must be (B, D) and (B, T), got {tuple(student.shape)} and "
+            f"{tuple(teacher.shape)}."
+        )
+    check_temperature(temperature)
+    check_temperature(teacher_temperature)
+    if len(student) < 3:
+        return student.sum() * 0.0
+    with torch.autocast(student.device.type, enabled=False):
+        student, teacher = _unit(student), _unit(teacher.detach())
+        others = ~torch.eye(len(student), dtype=torch.bool, device=student.device)
+        rows = (len(student), len(student) - 1)
+        own = (student @ student.T)[others].view(rows) / temperature
+        target = (teacher @ teacher.T)[others].view(rows) / teacher_temperature
+        return F.cross_entropy(own, target.softmax(dim=1).to(own.dtype))
+
+
 def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
     r"""Mean distance of positive pairs on the unit sphere: ArcCSE eq. 6, Wang and Isola (2020).
 
     .. math:: \frac{1}{B}\sum_i \lVert x_i - y_i \rVert_2^\alpha
 
     Args:
-        x: (B, D), of any length: normalised here.
+        x: (B, D), of any length, normalised here.
         y: (B, D), row i belongs to row i of ``x``.
         alpha: The exponent, above 0.
 
@@ -482,31 +561,31 @@ def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
         A scalar, lower is better; in [0, 4] for ``alpha=2``.
 
     Raises:
-        ValueError: If the shapes are not one (B, D) with B of at least 1, or ``alpha`` is not above 0.
+        ValueError: If the shapes are not equal (B, D) with B at least 1, or ``alpha`` is not above 0.
     """
     _check_rows(1, x=x, y=y)
     if not alpha > 0:
         raise ValueError(f"alpha must be above 0, got {alpha}.")
     with torch.autocast(x.device.type, enabled=False):
         distances = (_unit(x) - _unit(y)).norm(dim=1)
-        # A power below 1 is infinitely steep at 0, where a pair is one vector twice.
+        # A power below 1 has an infinite gradient at 0, for a pair of equal vectors.
         return distances.clamp_min(torch.finfo(distances.dtype).tiny).pow(alpha).mean()
 
 
 def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
-    r"""Logarithm of the mean Gaussian potential of all pairs on the unit sphere: ArcCSE eq. 7, Wang and Isola (2020).
+    r"""Log of the mean Gaussian potential of all pairs: ArcCSE eq. 7, Wang and Isola (2020).
 
     .. math:: \log \frac{2}{B(B-1)}\sum_{i<j} e^{-t \lVert x_i - x_j \rVert_2^2}
 
     Args:
-        x: (B, D), of any length: normalised here.
+        x: (B, D), of any length, normalised here.
         t: Width of the potential.
 
     Returns:
         A scalar, lower is more uniform.
 
     Raises:
-        ValueError: If ``x`` is not (B, D) with B of at least 2.
+        ValueError: If ``x`` is not (B, D) with B at least 2.
     """
     _check_rows(x=x)
     if len(x) < 2:
@@ -519,63 +598,48 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
 
 
 def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not a finite number above 0."""
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be a finite number above 0, got {temperature}. Papers use 0.01 to 0.1.")
+    """Raise ``ValueError`` unless a temperature is a finite number above 0."""
+    if isinstance(temperature, str) or not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
 
 
 def check_margin_degrees(margin_degrees: float) -> None:
-    """Refuse an angular margin outside [0, 180) degrees."""
+    """Raise ``ValueError`` unless a margin is in [0, 180) degrees."""
     if not 0 <= margin_degrees < 180:
-        raise ValueError(
-            f"margin_degrees must be in [0, 180), got {margin_degrees}. It is an angle in degrees; the paper uses 10."
-        )
-
-
-def check_threshold(name: str, threshold: float, hint: str = "") -> None:
-    """Refuse a threshold of token weights that is no share of running text; ``hint`` says what else is taken."""
-    if not 0 < threshold <= 1:
-        usual = "1e-6 to 1e-4 are usual"
-        raise ValueError(f"{name} must be a share of running text in (0, 1], got {threshold}. {usual}{hint}.")
+        raise ValueError(f"margin_degrees must be an angle in [0, 180), got {margin_degrees}.")
 
 
 def check_balance(balance: float | None) -> None:
-    """Refuse a bound between gradients that is neither a finite number above 0 nor None."""
+    """Raise ``ValueError`` unless a limit between gradients is a finite number above 0 or None."""
     if balance is not None and not 0 < balance < math.inf:
-        raise ValueError(f"balance must be a finite number above 0, got {balance}. None leaves the gradients as they are.")
+        raise ValueError(f"balance must be a finite number above 0 or None, got {balance}.")
 
 
-def check_weight(name: str, weight: float, hint: str) -> None:
-    """Refuse a weight that is not a finite number of at least 0; ``hint`` says what 0 does, or what is usual."""
+def check_weight(name: str, weight: float) -> None:
+    """Raise ``ValueError`` unless a weight is a finite number of at least 0."""
     if not 0 <= weight < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least 0, got {weight}. {hint}")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {weight}.")
 
 
-def check_share(name: str, value: float, hint: str) -> None:
-    """Refuse a share that is not in (0, 1); ``hint`` says what is usual or what to do."""
+def check_share(name: str, value: float) -> None:
+    """Raise ``ValueError`` unless a share is in (0, 1)."""
     if not 0 < value < 1:
-        raise ValueError(f"{name} must be in (0, 1), got {value}. {hint}")
-
-
-def check_finite(**values: float) -> None:
-    """Refuse a factor or margin that is not a finite number."""
-    for name, value in values.items():
-        if not -math.inf < value < math.inf:
-            raise ValueError(f"{name} must be a finite number, got {value}.")
+        raise ValueError(f"{name} must be in (0, 1), got {value}.")
 
 
 def _check_rows(least: int = 0, **tensors: Tensor) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1 or len(next(iter(shapes.values()))) != 2:
         got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"{' and '.join(shapes)} must be of one shape (B, D), got {got}.")
+        raise ValueError(f"{' and '.join(shapes)} must have the same shape (B, D), got {got}.")
     if any(shape[0] < least for shape in shapes.values()):
-        raise ValueError(f"{' and '.join(shapes)} must have at least {least} row, of which a mean is made, got none.")
+        raise ValueError(f"{' and '.join(shapes)} must have at least {least} row, got none.")
 
 
 def _unit(x: Tensor) -> Tensor:
     x = _full_precision(x)
-    # A zero vector has no direction: it stays 0. F.normalize would multiply its gradient by 1e12, infinite in float16.
+    # A zero vector has no direction: it stays 0. F.normalize would multiply its gradient by 1e12, infinite in
+    # float16.
     has_direction = (x != 0).any(dim=-1, keepdim=True)
     return F.normalize(torch.where(has_direction, x, 1.0), dim=-1) * has_direction
 

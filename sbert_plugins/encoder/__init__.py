@@ -1,30 +1,17 @@
-"""One pass over a model: tokens, views, dropout, templates, processes, and the gradients at what it gives."""
+"""Running the encoder: passes, views, dropout, token roles, mask templates, gradients and processes."""
 
-from .balance import GradientTap, bound_gradients, bound_gradients_at, refuse_compiled
-from .distributed import (
-    is_compiled,
-    is_training,
-    refuse_bypass,
-    rows_of_all_ranks,
-    rows_of_other_ranks,
-    transformer_of,
-    unwrap,
-    without_ddp,
-)
-from .dropout import dropout_off, dropout_rates, require_dropout, set_dropout
-from .encode import Encoder, MemberEncoder, Pass, SharedPasses
+from .balance import GradientTap, bound_gradients
+from .distributed import rows_of_all_ranks, rows_of_other_ranks
+from .dropout import dropout_off, require_dropout, set_dropout
+from .encode import Encoder, MemberEncoder, Pass, SharedPasses, input_embeddings
 from .mask_template import apply_mask_template, freeze_mask_template, has_mask_template
-from .passes import input_embeddings, sentence_width
-from .routes import require_equal_routes, require_one_encoder, require_sentence_encoder
-from .seen import FirstPass
-from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset, require_tokenizer
-from .views import VIEW_PARTS, VIEWS, View, require_views, viewed
+from .model import is_compiled, is_training, sentence_width, transformer_of, unwrap, without_ddp
+from .tokens import TokenRoles, added_around, mlm_mask, nested_span_masks, random_subset
+from .views import VIEW_PARTS, View, apply_views, require_views
 
 __all__ = [
-    "VIEWS",
     "VIEW_PARTS",
     "Encoder",
-    "FirstPass",
     "GradientTap",
     "MemberEncoder",
     "Pass",
@@ -33,10 +20,9 @@ __all__ = [
     "View",
     "added_around",
     "apply_mask_template",
+    "apply_views",
     "bound_gradients",
-    "bound_gradients_at",
     "dropout_off",
-    "dropout_rates",
     "freeze_mask_template",
     "has_mask_template",
     "input_embeddings",
@@ -45,13 +31,7 @@ __all__ = [
     "mlm_mask",
     "nested_span_masks",
     "random_subset",
-    "refuse_bypass",
-    "refuse_compiled",
     "require_dropout",
-    "require_equal_routes",
-    "require_one_encoder",
-    "require_sentence_encoder",
-    "require_tokenizer",
     "require_views",
     "rows_of_all_ranks",
     "rows_of_other_ranks",
@@ -59,6 +39,5 @@ __all__ = [
     "set_dropout",
     "transformer_of",
     "unwrap",
-    "viewed",
     "without_ddp",
 ]

@@ -1,11 +1,11 @@
-"""One loss class a method. Each reads text columns by position and returns its weighted terms.
+"""Loss classes. Each reads text columns by their order and returns its weighted terms.
 
-``losses.official``, imported on first use, has those of the authors' public code where that computes something else.
+``losses.official`` has the forms of the authors' public code where that computes something else than the
+paper.
 """
 
 import importlib
 import types
-from typing import TYPE_CHECKING
 
 from .arccse import ArcCSELoss
 from .bag_of_words import BagOfWordsLoss
@@ -13,6 +13,7 @@ from .consert import ConSERTLoss
 from .denosent import DenoSentLoss
 from .paser import PaSeRLoss
 from .pt_bert import PTBERTLoss
+from .self_distillation import SelfDistillationLoss
 from .slt_fai import SLTFAILoss
 from .weighted_sum import WeightedSumLoss
 
@@ -24,6 +25,7 @@ __all__ = [
     "PTBERTLoss",
     "PaSeRLoss",
     "SLTFAILoss",
+    "SelfDistillationLoss",
     "WeightedSumLoss",
 ]
 
@@ -32,23 +34,3 @@ def __getattr__(name: str) -> types.ModuleType:
     if name == "official":
         return importlib.import_module(f"{__name__}.official")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-if TYPE_CHECKING:
-    from sbert_plugins.contract import Loss
-    from sbert_plugins.losses import official
-
-    _: tuple[type[Loss], ...] = (  # that each keeps the contract is the type checker's to see
-        ArcCSELoss,
-        BagOfWordsLoss,
-        ConSERTLoss,
-        DenoSentLoss,
-        PaSeRLoss,
-        PTBERTLoss,
-        SLTFAILoss,
-        WeightedSumLoss,
-        official.DenoSentLoss,
-        official.PaSeRLoss,
-        official.PTBERTLoss,
-        official.SLTFAILoss,
-    )

@@ -1,39 +1,38 @@
-"""ArcCSE: angular margin contrastive learning and a partial order of masked sentences."""
+"""ArcCSE: angular margin contrastive learning, and an order of similarity among masked sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, negatives_of, one_or_two, settings_of
 from sbert_plugins.encoder import (
     Encoder,
     TokenRoles,
     nested_span_masks,
     require_dropout,
-    require_one_encoder,
+    rows_of_other_ranks,
     sentence_width,
-    unwrap,
 )
+from sbert_plugins.losses.base import Loss, Terms, warn_without_negatives
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
 
-_SPANS = 2  # a mask; the paper's "contiguous segments" come without a number
+_SPANS = 2  # spans per mask; the paper speaks of "contiguous segments" without a number
 
 
-class ArcCSELoss(LossModule):
-    r"""ArcCSE (Zhang et al., ACL 2022, https://aclanthology.org/2022.acl-long.336): learns from single sentences or pairs.
+class ArcCSELoss(Loss):
+    r"""ArcCSE (Zhang et al., ACL 2022, https://aclanthology.org/2022.acl-long.336).
 
-    1. The two columns (with one column, two dropout views of it) pass the encoder in one forward; they are a positive pair,
-       the other sentences of the batch are negatives. The additive angular margin asks the positive to win by
-       ``margin_degrees``.
-    2. Long sentences are copied with 20 % and, extending the same spans, 40 % of their tokens masked. Without dropout the
-       sentence must be closer to the first copy than to the second.
+    1. Each sentence passes the encoder twice, with different dropout. The two vectors are a positive pair;
+       the other sentences of the batch are negatives. The loss adds ``margin_degrees`` to the angle of the
+       positive pair.
+    2. Long sentences are copied with 20 % of their tokens masked, and again with 40 %, which include the
+       first 20 %. Without dropout, the sentence must be more similar to the first copy than to the second.
 
     .. math::
         L = L_{arc} + \lambda L_{tri},\quad
@@ -41,69 +40,62 @@ class ArcCSELoss(LossModule):
         {e^{\cos(\theta_{ii^*} + m)/\tau} + \sum_{j \ne i} e^{\cos(\theta_{ij^*})/\tau}},\quad
         L_{tri} = \max(0, \cos(\bar h, \bar h'') - \cos(\bar h, \bar h') + m')
 
-    (eq. 3, 4 and 5; means over the batch and over its long sentences: :func:`functional.arccon_loss`,
-    :func:`functional.order_triplet_loss`).
+    These are eq. 3, 4 and 5: :func:`functional.arccon_loss` and :func:`functional.order_triplet_loss`. The
+    first is a mean over the batch, the second a mean over its long sentences.
 
     Inputs:
-        +-----------------------------------------------------------------------------+--------+
-        | Columns                                                                     | Labels |
-        +=============================================================================+========+
-        | anchor (one sentence)                                                       | unused |
-        +-----------------------------------------------------------------------------+--------+
-        | anchor, positive (:func:`data.crop_pairs` of documents, or any other pairs; | unused |
-        | the masked copies are the anchor's)                                         |        |
-        +-----------------------------------------------------------------------------+--------+
+        +---------------------------------------------------------------+--------+
+        | Columns                                                       | Labels |
+        +===============================================================+========+
+        | anchor (a sentence)                                           | unused |
+        +---------------------------------------------------------------+--------+
+        | anchor, positive (any pairs, such as :func:`data.crop_pairs`) | unused |
+        +---------------------------------------------------------------+--------+
 
-    Returns from ``forward``: a dict with the scalars ``arccon`` and ``triplet``, weights applied, to be summed.
-    ``diagnostics`` then holds ``long_share`` (share of sentences that reach ``min_words``), ``triplet_active`` (share of
-    their triplets with a non-zero loss: at 0 the triplet term teaches nothing, raise ``triplet_margin``) and
-    ``triplet_gap`` (mean of cos(h, h') - cos(h, h'')).
+    Returns from ``forward``: a dict with the weighted terms ``arccon`` and ``triplet``. ``diagnostics`` holds
+    ``long_share`` (share of sentences with at least ``min_words`` words), ``triplet_active`` (share of
+    triplets with a loss above 0; at 0 the triplet term teaches nothing) and ``triplet_gap`` (mean of cos(h,
+    h') - cos(h, h'')).
 
     Args:
-        model: Any encoder that sentence-transformers loads, with a mask token; with dropout where there is one column.
-        margin_degrees: :math:`m`, angle added to the positive pair, in [0, 180). 0 is SimCSE.
+        model: Any encoder with a mask token; with dropout if there is one column.
+        margin_degrees: :math:`m`, in degrees, in [0, 180). 0 gives SimCSE.
         temperature: :math:`\tau`, above 0.
-        triplet_weight: :math:`\lambda`. 0 leaves the triplet term and its three passes out.
+        triplet_weight: :math:`\lambda`. 0 leaves out the triplet term and its three passes.
         triplet_margin: :math:`m'`, a difference of cosines.
-        near_mask_ratio: Share of tokens masked in :math:`h'`.
-        far_mask_ratio: Share of tokens masked in :math:`h''`; its spans contain those of :math:`h'`.
-        min_words: Sentences with fewer words give no triplet. Words are counted after truncation to the model's
+        near_mask_ratio: Share of tokens that are masked in :math:`h'`.
+        far_mask_ratio: Share of tokens that are masked in :math:`h''`.
+        min_words: Least number of words of a long sentence. Words are counted after truncation to
             ``max_seq_length``; punctuation is not a word.
-        projection_head: Whether a Linear and tanh, in training only, sits on the sentence vector. It belongs to this loss
-            and is not saved with the model: there is nothing to convert afterwards.
-        gather_across_devices: Whether the sentences of all ranks are negatives, or those of the own rank only.
+        projection_head: Adds a Linear layer and tanh on the sentence vector in training. It is not saved with
+            the model.
+        gather_across_devices: Uses the sentences of all ranks as negatives.
 
     Raises:
-        ValueError: On a value out of range, a model without a mask token, a number of columns other than one or two, one
-            column and a model without dropout, and a first training batch of one sentence. A later batch of one (the rest of
-            an epoch) gives 0.0.
+        ValueError: If a value is out of range, the model has no mask token, or there is one column and no
+            dropout.
 
     Relations:
-        - ``margin_degrees=0, triplet_weight=0, projection_head=False`` is sentence-transformers'
-          ``MultipleNegativesRankingLoss`` on (sentence, sentence) pairs with ``scale=1 / temperature``: SimCSE.
-        - sentence-transformers' ``MatryoshkaLoss`` goes round this with ``projection_head=False``.
-        - ``recipes`` holds the paper's training settings.
+        ``margin_degrees=0, triplet_weight=0, projection_head=False`` is sentence-transformers'
+        ``MultipleNegativesRankingLoss`` on (sentence, sentence) pairs with ``scale=1 / temperature``.
 
     Deviations:
-        There is no official code. Where the paper is silent: spans are drawn on tokens, two a mask; the triplet term is the
-        mean over the long sentences.
+        The authors published no code. Where the paper is silent, spans are drawn on tokens, two per mask, and
+        the triplet term is a mean over the long sentences.
 
     Example:
         >>> from datasets import Dataset
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
         >>> from sbert_plugins import losses
         >>> model = SentenceTransformer("bert-base-uncased")
-        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell."]})
         >>> loss = losses.ArcCSELoss(model)
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
     citation = CITATIONS["arccse"]
-    has_learned = False  # whether a batch had negatives
-    idle_hints: ClassVar = {
-        "triplet": "no sentence was long enough (long_share; lower min_words or raise max_seq_length), or all were in order "
-        "already (triplet_active; raise triplet_margin), or leave it out with triplet_weight=0"
-    }
+    columns = ("anchor", "positive")
+    optional_columns = 1
 
     def __init__(
         self,
@@ -119,20 +111,15 @@ class ArcCSELoss(LossModule):
         projection_head: bool = True,
         gather_across_devices: bool = False,
     ) -> None:
-        super().__init__()
-        begin_init(self, locals())
+        super().__init__(model)
         functional.check_margin_degrees(margin_degrees)
         functional.check_temperature(temperature)
-        functional.check_weight("triplet_weight", triplet_weight, "0 leaves the triplet term out.")
-        functional.check_finite(triplet_margin=triplet_margin)
+        functional.check_weight("triplet_weight", triplet_weight)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(
-                "mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
-                f"got {near_mask_ratio} and {far_mask_ratio}. The paper uses 0.2 and 0.4."
+                "The mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
+                f"got {near_mask_ratio} and {far_mask_ratio}."
             )
-        if min_words < 1:
-            raise ValueError(f"min_words must be at least 1, got {min_words}. The paper's is 25.")
-        self.model = model
         self.margin_degrees = margin_degrees
         self.temperature = temperature
         self.triplet_weight = triplet_weight
@@ -140,31 +127,26 @@ class ArcCSELoss(LossModule):
         self.near_mask_ratio = near_mask_ratio
         self.far_mask_ratio = far_mask_ratio
         self.min_words = min_words
+        self.projection_head = projection_head
         self.gather_across_devices = gather_across_devices
+        self.works_in_matryoshka = not projection_head
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         if triplet_weight:
-            require_one_encoder(model, "ArcCSELoss with triplet_weight above 0")
             self.tokens = TokenRoles(model.tokenizer)
-            self.mask_token_id = self.tokens.mask_id("the triplet term masks tokens", "triplet_weight=0", apart=True)
-        self.diagnostics: dict[str, Tensor] = {}
-        self.state_is_kept = not projection_head
-        self.to(model.device)  # for loops that do not move the loss themselves
+            self.mask_token_id = self.tokens.mask_id("triplet_weight above 0", read_masked_vector=True)
+        self.to(model.device)
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
-        """Compute the weighted terms of one batch of one or two columns."""
-        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
-
-    def compute_loss_from_passes(
+    def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
-        """Compute them from passes that ``encode`` makes."""
-        anchor, positive = one_or_two(self, columns)
+        """Return the terms ``arccon`` and ``triplet``."""
+        anchor, positive = columns[0], columns[-1]
         if positive is anchor:
-            require_dropout(unwrap(self.model), "ArcCSELoss with one column")
-        begin_forward(self, bypasses_ddp=bool(self.triplet_weight))
+            require_dropout(self.model, "ArcCSELoss with one column")
         self.diagnostics = {}
         anchors, positives = (self.head(one.vectors) for one in encode([anchor, positive]))
-        negatives = negatives_of(self, anchors, positives)
+        negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
+        warn_without_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
         arccon = functional.arccon_loss(
             anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
         )
@@ -174,19 +156,28 @@ class ArcCSELoss(LossModule):
         return terms
 
     def _triplet_loss(self, encode: Encoder, features: dict[str, Tensor]) -> Tensor:
-        """Eq. 4 over the long sentences of the batch, the encoder's dropout off."""
+        """Return eq. 4 over the long sentences of the batch, without dropout."""
         content = self.tokens.content(features)
         words = self.tokens.count_words(features["input_ids"], content)
-        long = (words >= self.min_words).nonzero().squeeze(1)  # the one transfer to the host: how many rows to encode
+        long = (
+            (words >= self.min_words).nonzero().squeeze(1)
+        )  # the only wait for the device: how many rows to encode
         self.diagnostics = {"long_share": torch.tensor(len(long) / len(words))}
         if len(long) == 0:
             return torch.zeros((), device=content.device)
-        sentences = {key: value[long] if _is_per_row(value, len(words)) else value for key, value in features.items()}
-        ratios = {"near_ratio": self.near_mask_ratio, "far_ratio": self.far_mask_ratio}
-        spans = nested_span_masks(content[long], num_segments=_SPANS, **ratios)
-        masked = [{**sentences, "input_ids": sentences["input_ids"].masked_fill(span, self.mask_token_id)} for span in spans]
-        # Beside DistributedDataParallel: a rank without a long sentence does not come here.
-        passes = encode([sentences, *masked], dropout=False, beside_ddp=True)
+        rows = len(words)
+        sentences = {
+            key: value[long] if isinstance(value, Tensor) and value.ndim > 1 and len(value) == rows else value
+            for key, value in features.items()
+        }
+        spans = nested_span_masks(
+            content[long], near_ratio=self.near_mask_ratio, far_ratio=self.far_mask_ratio, num_segments=_SPANS
+        )
+        ids = sentences["input_ids"]
+        masked = [{**sentences, "input_ids": ids.masked_fill(span, self.mask_token_id)} for span in spans]
+        # A rank without a long sentence makes no such pass, so it must not go through
+        # DistributedDataParallel.
+        passes = encode([sentences, *masked], dropout=False, bypass_ddp=True)
         anchors, near, far = (self.head(one.vectors) for one in passes)
         with torch.no_grad():
             gap = torch.cosine_similarity(anchors, near) - torch.cosine_similarity(anchors, far)
@@ -197,9 +188,15 @@ class ArcCSELoss(LossModule):
         return functional.order_triplet_loss(anchors, near, far, margin=self.triplet_margin)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings that the model card shows."""
-        return settings_of(self)
-
-
-def _is_per_row(value: Any, rows: int) -> bool:
-    return isinstance(value, Tensor) and value.ndim > 1 and len(value) == rows
+        """Return the settings."""
+        return {
+            "margin_degrees": self.margin_degrees,
+            "temperature": self.temperature,
+            "triplet_weight": self.triplet_weight,
+            "triplet_margin": self.triplet_margin,
+            "near_mask_ratio": self.near_mask_ratio,
+            "far_mask_ratio": self.far_mask_ratio,
+            "min_words": self.min_words,
+            "projection_head": self.projection_head,
+            "gather_across_devices": self.gather_across_devices,
+        }

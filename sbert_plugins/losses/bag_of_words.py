@@ -1,83 +1,89 @@
-"""The words of a sentence from its vector: the cheapest objective here, without negatives and in one pass."""
+"""Bag of words: predict the words of a sentence from its vector."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.encoder import Encoder, TokenRoles, require_one_encoder, sentence_width
+from sbert_plugins.encoder import Encoder, TokenRoles, sentence_width
+from sbert_plugins.losses.base import Loss, Terms
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import weights_of_tokens, word_scorer
+from sbert_plugins.losses.vocabulary import (
+    build_word_scorer,
+    describe_frequencies,
+    load_frequencies,
+    weigh_tokens,
+)
 from sbert_plugins.modules import BagOfWordsDecoder
 
 
-class BagOfWordsLoss(LossModule):
-    r"""Bag of words: a sentence vector that tells which words the sentence has. Learns from single sentences.
+class BagOfWordsLoss(Loss):
+    r"""Predict which words a sentence has from its vector.
 
-    A sentence passes the encoder once. One linear map, which starts as the identity, and the encoder's word embeddings score
-    the words of the whole batch for its vector; those of the sentence shall win, rare ones above all. There are no negatives,
-    no second view and no decoder to train first. Alone it is for trainings of some tens of updates: of 400 the 50th was the
-    best; beside a contrast, bounded, it keeps longer ones from sinking.
+    A sentence passes the encoder once. One linear map, which starts as the identity, and the encoder's word
+    embeddings score all words of the batch. The words of the sentence should score highest; rare words count
+    most. There are no negatives, no second view and no decoder that has to be trained first.
 
     .. math::
         L = -\frac{1}{\sum_{i,j} w_{ij}} \sum_i \sum_{j \in s_i} w_{ij}
         \log \frac{e^{u_{i, t_{ij}}}}{\sum_{c \in C} e^{u_{ic}}},\quad
         u_i = \mathrm{head}(W z_i),\quad w = \min\left(1, \sqrt{t / p}\right)
 
-    (:func:`functional.bag_of_words_loss`, :func:`functional.token_weights`): DenoSent's eq. 4 (Wang et al., AAAI 2024,
-    https://arxiv.org/abs/2401.13621) for a decoder without layers. :math:`C` are the different tokens of the batch, :math:`p`
-    is the share of a token in running text.
+    :math:`C` are the distinct tokens of the batch, and :math:`p` is the share of a token in running text:
+    :func:`functional.bag_of_words_loss` and :func:`functional.token_weights`.
 
     Inputs:
-        +-----------------------+--------+
-        | Columns               | Labels |
-        +=======================+========+
-        | anchor (one sentence) | unused |
-        +-----------------------+--------+
+        +---------------------+--------+
+        | Columns             | Labels |
+        +=====================+========+
+        | anchor (a sentence) | unused |
+        +---------------------+--------+
 
-    Returns from ``forward``: a dict with the scalar ``words``. ``diagnostics`` then holds ``token_accuracy`` (share of a
-    sentence's tokens among as many best candidates as it has) and ``information`` (nats a token that the loss rises with
-    another sentence's vector: near 0 the vector is not read).
+    Returns from ``forward``: a dict with the term ``words``. ``diagnostics`` holds ``token_accuracy`` (share
+    of tokens among the top k candidates of their sentence, where k is its number of tokens) and
+    ``information`` (increase of the loss, in nats per token, if each vector is replaced by another
+    sentence's).
 
     Args:
-        model: Any encoder that sentence-transformers loads.
-        token_weights: :math:`t`, a share of running text: tokens rarer than this count fully, others less. None weighs all
-            alike, function words with the rest: it costs points.
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or where they are saved; by default the counts
-            of BookCorpus that ship with the package, for that of ``bert-base-uncased``.
-        mlm_head: What scores the words: ``"embeddings"``, their own; ``"pretrained"``, the masked-language-model head that the
-            encoder was pretrained with; or a checkpoint to read that head from.
+        model: Any transformers encoder.
+        token_weights: :math:`t`, a share of running text. Tokens rarer than this have weight 1, others less.
+            None gives all tokens weight 1.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them. By default
+            the BookCorpus counts that ship with the package, for the vocabulary of ``bert-base-uncased``.
+        mlm_head: ``"embeddings"`` scores words with their embeddings, ``"pretrained"`` with the encoder's
+            masked-language-model head. A path or Hub name loads that head from there.
 
     Raises:
-        ValueError: On a threshold out of range, an encoder of another vocabulary without ``frequencies``, and more or fewer
-            columns than one.
+        ValueError: If the threshold is out of range, or ``frequencies`` is missing for another vocabulary.
 
     Relations:
-        - Beside a contrast: :class:`DenoSentLoss` (its default), or :class:`WeightedSumLoss` with ``balance``, where the words
-          are read in the first pass that a loss before this one makes over the column: a view cut or shuffled serves as well.
-          In evaluation they have a pass of their own, without views.
-        - ``DenoisingAutoEncoderLoss`` (TSDAE) writes the sentence with a decoder that has to be trained first.
-        - The weights are word2vec's subsampling (Mikolov et al., 2013, eq. 5) without its draws.
+        - In a :class:`WeightedSumLoss` it reads, in training, the first pass of a loss before it, so it costs
+          no pass.
+        - sentence-transformers' ``DenoisingAutoEncoderLoss`` (TSDAE) writes the sentence with a trained
+          decoder.
+        - "Drop your Decoder" (Ma et al., 2024, https://arxiv.org/abs/2401.11248) predicts a bag of words to
+          pre-train retrieval models.
 
     Deviations:
-        No paper's objective by itself: DenoSent restores the sentence through sixteen layers and beside a contrast.
+        This objective is ours. The weights are word2vec's subsampling (Mikolov et al., 2013, eq. 5) without
+        its draws.
 
     Example:
         >>> from datasets import Dataset
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
         >>> from sbert_plugins import losses
         >>> model = SentenceTransformer("bert-base-uncased")
-        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell."]})
         >>> loss = losses.BagOfWordsLoss(model)
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
     citation = CITATIONS["bag_of_words"]
+    works_in_matryoshka = False
     weights: Tensor | None
 
     def __init__(
@@ -88,40 +94,32 @@ class BagOfWordsLoss(LossModule):
         frequencies: TokenFrequencies | str | None = None,
         mlm_head: str = "embeddings",
     ) -> None:
-        super().__init__()
-        begin_init(self, locals())
-        require_one_encoder(model, "BagOfWordsLoss")
-        self.model = model
+        super().__init__(model)
+        self.token_weights = token_weights
+        self.mlm_head = mlm_head
         self.tokens = TokenRoles(model.tokenizer)
-        self.head = word_scorer(model, mlm_head, reads_vectors=True)
+        self.head = build_word_scorer(model, mlm_head)
         self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
-        self.register_buffer("weights", weights_of_tokens(self, token_weights), persistent=False)
-        self.diagnostics: dict[str, Tensor] = {}
-        self.state_is_kept = False
-        self.to(model.device)  # for loops that do not move the loss themselves
+        self.frequencies = None if token_weights is None else load_frequencies(frequencies, model.tokenizer)
+        self.register_buffer("weights", weigh_tokens(token_weights, self.frequencies), persistent=False)
+        self.to(model.device)
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
-        """Compute the loss of one batch of one column."""
-        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
-
-    def compute_loss_from_passes(
+    def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
-        """Compute it from a pass that ``encode`` makes."""
-        if len(columns) != 1:
-            raise ValueError(
-                f"BagOfWordsLoss reads one text column (anchor), got {len(columns)}: "
-                "drop the others with dataset.select_columns(['anchor'])."
-            )
-        begin_forward(self)
-        follow_mode(self)
-        self.head.follow(self.model)
+        """Return the term ``words``."""
         (anchor,) = columns
-        seen = encode.any_pass(anchor)
-        content = self.tokens.content(anchor)
-        loss, self.diagnostics = self.decoder.loss(seen.vectors, self.head, anchor["input_ids"], content, self.weights)
+        self.head.follow(self.model)
+        vectors, content = encode.any_pass(anchor).vectors, self.tokens.content(anchor)
+        loss, self.diagnostics = self.decoder.loss(
+            vectors, self.head, anchor["input_ids"], content, self.weights
+        )
         return Terms(words=loss)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings that the model card shows."""
-        return settings_of(self)
+        """Return the settings."""
+        return {
+            "token_weights": self.token_weights,
+            "frequencies": describe_frequencies(self.frequencies),
+            "mlm_head": self.mlm_head,
+        }

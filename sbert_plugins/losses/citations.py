@@ -32,7 +32,8 @@ CITATIONS = {
     "denosent": """
 @inproceedings{wang-etal-2024-denosent,
     title = "{DenoSent}: A Denoising Objective for Self-Supervised Sentence Representation Learning",
-    author = "Wang, Xinghao and He, Junliang and Wang, Pengyu and Zhou, Yunhua and Sun, Tianxiang and Qiu, Xipeng",
+    author = "Wang, Xinghao and He, Junliang and Wang, Pengyu and Zhou, Yunhua and Sun, Tianxiang and
+              Qiu, Xipeng",
     booktitle = "Proceedings of the AAAI Conference on Artificial Intelligence",
     year = "2024",
     url = "https://arxiv.org/abs/2401.13621",
@@ -49,18 +50,30 @@ CITATIONS = {
 """,
     "pt_bert": """
 @inproceedings{tan-etal-2022-sentence,
-    title = "A Sentence is Worth 128 Pseudo Tokens: A Semantic-Aware Contrastive Learning Framework for Sentence Embeddings",
+    title = "A Sentence is Worth 128 Pseudo Tokens: A Semantic-Aware Contrastive Learning Framework for
+             Sentence Embeddings",
     author = "Tan, Haochen and Shao, Wei and Wu, Han and Yang, Ke and Song, Linqi",
     booktitle = "Findings of the Association for Computational Linguistics: ACL 2022",
     year = "2022",
     url = "https://aclanthology.org/2022.findings-acl.22",
 }
 """,
+    "self_distillation": """
+@inproceedings{liu-etal-2023-rankcse,
+    title = "{R}ank{CSE}: Unsupervised Sentence Representations Learning via Learning to Rank",
+    author = "Liu, Jiduan and Liu, Jiahao and Wang, Qifan and Wang, Jingang and Wu, Wei and Xian, Yunsen and
+              Zhao, Dongyan and Chen, Kai and Yan, Rui",
+    booktitle = "Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics",
+    year = "2023",
+    url = "https://arxiv.org/abs/2305.16726",
+}
+""",
     "slt_fai": """
 @article{wang-etal-2023-unsupervised,
-    title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning and Incomplete
-             Sentence Filtering",
-    author = "Wang, Bing and Li, Ximing and Yang, Zhiyao and Guan, Yuanyuan and Li, Jiayin and Wang, Shengsheng",
+    title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning
+             and Incomplete Sentence Filtering",
+    author = "Wang, Bing and Li, Ximing and Yang, Zhiyao and Guan, Yuanyuan and Li, Jiayin and
+              Wang, Shengsheng",
     journal = "arXiv preprint arXiv:2305.08655",
     year = "2023",
     url = "https://arxiv.org/abs/2305.08655",

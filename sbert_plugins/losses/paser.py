@@ -1,82 +1,102 @@
-"""PaSeR: a sentence vector from which a decoder can write the phrase that a masked copy hides."""
+"""PaSeR: a decoder writes the phrase that a masked copy of the sentence hides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from sbert_plugins import functional
-from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, follow_mode, has_learned, settings_of
 from sbert_plugins.data import TokenFrequencies
-from sbert_plugins.encoder import Encoder, Pass, TokenRoles, mlm_mask, require_one_encoder, sentence_width, transformer_of
+from sbert_plugins.encoder import (
+    Encoder,
+    Pass,
+    TokenRoles,
+    dropout_off,
+    mlm_mask,
+    sentence_width,
+    transformer_of,
+    unwrap,
+)
+from sbert_plugins.losses.base import Loss, Terms
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import check_layers, weights_of_tokens, word_scorer
-from sbert_plugins.losses.reconstruction import reconstruct
+from sbert_plugins.losses.vocabulary import (
+    build_word_scorer,
+    describe_frequencies,
+    load_frequencies,
+    weigh_tokens,
+)
 from sbert_plugins.modules import BagOfWordsDecoder, MLMHead, PhraseDecoder
 
-# What the bag of words reads of [E_s, E_s~, difference, product] at the start: the pretrained head knows words in the first.
-_START = (1.0, 0.0, 0.0, 0.0)
+# Factors of [E_s, E_s~, difference, product] at the start of the decoder without layers: it reads E_s alone.
+_START_OF_WORDS = (1.0, 0.0, 0.0, 0.0)
 
 
-class PaSeRLoss(LossModule):
-    r"""PaSeR (Wu and Zhao, EMNLP 2022, https://aclanthology.org/2022.emnlp-main.221): generative, without negatives.
+class PaSeRLoss(Loss):
+    r"""PaSeR (Wu and Zhao, EMNLP 2022, https://aclanthology.org/2022.emnlp-main.221).
 
-    1. Sentence and masked copy pass the encoder in one forward. Their two vectors, their difference and their product are
-       the memory of a small decoder, which tells the hidden phrase: its words, rare ones above all (no layers, the default),
-       or the phrase word by word (with layers, the paper's).
-    2. With ``mlm_weight`` a third copy with 15 % of its tokens masked keeps the token embeddings a language model's.
+    1. A sentence, and a copy in which one phrase is masked, pass the encoder. Their vectors, the difference
+       and the product are the memory of a small decoder. The decoder writes the hidden phrase, word by word.
+    2. A masked language model on the sentence keeps the token embeddings useful.
+
+    There are no negatives.
 
     .. math::
-        L = L_{gen} + \lambda L_{MLM},\quad L_{gen} = -\frac{1}{\sum_i w_i}\sum_i w_i \log P(t_i \mid t_{<i}, S),\quad
+        L = L_{gen} + \lambda L_{MLM},\quad L_{gen} = -\frac{1}{n}\sum_i \log P(t_i \mid t_{<i}, S),\quad
         S = [E_s, E_{\tilde s}, m\,(E_s - E_{\tilde s}), n\,E_s * E_{\tilde s}]
 
-    (eq. 2, 3 and 4: :func:`functional.decoding_signal`, :func:`functional.token_cross_entropy`, without layers
-    :func:`functional.bag_of_words_loss`; eq. 3 is a sum, here the mean over the phrases' tokens, with layers their ends' too).
+    These are eq. 2, 3 and 4: :func:`functional.decoding_signal` and :func:`functional.token_cross_entropy`.
+    Eq. 3 is a sum, here it is the mean over the tokens of the batch's phrases and their ends.
 
     Inputs (:func:`data.paser_columns` makes them from sentences):
-        +------------------------------------------------------------------------------------+--------+
-        | Columns                                                                            | Labels |
-        +====================================================================================+========+
-        | anchor (sentence), masked (the sentence, a phrase hidden), phrase (what is hidden) | unused |
-        +------------------------------------------------------------------------------------+--------+
+        +---------------------------------------------------------------------------------+--------+
+        | Columns                                                                         | Labels |
+        +=================================================================================+========+
+        | anchor (a sentence), masked (the sentence with a phrase masked), phrase         | unused |
+        +---------------------------------------------------------------------------------+--------+
 
-    Returns from ``forward``: a dict with the scalars ``generative`` and, unless its weight is 0, ``mlm``, weights applied, to
-    be summed. A batch with nothing to score gives 0.0. ``diagnostics`` then holds ``scored_share`` (share of rows whose
-    phrase is scored), and the decoder's ``token_accuracy`` and ``information`` (as in :class:`DenoSentLoss`).
+    Returns from ``forward``: a dict with the weighted terms ``generative`` and, unless its weight is 0,
+    ``mlm``. ``diagnostics`` holds ``scored_share`` (share of rows with a phrase to score), ``token_accuracy``
+    (share of tokens that the decoder predicts) and ``information`` (increase of the loss, in nats per token,
+    if each memory is replaced by another sentence's; near 0 the decoder does not read it. With layers, on
+    about one batch in fifty).
 
     Args:
-        model: Any encoder that sentence-transformers loads, with a mask token.
-        decoder_layers: Layers of the decoder; 0 for :class:`modules.BagOfWordsDecoder`. The paper's are 6.
-        token_weights: As in :class:`DenoSentLoss`; None, the paper's, weighs all alike. A phrase's end has the lowest weight.
-        frequencies: As in :class:`DenoSentLoss`.
-        difference_scale: :math:`m`. With layers and ``normalize_memory`` only its being above 0 matters.
-        product_scale: :math:`n`, likewise.
-        decoder_heads: Attention heads, a divisor of the encoder's width. The official code's 16.
-        decoder_feedforward: Inner width, by default the encoder's: the official code's 768 for a width of 768.
-        decoder_dropout: Dropout of the decoder with layers.
-        mlm_weight: :math:`\lambda`. 0 leaves the masked language model and its pass out; the paper's is 1.
+        model: Any transformers encoder with a mask token.
+        decoder_layers: Layers of the decoder. 0 is another objective, "predict the words of the phrase": one
+            linear map and the word scorer predict them in any order, as in :class:`BagOfWordsLoss`.
+        token_weights: :math:`t` of :func:`functional.token_weights`: tokens rarer than this have weight 1,
+            others less. None, as in the paper, gives all tokens weight 1.
+        frequencies: Token counts for ``token_weights``, as in :class:`BagOfWordsLoss`.
+        difference_scale: :math:`m`. With ``normalize_memory`` any positive value is equivalent.
+        product_scale: :math:`n`. With ``normalize_memory`` any positive value is equivalent.
+        decoder_heads: Attention heads. The paper is silent; this is the official code's.
+        decoder_feedforward: Inner width of the decoder's layers; None takes the encoder's width.
+        decoder_dropout: Dropout of the decoder.
+        mlm_weight: :math:`\lambda`. 0 leaves out the masked language model and its pass.
         mlm_probability: Share of the sentence's tokens to predict.
-        mlm_head: As in :class:`DenoSentLoss`, by default ``"pretrained"``, where there is one: embeddings gained nothing.
-        signed: Difference and product as they are; False: their absolute values, eq. 2. Of frozen [CLS] vectors six layers
-            read 1.24 nats a token with the sign after 120 updates and .12 without, normalised 1.82 and 1.08.
-        normalize_memory: Whether each memory vector passes a LayerNorm before the decoder with layers; the paper has none.
+        mlm_head: Head that predicts tokens: ``"pretrained"``, the encoder's own (a new one with a warning if
+            it has none); ``"fresh"``, new weights; or the path or Hub name of a checkpoint with a head.
+            Without decoder layers also ``"embeddings"``.
+        signed: Keeps the sign of difference and product, as the official code does. Eq. 2 has absolute
+            values, from which the decoder learns nothing under [CLS] pooling.
+        normalize_memory: Applies LayerNorm to each memory vector. Without it a few large dimensions of a
+            [CLS] vector make the product 30 times longer than the other memory vectors.
 
     Raises:
-        ValueError: On a value out of range, an encoder of another vocabulary without ``frequencies`` or without mask token,
-            layers on a family without head, a first batch without a mask, a prompt before ``phrase``, not three columns.
+        ValueError: If a value is out of range, the model has no mask token, ``token_weights`` lacks counts of
+            the vocabulary, or a prompt stands before ``phrase``.
 
     Relations:
-        - ``**recipes.PASER.paper_keywords`` are the paper's keywords: eq. 2 as printed, six layers, the masked language model.
-        - In :class:`WeightedSumLoss` beside a contrast it is supervised PaSeR (eq. 5): ``recipes.PASER_SUPERVISED``.
+        In a :class:`WeightedSumLoss` with ``MultipleNegativesRankingLoss`` it is supervised PaSeR (eq. 5).
 
     Deviations:
-        From the paper, by default: the decoder, its weights and sign, and no masked language model. After 60 updates
-        of a small encoder STS-B dev is 79.94, with the paper's keywords 70.48 (five seeds). Without layers the map starts by
-        reading :math:`E_s` alone. From :class:`losses.official.PaSeRLoss`, the authors': no projection; words looked up in
-        the encoder's table; truncated sentences count, unless their mask was cut off.
+        ``signed`` and ``normalize_memory`` (reasons above). Word embeddings come from the encoder's table.
+        Truncated sentences count, unless their mask was cut off. :class:`losses.official.PaSeRLoss` follows
+        the authors' code.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
@@ -89,158 +109,217 @@ class PaSeRLoss(LossModule):
     """
 
     citation = CITATIONS["paser"]
-    fixed: ClassVar = {"project_masked": False}  # a keyword once, which checkpoints name
-    idle_hints: ClassVar = {"generative": "no row had a phrase to read (scored_share): look at the columns"}
-    model: SentenceTransformer
+    columns = ("anchor", "masked", "phrase")
+    works_in_matryoshka = False
+    projects_masked: ClassVar[bool] = False
     weights: Tensor | None
     ordinary_ids: Tensor
-    has_learned = False  # whether a batch had a mask
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
-        decoder_layers: int = 0,
-        token_weights: float | None = 1e-6,
+        decoder_layers: int = 6,
+        token_weights: float | None = None,
         frequencies: TokenFrequencies | str | None = None,
         difference_scale: float = 10.0,
         product_scale: float = 10.0,
         decoder_heads: int = 16,
         decoder_feedforward: int | None = None,
         decoder_dropout: float = 0.1,
-        mlm_weight: float = 0.0,
+        mlm_weight: float = 1.0,
         mlm_probability: float = 0.15,
         mlm_head: str = "pretrained",
         signed: bool = True,
         normalize_memory: bool = True,
     ) -> None:
-        super().__init__()
-        begin_init(self, locals())
-        check_layers(self, PaSeRLoss, paper=6)
-        functional.check_weight("mlm_weight", mlm_weight, "0 leaves the masked language model out.")
-        functional.check_share("mlm_probability", mlm_probability, "The official code's 0.15 is BERT's.")
-        functional.check_finite(difference_scale=difference_scale, product_scale=product_scale)
-        require_one_encoder(model, "PaSeRLoss")
-        self.model = model
-        self.tokens = TokenRoles(model.tokenizer)
-        self.ends: dict[str, int] = {}  # of what a decoder with layers writes
-        self.mask_id, self.mask_token = self.tokens.id_of("mask", needed_by="PaSeRLoss"), model.tokenizer.mask_token
-        self.tokens.require_masks_in_text("PaSeRLoss")
-        self.difference_scale, self.product_scale = difference_scale, product_scale
-        self.mlm_weight, self.mlm_probability = mlm_weight, mlm_probability
+        super().__init__(model)
+        functional.check_weight("mlm_weight", mlm_weight)
+        functional.check_share("mlm_probability", mlm_probability)
+        self.decoder_layers = decoder_layers
+        self.token_weights = token_weights
+        self.difference_scale = difference_scale
+        self.product_scale = product_scale
+        self.decoder_heads = decoder_heads
+        self.decoder_feedforward = decoder_feedforward
+        self.decoder_dropout = decoder_dropout
+        self.mlm_weight = mlm_weight
+        self.mlm_probability = mlm_probability
+        self.mlm_head = mlm_head
         self.signed = signed
-        self.head = word_scorer(model, mlm_head, reads_vectors=not decoder_layers)
+        self.normalize_memory = normalize_memory
+        self.tokens = TokenRoles(model.tokenizer)
+        self.mask_id = self.tokens.mask_id("PaSeRLoss", read_masked_vector=True)
+        checkpoint = None if mlm_head == "pretrained" else mlm_head
+        self.head = (
+            MLMHead(model, checkpoint=checkpoint) if decoder_layers else build_word_scorer(model, mlm_head)
+        )
         if mlm_weight:
             self.language_model = self.head if isinstance(self.head, MLMHead) else MLMHead(model)
-        size = sentence_width(model)
-        sizes = {"num_layers": decoder_layers, "num_heads": decoder_heads, "feedforward_dimension": decoder_feedforward}
-        layered: dict[str, Any] = {**sizes, "dropout": decoder_dropout, "normalize_memory": normalize_memory}
-        layers = self._layered_decoder(**layered) if decoder_layers else None
-        self.decoder = layers or BagOfWordsDecoder(self.head, size, start=_START)
-        weights = weights_of_tokens(self, token_weights, end_id=self.ends.get("end_id"))
+        if decoder_layers:
+            self.start_id = self.tokens.id_of("cls", "bos")
+            self.end_id = self.tokens.id_of("sep", "eos")
+            self.decoder = self._build_decoder()
+        else:
+            self.decoder = BagOfWordsDecoder(self.head, sentence_width(model), start=_START_OF_WORDS)
+        self.frequencies = None if token_weights is None else load_frequencies(frequencies, model.tokenizer)
+        end_id = self.end_id if decoder_layers else None
+        weights = weigh_tokens(token_weights, self.frequencies, end_id=end_id)
         self.register_buffer("weights", weights, persistent=False)
-        self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
-        self.diagnostics: dict[str, Tensor] = {}
-        self.state_is_kept = False
-        self.to(model.device)  # for loops that do not move the loss themselves
+        ordinary_ids = (~self.tokens.special).nonzero().squeeze(1)
+        self.register_buffer("ordinary_ids", ordinary_ids, persistent=False)
+        self.to(model.device)
 
-    def _layered_decoder(self, **keywords: Any) -> PhraseDecoder:
-        table: Any = transformer_of(self.model).get_input_embeddings()
-        start, end = (self.tokens.id_of(*names, needed_by="PaSeRLoss") for names in (("cls", "bos"), ("sep", "eos")))
-        self.ends = {"start_id": start, "end_id": end}
+    def _build_decoder(self) -> PhraseDecoder:
+        transformer = transformer_of(self.model)
         return PhraseDecoder(
-            transformer_of(self.model).config.hidden_size,
-            embedding_dimension=table.weight.shape[1],
+            transformer.config.hidden_size,
+            num_layers=self.decoder_layers,
+            num_heads=self.decoder_heads,
+            dropout=self.decoder_dropout,
+            normalize_memory=self.normalize_memory,
+            embedding_dimension=transformer.get_input_embeddings().weight.shape[1],
             memory_dimension=sentence_width(self.model),
-            **keywords,
+            feedforward_dimension=self.decoder_feedforward,
         )
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
-        """Compute the weighted terms of one batch of three columns."""
-        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
-
-    def compute_loss_from_passes(
+    def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
-        """Compute them from passes that ``encode`` makes."""
-        if len(columns) != 3:
-            raise ValueError(
-                f"PaSeRLoss reads three text columns (anchor, masked, phrase), got {len(columns)}: "
-                "data.paser_columns makes them from sentences, dataset.select_columns leaves others out."
-            )
+        """Return the terms ``generative`` and ``mlm``."""
         anchor, masked, phrase = columns
-        self._check(masked, phrase)
-        begin_forward(self)
-        follow_mode(self)
+        if phrase.get("prompt_length") is not None:
+            raise ValueError(
+                "The column phrase must not have a prompt. Name the columns that take the prompt: "
+                "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
+            )
         self.head.follow(self.model)
         batches = [anchor, masked]
         if self.mlm_weight:
             self.language_model.follow(self.model)
-            ids, content, share, mask = anchor["input_ids"], self.tokens.content(anchor), self.mlm_probability, self.mask_id
-            corrupted, chosen = mlm_mask(ids, content, mask_token_id=mask, ordinary_ids=self.ordinary_ids, probability=share)
+            ids = anchor["input_ids"]
+            corrupted, chosen = mlm_mask(
+                ids,
+                self.tokens.content(anchor),
+                mask_token_id=self.mask_id,
+                ordinary_ids=self.ordinary_ids,
+                probability=self.mlm_probability,
+            )
             batches.append({**anchor, "input_ids": corrupted})
         sentences, copies, *third = encode(batches, tokens=bool(self.mlm_weight))
-        terms = Terms(generative=self._generative(sentences, copies, phrase, self._usable(anchor, masked)))
+        usable = self._find_usable_rows(anchor, masked)
+        terms = Terms(generative=self._generate(sentences, copies, phrase, usable))
         if self.mlm_weight:
             places = chosen.nonzero(as_tuple=True)
             logits = self.language_model(third[0].require_tokens()[places])
             terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[places])
         return terms
 
-    def _usable(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:
-        """Return (B,) bool: the copy still hides something after truncation."""
+    def _find_usable_rows(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:
+        """Return (B,) bool: the rows whose copy still has a mask after truncation."""
         return (masked["input_ids"] == self.mask_id).any(dim=1)
 
-    def _generative(self, sentences: Pass, copies: Pass, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
-        """Eq. 3 at the tokens of the usable rows' phrases and at their ends."""
+    def _generate(self, sentences: Pass, copies: Pass, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
+        """Return eq. 3 over the phrases of the usable rows."""
         memory, content = self.memory(sentences.vectors, copies.vectors), self.tokens.content(phrase)
-        usable = usable & content.any(dim=1) & (content.sum(dim=1) < self.decoder.max_positions)
-        writes: dict[str, Any] = {"embed": self.decoder_inputs, **self.ends} if self.ends else {}
-        hidden = content & usable.unsqueeze(1)
-        loss, found = self.decoder.loss(memory, self.head, phrase["input_ids"], hidden, self.weights, **writes)
+        length = content.sum(dim=1)
+        usable = usable & (length > 0) & (length < self.decoder.max_positions)
+        content = content & usable.unsqueeze(1)
+        ids = phrase["input_ids"]
+        if isinstance(self.decoder, PhraseDecoder):
+            loss, found = self.decoder.loss(
+                memory,
+                self.head,
+                ids,
+                content,
+                self.weights,
+                embed=self.decoder_inputs,
+                start_id=self.start_id,
+                end_id=self.end_id,
+            )
+        else:
+            loss, found = self.decoder.loss(memory, self.head, ids, content, self.weights)
         self.diagnostics = {"scored_share": usable.float().mean(), **found}
         return loss
 
     def memory(self, sentences: Tensor, copies: Tensor) -> Tensor:
-        """Return (B, 4, D), what the decoder reads (eq. 2), of two (B, D)."""
-        scales = {"difference_scale": self.difference_scale, "product_scale": self.product_scale}
-        return functional.decoding_signal(sentences, copies, **scales, signed=self.signed)
+        """Return (B, 4, D), the decoder's memory (eq. 2), from two (B, D)."""
+        return functional.decoding_signal(
+            sentences,
+            copies,
+            difference_scale=self.difference_scale,
+            product_scale=self.product_scale,
+            signed=self.signed,
+        )
 
     @property
     def decoder_inputs(self) -> Any:
-        """What gives a decoder with layers the words that it has written so far: the encoder's table."""
-        # Looked up at each use: the trainer wraps self.model, and as an attribute the table would be registered twice.
+        """The module that embeds the words that the decoder has written: the encoder's word embeddings."""
+        # Looked up at each use: as an attribute the table would be registered twice.
         return transformer_of(self.model).get_input_embeddings()
 
-    def _check(self, masked: dict[str, Tensor], phrase: dict[str, Tensor]) -> None:
-        if phrase.get("prompt_length") is not None:
-            raise ValueError(
-                "phrase must be the hidden words alone, got a prompt before it: name the columns that take the prompt, "
-                "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
-            )
-        # Until the first batch with a mask only: the answers are transfers from the device.
-        has_mask = has_learned(self, lambda: bool((masked["input_ids"] == self.mask_id).any()))
-        if not has_mask and self.tokens.content(phrase).any():
-            raise ValueError(
-                f"the second column must be the sentence with a phrase hidden by {self.mask_token!r}, got phrases, and none "
-                "of them hidden: data.paser_columns(sentences, mask_token=model.tokenizer.mask_token) makes the columns."
-            )
-
+    @torch.no_grad()
     def reconstruct(
         self, sentences: Sequence[str], masked: Sequence[str], *, max_tokens: int = 16, batch_size: int = 64
     ) -> list[str]:
-        """Write the phrase that each masked copy hides, greedily: the paper's Table 7.
+        """Write the phrase that each masked copy hides, greedily (the paper's Table 7).
 
-        Without decoder layers these are the likeliest words, as many as the copy has mask tokens, best first.
+        Without decoder layers it returns the most likely words, as many as the copy has mask tokens, best
+        first.
 
         Args:
             sentences: Whole sentences.
-            masked: Their copies, with mask tokens in the place of the phrase.
-            max_tokens: Tokens a phrase, at most.
-            batch_size: Sentences at a time.
+            masked: Their copies, with mask tokens in place of the phrase.
+            max_tokens: Most tokens per phrase.
+            batch_size: Sentences per batch.
         """
-        return reconstruct(self, sentences, masked, max_tokens=max_tokens, batch_size=batch_size)
+        model, phrases = unwrap(self.model), list[str]()
+        width = sentence_width(model)
+        with dropout_off(self):
+            for start in range(0, len(sentences), batch_size):
+                rows = slice(start, start + batch_size)
+                vectors = [
+                    model.encode(
+                        list(texts[rows]), convert_to_tensor=True, show_progress_bar=False, truncate_dim=width
+                    )
+                    for texts in (sentences, masked)
+                ]
+                memory = self.memory(*vectors)
+                if isinstance(self.decoder, PhraseDecoder):
+                    ids = self.decoder.write(
+                        memory,
+                        self.head,
+                        self.decoder_inputs,
+                        start_id=self.start_id,
+                        end_id=self.end_id,
+                        max_tokens=max_tokens,
+                    )
+                    written = model.tokenizer.batch_decode(ids, skip_special_tokens=True)
+                else:
+                    counts = [
+                        min(text.count(model.tokenizer.mask_token), max_tokens) for text in masked[rows]
+                    ]
+                    bags = self.decoder.most_likely(memory, self.head, self.ordinary_ids, counts)
+                    written = [
+                        " ".join(model.tokenizer.decode([token]).strip() for token in bag) for bag in bags
+                    ]
+                phrases += [phrase.strip() for phrase in written]
+        return phrases
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings that the model card shows."""
-        return settings_of(self) | self.fixed
+        """Return the settings."""
+        return {
+            "decoder_layers": self.decoder_layers,
+            "token_weights": self.token_weights,
+            "frequencies": describe_frequencies(self.frequencies),
+            "difference_scale": self.difference_scale,
+            "product_scale": self.product_scale,
+            "decoder_heads": self.decoder_heads,
+            "decoder_feedforward": self.decoder_feedforward,
+            "decoder_dropout": self.decoder_dropout,
+            "mlm_weight": self.mlm_weight,
+            "mlm_probability": self.mlm_probability,
+            "mlm_head": self.mlm_head,
+            "signed": self.signed,
+            "normalize_memory": self.normalize_memory,
+        }

@@ -1,250 +1,317 @@
-"""SLT-FAI: word frequencies neither in the token embeddings nor in what the sentence vector leaves out, round any loss."""
+"""SLT-FAI: frequency-induced adversarial tuning and incomplete sentence filtering, added to any loss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor, nn
 
 from sbert_plugins import functional
-from sbert_plugins.contract import LossModule, Terms, begin_forward, begin_init, prefixed, settings_of
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import (
     Encoder,
     GradientTap,
+    MemberEncoder,
     Pass,
     TokenRoles,
-    bound_gradients_at,
+    bound_gradients,
+    is_compiled,
     is_training,
     random_subset,
-    refuse_bypass,
-    refuse_compiled,
-    require_one_encoder,
     sentence_width,
     transformer_of,
 )
+from sbert_plugins.losses.base import (
+    Loss,
+    Terms,
+    check_inner_loss,
+    compute_inner_loss,
+    describe_loss,
+    prefix_terms,
+)
 from sbert_plugins.losses.citations import CITATIONS
-from sbert_plugins.losses.decoding import rare_tokens
-from sbert_plugins.losses.inner import InnerLoss, check_inner, check_uncached, inner_settings
-from sbert_plugins.losses.warm_up import IDLE_HINTS, WarmUp
+from sbert_plugins.losses.vocabulary import describe_frequencies, load_frequencies
+from sbert_plugins.losses.weighted_sum import WeightedSumLoss
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
 
+logger = logging.getLogger(__name__)
 
-class SLTFAILoss(LossModule):
-    r"""SLT-FAI (Wang et al., 2023, https://arxiv.org/abs/2305.08655): two objectives beside any loss on sentences.
 
-    1. Adversarial tuning: a discriminator tells rare from frequent tokens by their embeddings; its gradient reaches the
-       encoder reversed, which unlearns the difference.
-    2. Incomplete sentence filtering: some rare tokens of a copy are masked; a second discriminator tells the vectors of
-       copy and original apart, and the encoder helps, so that rare tokens weigh more in the sentence vector.
+class SLTFAILoss(Loss):
+    r"""SLT-FAI (Wang et al., 2023, https://arxiv.org/abs/2305.08655): two objectives added to a base loss.
+
+    1. Adversarial tuning: a discriminator classifies token embeddings as rare or frequent. Its gradient
+       reaches the encoder reversed, so the encoder removes the difference.
+    2. Incomplete sentence filtering: rare tokens of a copy are masked. A second discriminator tells the
+       vectors of copy and original apart, and the encoder helps it, so rare tokens count more in the sentence
+       vector.
 
     .. math::
         L = L_{base} + \alpha L_{AT} + \beta L_{ISF},\quad
         L_{AT} = \frac{1}{N}\sum_i \frac{1}{|s_i|}\sum_{j \in s_i} \ell_{CE}(p_{ij}, y_{ij}),\quad
         L_{ISF} = \frac{1}{N}\sum_i \ell_{CE}(\hat{p_i}, 1) + \ell_{CE}(p_i, 0)
 
-    (eq. 2, 4 and 6: :func:`functional.token_class_loss`, :func:`functional.incomplete_sentence_loss`). The token embeddings
-    are those of the base loss's own first pass over the first column; the copy is the one further pass.
+    These are eq. 2, 4 and 6: :func:`functional.token_class_loss` and
+    :func:`functional.incomplete_sentence_loss`. Both objectives read the base loss's first pass over the
+    first column; the copy is the only further pass.
 
     Inputs:
-        +----------------------------------------------+-----------------+
-        | Columns                                      | Labels          |
-        +==============================================+=================+
-        | the base loss's, the first of them sentences | the base loss's |
-        +----------------------------------------------+-----------------+
+        +----------------------------------------------------+---------------------------+
+        | Columns                                            | Labels                    |
+        +====================================================+===========================+
+        | those of the base loss, the first one of sentences | those of the base loss    |
+        +----------------------------------------------------+---------------------------+
 
-    Returns from ``forward``: a dict with the base loss's terms (``base``, or ``base/term`` each) and the weighted scalars
-    ``adversarial`` and ``filtering``, to be summed; 0 in training during the warm-up. ``diagnostics`` then holds
-    ``frequency_accuracy`` (share of tokens that the first discriminator classifies rightly, beside ``low_share``, the share of
-    rare ones: fooled, it knows no more than the larger class), ``completeness_accuracy`` (of the second, 0.5 is chance),
-    ``masked_share`` (of sentences, where a masked token shows), three ``balance_...`` of each objective, and the base's own.
+    Returns from ``forward``: a dict with the terms of the base loss (``base`` or ``base/term``) and the
+    weighted terms ``adversarial`` and ``filtering``, which are 0 during the warm-up. ``diagnostics`` holds
+    ``frequency_accuracy`` (of the first discriminator), ``low_share`` (share of rare tokens; a fooled
+    discriminator is as accurate as the larger class), ``completeness_accuracy`` (of the second discriminator;
+    0.5 is chance), ``masked_share`` (share of sentences with a masked token), with ``balance`` three numbers
+    for each objective, and those of the base loss as ``base/key``.
 
     Args:
-        model: The encoder that the base loss trains, with a mask token.
-        loss: Any that embeds the first column through ``model`` with gradients: :class:`ConSERTLoss`, SimCSE (below).
-        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default BookCorpus'.
-        low_frequency_by: What ``low_frequency_share`` is a share of: ``"types"``, the vocabulary, as in the paper (12 % of
-            Wikipedia's tokens are then rare, 1.2 % of BookCorpus'), or ``"mass"``, running text.
+        model: The encoder, with a mask token.
+        loss: The base loss, which reads sentences from the first column. By default SimCSE with temperature
+            0.05.
+        frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default
+            BookCorpus.
+        low_frequency_by: ``"types"``: ``low_frequency_share`` is a share of the vocabulary, as in the paper.
+            ``"mass"``: a share of running text. By types 1.2 % of BookCorpus' tokens and 12 % of Wikipedia's
+            are rare.
         low_frequency_share: :math:`\lambda`, in (0, 1).
-        balance: Most that the gradient of each objective may be where it reads the encoder (tokens, sentence vectors), as a
-            multiple of the base loss's there; None, the paper's, leaves it as it is.
-        adversarial_weight: :math:`\alpha`. 0 leaves the first objective out.
-        filtering_weight: :math:`\beta`. 0 leaves the second out, and its pass.
+        adversarial_weight: :math:`\alpha`. 0 leaves out the first objective.
+        filtering_weight: :math:`\beta`. 0 leaves out the second objective and its pass.
+        balance: Limits the gradient of each objective, at the outputs that it reads, to this multiple of the
+            base loss's gradient there. None, as in the paper, sets no limit.
         reversal_strength: Factor of the reversed gradient.
-        masking_ratio: :math:`\epsilon`, share of a sentence's rare tokens to mask, at least one.
-        warmup_steps: Updates with the base loss alone: a number of them, or as a float below 1 a share of the training. The
-            length of a training is known to this library's trainer and callback; without, a share is taken for 0.
+        masking_ratio: :math:`\epsilon`, share of a sentence's rare tokens that are masked, at least one.
+        warmup_steps: Number of updates in which only the base loss is trained, or a share of the training
+            below 1. A share needs this library's trainer or callback; in other loops it counts as 0.
 
     Raises:
-        ValueError: On a value out of range, a base loss round another model, one that caches gradients (``Cached...``) or
-            does not embed the first column, counts of another vocabulary, a model without a mask token, and in training one
-            compiled by torch.compile, with ``balance`` and the first objective: what the base loss asks of tokens is not seen.
+        ValueError: If a value is out of range, the base loss trains another model or cannot be computed
+            inside another loss, the counts are of another vocabulary, the model has no mask token, or
+            ``balance`` is set with torch.compile.
 
     Relations:
-        - ``adversarial_weight=0`` and ``filtering_weight=0`` are the rows "w/o AT" and "w/o ISF" of the paper's Table 1.
-        - SimCSE on one column is ``WeightedSumLoss(model, {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])})``.
-        - It may stand in a :class:`WeightedSumLoss`, and round one.
+        ``adversarial_weight=0`` and ``filtering_weight=0`` are the rows "w/o AT" and "w/o ISF" of the paper's
+        Table 1.
 
     Deviations:
-        From the official code: the discriminators' form, which tokens are labelled, counted and masked, and in which views
-        (:class:`losses.official.SLTFAILoss` has them); the warm-up happens once, not in each epoch. From the paper: what both
-        read is the base loss's first view, where that alters sentences; the warm-up's length, and the bound: round SimCSE a
-        small encoder's STS-B dev ends at 80.04 after 400 updates, with the paper's keywords at 71.49 (five seeds).
+        Where the base loss changes the sentence in its first view, the objectives read that view. The warm-up
+        happens once, in the official code in each epoch. Eq. 2 and 3 print min and max the wrong way round
+        for the discriminator; gradient reversal is what the text describes.
+        :class:`losses.official.SLTFAILoss` follows the authors' code.
 
     Example:
         >>> from datasets import Dataset
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
         >>> from sbert_plugins import losses
         >>> model = SentenceTransformer("bert-base-uncased")
-        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell again."]})
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell."]})
         >>> loss = losses.SLTFAILoss(model, losses.ConSERTLoss(model))
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
     citation = CITATIONS["slt_fai"]
-    idle_hints = IDLE_HINTS
+    works_in_matryoshka = False
     low_frequency: Tensor
     updates: Tensor
 
     def __init__(
         self,
         model: SentenceTransformer,
-        loss: nn.Module,
+        loss: nn.Module | None = None,
         *,
         frequencies: TokenFrequencies | str | None = None,
         low_frequency_by: str = "types",
         low_frequency_share: float = 0.5,
-        balance: float | None = 0.1,
         adversarial_weight: float = 1.0,
         filtering_weight: float = 1.0,
+        balance: float | None = None,
         reversal_strength: float = 1.0,
         masking_ratio: float = 0.2,
         warmup_steps: float = 0.1,
     ) -> None:
-        super().__init__()
-        begin_init(self, locals())
-        check_inner("loss", loss, model)
-        check_uncached("loss", loss)
-        _check_values(adversarial_weight, filtering_weight, masking_ratio, balance)
-        require_one_encoder(model, "SLTFAILoss")
-        self.model = model
+        super().__init__(model)
+        if loss is None:
+            simcse = MultipleNegativesRankingLoss(model, scale=20.0)
+            loss = WeightedSumLoss(model, {"simcse": (simcse, 1.0, [0, 0])})
+        check_inner_loss("loss", loss, model)
+        functional.check_weight("adversarial_weight", adversarial_weight)
+        functional.check_weight("filtering_weight", filtering_weight)
+        functional.check_balance(balance)
+        if not 0 < masking_ratio <= 1:
+            raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}.")
+        if warmup_steps < 0 or (warmup_steps >= 1 and warmup_steps != int(warmup_steps)):
+            raise ValueError(
+                f"warmup_steps must be a whole number of updates or a share below 1, got {warmup_steps}."
+            )
         self.loss = loss
-        self.tokens = TokenRoles(model.tokenizer)
-        self.balance = balance
+        self.low_frequency_by = low_frequency_by
+        self.low_frequency_share = low_frequency_share
         self.adversarial_weight = adversarial_weight
         self.filtering_weight = filtering_weight
+        self.balance = balance
+        self.reversal_strength = reversal_strength
         self.masking_ratio = masking_ratio
         self.warmup_steps = warmup_steps
-        self.training_steps: int | None = None  # of the whole training; set by who knows it
+        self.tokens = TokenRoles(model.tokenizer)
         if adversarial_weight:
             width = transformer_of(model).config.hidden_size
-            self.frequency_discriminator = TokenFrequencyDiscriminator(width, reversal_strength=reversal_strength)
+            self.frequency_discriminator = TokenFrequencyDiscriminator(
+                width, reversal_strength=reversal_strength
+            )
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
-            self.mask_token_id = self.tokens.mask_id("incomplete sentences are masked", "filtering_weight=0", apart=True)
-        rare = rare_tokens(self, low_frequency_share, low_frequency_by)
-        self.register_buffer("low_frequency", rare.to(torch.uint8))  # not bool: gloo cannot send that to other ranks
+            self.mask_token_id = self.tokens.mask_id("filtering_weight above 0", read_masked_vector=True)
+        self.frequencies = load_frequencies(frequencies, model.tokenizer)
+        low_ids = self.frequencies.low_frequency_ids(low_frequency_share, low_frequency_by)
+        # Not bool: gloo cannot send that type to other ranks.
+        low_frequency = torch.zeros(len(self.frequencies.counts), dtype=torch.uint8)
+        low_frequency[torch.as_tensor(low_ids)] = 1
+        self.register_buffer("low_frequency", low_frequency)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
-        self._own_diagnostics: dict[str, Tensor] = {}
-        self._inner = InnerLoss()
-        self.warm_up = WarmUp(warmup_steps, self)
-        self.state_is_kept = False
-        self.to(model.device)  # for loops that do not move the loss themselves
+        # A share of the training is not known in updates before begin_training.
+        self._warmup_updates = None if 0 < warmup_steps < 1 else int(warmup_steps)
+        self._is_warm = not warmup_steps
+        self.to(model.device)
 
-    def begin_training(self, *, resumed: bool) -> None:
-        """Count the updates of the encoder from now on; a new training warms up anew."""
+    def begin_training(self, *, steps: int | None, resumed: bool) -> None:
+        """Count the updates from now on. A new training begins with a warm-up."""
         if not resumed:
             self.updates.zero_()
-            self.warm_up.ask_again()
+        if 0 < self.warmup_steps < 1 and steps is not None:
+            self._warmup_updates = round(self.warmup_steps * steps)
+        self._is_warm = False
         after_optimizer_step(self, lambda loss: loss.updates.add_(1))
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
-        """Compute the weighted terms of one batch, those of the base loss among them."""
-        return self.compute_loss_from_passes(Encoder(self.model), list(sentence_features), labels)
+    def _check_warmup(self) -> bool:
+        """Return whether the warm-up is over."""
+        if not self._is_warm:
+            if self._warmup_updates is None:
+                logger.warning(
+                    "warmup_steps=%s is a share of the training, whose length is not known in this loop: "
+                    "there is no warm-up. Pass a number of updates.",
+                    self.warmup_steps,
+                )
+            self._is_warm = int(self.updates) >= (self._warmup_updates or 0)
+        return self._is_warm
 
-    def compute_loss_from_passes(
+    def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
+        """Leave the number of columns to the base loss."""
+
+    def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
-        """Compute them from passes that ``encode`` makes."""
-        if not columns:
-            raise ValueError("SLTFAILoss reads the first text column, got none.")
-        begin_forward(self, reads_tokens=True)
-        if training := is_training(self.model):
-            refuse_bypass(self, self.loss)
-            if self.balance is not None and self.adversarial_weight:
-                refuse_compiled(self.model)  # before the warm-up, not after it
-            self.begin_training(resumed=True)  # again, for a loop that does not tell when it begins
-        value, seen = self._inner(self.loss, encode, columns, labels)
-        terms = prefixed("base", value)
-        self._own_diagnostics = {}
-        names = [name for name in ("adversarial", "filtering") if getattr(self, f"{name}_weight")]
-        own = {name: torch.zeros((), device=seen[0].vectors.device) for name in names}
-        if not (training and self.warm_up.is_on(self.warmup_steps, self.updates, self.training_steps)):
-            taps = {name: GradientTap() for name in own if self.balance is not None}
+        """Return the terms of the base loss, ``adversarial`` and ``filtering``."""
+        training = is_training(self.model)
+        if training:
+            if self.balance is not None and self.adversarial_weight and is_compiled(self.model):
+                raise ValueError(
+                    "balance does not work with torch.compile: pass balance=None or train without it."
+                )
+            after_optimizer_step(
+                self, lambda loss: loss.updates.add_(1)
+            )  # a copied loss registers itself here
+        anchor = columns[0]
+        member = MemberEncoder(encode, tokens=True)
+        terms = prefix_terms("base", compute_inner_loss(self.loss, member, columns, labels))
+        seen = member.passes_over(anchor)
+        if not seen:
+            raise ValueError("The base loss must read the first column.")
+        base = sum(terms.values(), torch.zeros(()))
+        self.diagnostics = {}
+        zero = torch.zeros((), device=seen[0].vectors.device)
+        if self.adversarial_weight:
+            terms["adversarial"] = zero
+        if self.filtering_weight:
+            terms["filtering"] = zero
+        if not training or self._check_warmup():
+            taps = {name: GradientTap() for name in ("adversarial", "filtering")}
             if self.adversarial_weight:
-                content = self.tokens.content(columns[0])
-                own["adversarial"] = self._tell_rare(columns[0], content, seen, taps.get("adversarial"))
+                tap = taps["adversarial"] if self.balance is not None else None
+                terms["adversarial"] = self.adversarial_weight * self._classify_tokens(anchor, seen, tap)
             if self.filtering_weight:
-                own["filtering"] = self._tell_incomplete(encode, columns[0], seen[0], taps.get("filtering"))
+                tap = taps["filtering"] if self.balance is not None else None
+                terms["filtering"] = self.filtering_weight * self._classify_sentences(
+                    encode, anchor, seen[0], tap
+                )
             if self.balance is not None:
-                self._bound(sum(terms.values(), torch.zeros(())), seen[0], own, taps)
-        return Terms(terms | own)
+                self._bound_gradients(base, seen[0], terms, taps, self.balance)
+        inner = getattr(self.loss, "diagnostics", {})
+        self.diagnostics |= {f"base/{key}": value for key, value in inner.items()}
+        return terms
 
-    def _tell_rare(self, anchor: dict[str, Tensor], content: Tensor, seen: Sequence[Pass], tap: GradientTap | None) -> Tensor:
-        """Eq. 4, weighted, over the content of the base loss's first pass, read through the tap."""
-        is_low = self.low_frequency[anchor["input_ids"]].long()  # (B, L), 1 for rare
-        # A view that shuffles has the words of other places at each place; padding and special tokens stay where they are.
-        order = None if seen[0].view is None else seen[0].view.order
-        tokens = seen[0].read_through(tap).require_tokens()[:, : is_low.shape[1]]
-        targets = is_low if order is None else is_low.gather(1, order)
-        loss, found = self.frequency_discriminator.loss(tokens, targets, content)
-        self._own_diagnostics |= found
-        return self.adversarial_weight * loss
+    def _tokens_to_classify(self, anchor: dict[str, Tensor]) -> Tensor:
+        return self.tokens.content(anchor)
 
-    def _tell_incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, tap: GradientTap | None) -> Tensor:
-        """Eq. 6, weighted, over the sentences' vectors and those of their copies, read through the tap."""
-        copies, usable = self._incomplete(encode, anchor, original)
+    def _classify_tokens(
+        self, anchor: dict[str, Tensor], seen: Sequence[Pass], tap: GradientTap | None
+    ) -> Tensor:
+        """Return eq. 4 over the tokens of the base loss's first pass."""
+        first = seen[0]
+        is_low = self.low_frequency[anchor["input_ids"]].long()
+        tokens = first.read_through(tap).require_tokens()[:, : is_low.shape[1]]
+        if first.view is not None and first.view.order is not None:
+            is_low = is_low.gather(1, first.view.order)  # a shuffled view has other words at each place
+        loss, found = self.frequency_discriminator.loss(tokens, is_low, self._tokens_to_classify(anchor))
+        self.diagnostics |= found
+        return loss
+
+    def _classify_sentences(
+        self, encode: Encoder, anchor: dict[str, Tensor], original: Pass, tap: GradientTap | None
+    ) -> Tensor:
+        """Return eq. 6 over the sentences and their incomplete copies."""
+        copies, usable = self._encode_incomplete(encode, anchor, original)
         whole, part = (one.read_through(tap).vectors for one in (original, copies))
         loss, found = self.completeness_discriminator.loss(whole, part, usable)
-        self._own_diagnostics |= found
-        return self.filtering_weight * loss
+        self.diagnostics |= found
+        return loss
 
-    def _incomplete(self, encode: Encoder, anchor: dict[str, Tensor], original: Pass) -> tuple[Pass, Tensor]:
-        """Pass copies that lack rare tokens, seen as the originals, and return (B,) bool, too: which lack any seen there."""
+    def _encode_incomplete(
+        self, encode: Encoder, anchor: dict[str, Tensor], original: Pass
+    ) -> tuple[Pass, Tensor]:
+        """Encode copies that lack some rare tokens. Also return (B,) bool: the copies that differ."""
         rare = self.tokens.content(anchor) & self.low_frequency[anchor["input_ids"]].bool()
         masked = random_subset(rare, self.masking_ratio, at_least=1)
         copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
         views = None if original.view is None else [original.view]
-        # Beside DistributedDataParallel: its gradients are averaged with those of the base loss's passes.
-        (incomplete,) = encode([copy], views=views, dropout=original.dropout, beside_ddp=True)
-        return incomplete, (masked if original.view is None else original.view.shown(masked)).any(dim=1)
+        (incomplete,) = encode([copy], views=views, dropout=original.dropout, bypass_ddp=True)
+        shown = masked if original.view is None else original.view.shown(masked)
+        return incomplete, shown.any(dim=1)
 
-    def _bound(self, base: Tensor, original: Pass, terms: dict[str, Tensor], taps: dict[str, GradientTap]) -> None:
-        """Bound each objective where it reads the encoder: at the tokens, and at the sentence vectors."""
+    def _bound_gradients(
+        self, base: Tensor, original: Pass, terms: Terms, taps: dict[str, GradientTap], balance: float
+    ) -> None:
+        """Limit each objective's gradient where it reads the encoder: at tokens or sentence vectors."""
         for name, output in (("adversarial", original.all_tokens), ("filtering", original.all_vectors)):
-            if name in terms and output is not None:
-                others = {name: (terms[name], taps[name])}
-                found = bound_gradients_at(output, base, others, balance=self.balance, rows=original.rows)
-                self._own_diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
-
-    @property
-    def diagnostics(self) -> dict[str, Tensor]:
-        """Detached scalars of this loss and, as ``base/key``, of the base loss."""
-        return self._own_diagnostics | {f"base/{key}": value for key, value in getattr(self.loss, "diagnostics", {}).items()}
+            if name not in terms or output is None:
+                continue
+            if not output.requires_grad:  # the tokens of a frozen transformer, or an evaluation
+                taps[name].tensors.clear()
+                continue
+            main = GradientTap()
+            main.watch(output, rows=original.rows)
+            found = bound_gradients((base, main), {name: (terms[name], taps[name])}, balance=balance)
+            self.diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings that the model card shows, those of the base loss among them."""
-        return {"loss": {"class": type(self.loss).__name__, "settings": inner_settings(self.loss)}, **settings_of(self)}
-
-
-def _check_values(adversarial_weight: float, filtering_weight: float, masking_ratio: float, balance: float | None) -> None:
-    functional.check_weight("adversarial_weight", adversarial_weight, "0 leaves the objective out.")
-    functional.check_weight("filtering_weight", filtering_weight, "0 leaves the objective out.")
-    if not adversarial_weight and not filtering_weight:
-        raise ValueError("adversarial_weight and filtering_weight are both 0, which is the base loss: train with that.")
-    if not 0 < masking_ratio <= 1:
-        raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}. The paper's is 0.2.")
-    functional.check_balance(balance)
+        """Return the settings, with those of the base loss."""
+        return {
+            "loss": describe_loss(self.loss),
+            "frequencies": describe_frequencies(self.frequencies),
+            "low_frequency_by": self.low_frequency_by,
+            "low_frequency_share": self.low_frequency_share,
+            "adversarial_weight": self.adversarial_weight,
+            "filtering_weight": self.filtering_weight,
+            "balance": self.balance,
+            "reversal_strength": self.reversal_strength,
+            "masking_ratio": self.masking_ratio,
+            "warmup_steps": self.warmup_steps,
+        }

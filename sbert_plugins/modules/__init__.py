@@ -7,12 +7,11 @@ from .denoising_decoder import DenoisingDecoder
 from .discriminators import CompletenessDiscriminator, TokenFrequencyDiscriminator
 from .ema import after_optimizer_step, ema_update
 from .embedding_queue import EmbeddingQueue
-from .mlm_head import MLMHead
+from .mlm_head import MLMHead, NoPretrainedHeadError, WordEmbeddings, WordScorer
 from .momentum_encoder import MomentumEncoder
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
-from .word_embeddings import WordEmbeddings
 
 __all__ = [
     "BagOfWordsDecoder",
@@ -21,11 +20,13 @@ __all__ = [
     "EmbeddingQueue",
     "MLMHead",
     "MomentumEncoder",
+    "NoPretrainedHeadError",
     "PhraseDecoder",
     "ProjectionHead",
     "PseudoTokenAttention",
     "TokenFrequencyDiscriminator",
     "WordEmbeddings",
+    "WordScorer",
     "after_optimizer_step",
     "apply_mask_template",
     "ema_update",

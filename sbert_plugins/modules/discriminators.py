@@ -1,4 +1,4 @@
-"""SLT-FAI's two discriminators."""
+"""The two discriminators of SLT-FAI."""
 
 from __future__ import annotations
 
@@ -19,23 +19,11 @@ class _Discriminator(nn.Module):
     def __init__(self, dimension: int, hidden_dimension: int | None = None) -> None:
         super().__init__()
         hidden_dimension = 2 * dimension if hidden_dimension is None else hidden_dimension
-        if hidden_dimension < 1:
-            raise ValueError(f"hidden_dimension must be at least 1, got {hidden_dimension}. By default it is 2 D.")
-        self.dimension = dimension
         self.inner: nn.Module = nn.Linear(dimension, hidden_dimension)
         self.outer = nn.Linear(hidden_dimension, 2)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Map (..., D) to logits (..., 2), in the discriminator's own dtype.
-
-        Raises:
-            ValueError: On vectors of another width.
-        """
-        if embeddings.shape[-1] != self.dimension:
-            raise ValueError(
-                f"the discriminator reads vectors of width {self.dimension}, for which the loss was built, got "
-                f"{embeddings.shape[-1]} (MatryoshkaLoss cuts them): put SLTFAILoss round MatryoshkaLoss, not inside."
-            )
+        """Map (..., D) to logits (..., 2), in the discriminator's own dtype."""
         return self._logits(embeddings.to(self.outer.weight.dtype))
 
     def _logits(self, embeddings: Tensor) -> Tensor:
@@ -43,19 +31,19 @@ class _Discriminator(nn.Module):
 
 
 class TokenFrequencyDiscriminator(_Discriminator):
-    """Class 1 for the embedding of a low-frequency token, 0 for a high-frequency one, behind a gradient reversal.
-
-    It learns to tell them apart, and what made the embeddings learns that it cannot (SLT-FAI section 3.2).
+    """Class 1 for a rare token's embedding, 0 for a frequent one's. The gradient is reversed (section 3.2).
 
     Args:
         dimension: Size D of the token embeddings.
         hidden_dimension: Width between the two layers; by default 2 D, the first width of the official code.
-        reversal_strength: Of the reversed gradient. The paper's is 1.
+        reversal_strength: Factor of the reversed gradient.
     """
 
-    def __init__(self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0) -> None:
+    def __init__(
+        self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0
+    ) -> None:
         super().__init__(dimension, hidden_dimension)
-        functional.check_weight("reversal_strength", reversal_strength, "The paper reverses with strength 1.")
+        functional.check_weight("reversal_strength", reversal_strength)
         self.reversal_strength = reversal_strength
 
     def forward(self, embeddings: Tensor) -> Tensor:
@@ -71,8 +59,7 @@ class TokenFrequencyDiscriminator(_Discriminator):
             content: (B, L) bool, the tokens that count.
 
         Returns:
-            The loss, and diagnostics: ``frequency_accuracy``, and ``low_share``, the share of low-frequency tokens; NaN
-            where no token counts.
+            The loss, and the diagnostics ``frequency_accuracy`` and ``low_share`` (NaN if no token counts).
         """
         logits = self(tokens)
         with torch.no_grad():
@@ -98,15 +85,17 @@ class CompletenessDiscriminator(_Discriminator):
         Args:
             sentences: (B, D), vectors of the originals.
             incomplete: (B, D), of the copies.
-            usable: (B,) bool, the rows whose copy lacks something.
+            usable: (B,) bool, the rows whose copy differs from the original.
 
         Returns:
-            The loss, and diagnostics: ``completeness_accuracy`` (NaN without a usable row) and ``masked_share``, the
-            share of usable rows.
+            The loss, and the diagnostics ``completeness_accuracy`` (NaN without a usable row) and
+            ``masked_share`` (share of usable rows).
         """
         of_sentences, of_copies = self(sentences), self(incomplete)
         with torch.no_grad():
-            right = ((of_sentences.argmax(dim=1) == 0) & usable).sum() + ((of_copies.argmax(dim=1) == 1) & usable).sum()
+            right = ((of_sentences.argmax(dim=1) == 0) & usable).sum() + (
+                (of_copies.argmax(dim=1) == 1) & usable
+            ).sum()
             diagnostics = {
                 "completeness_accuracy": right / (2 * usable.sum()),
                 "masked_share": usable.float().mean(),

@@ -17,7 +17,7 @@ _Owner = TypeVar("_Owner", bound=nn.Module)
 
 @torch.no_grad()
 def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: float) -> None:
-    """Move each average towards its value in place: ``average = momentum * average + (1 - momentum) * value``.
+    """Set each average to ``momentum * average + (1 - momentum) * value``, in place.
 
     Args:
         averages: The tensors to move.
@@ -26,21 +26,21 @@ def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: f
     """
     averages = list(averages)
     ends = [value.detach().to(average.dtype) for average, value in zip(averages, values, strict=True)]
-    get_ema_multi_avg_fn(momentum)(averages, ends, 0)  # the number of averages so far is not looked at
+    get_ema_multi_avg_fn(momentum)(averages, ends, 0)
 
 
 def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], object]) -> None:
-    """Call ``action(owner)`` after each update of the encoder ``owner.model``; to be called in each training forward.
+    """Call ``action(owner)`` after each update of ``owner.model``. To be called in each training forward.
 
-    An update is a step of an optimizer that holds any weight of the encoder that is trained at that moment (of ``owner``,
-    where the whole encoder is frozen): layers may be frozen, adapters added and the owner copied at any time. Once an update
-    whatever the number of micro-batches, with any optimizer and any loop; a step that a gradient scaler skips does not
-    count, and where several optimizers share the encoder's weights, one step of each is one update. A loss cannot reach its
-    optimizer, so this is torch's global hook; it does not keep ``owner`` alive.
+    An update is a step of an optimizer that holds a trained weight of the encoder (or of ``owner``, if the
+    whole encoder is frozen), whatever the number of micro-batches, in any training loop. A step that a
+    gradient scaler skips does not count. If several optimizers share the encoder's weights, one step of each
+    is one update. A loss cannot reach its optimizer, so this is a global hook of torch. It does not keep
+    ``owner`` alive.
 
     Args:
-        owner: The module that ``action`` changes. A copy of it is another owner, and says so by its own forward.
-        action: Must not itself hold ``owner``.
+        owner: The module that ``action`` changes. A copy of it has to call this itself.
+        action: Must not hold ``owner``.
     """
     global _handle
     if _handle is None:
@@ -48,20 +48,20 @@ def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], object]) -> N
     _actions[owner] = (action, weakref.WeakSet())
 
 
-# One hook for all owners: hooks that come and go while torch iterates over them would break its loop. Beside each action the
-# optimizers that have stepped since it last ran, that one's first; none since the last forward until it runs.
+# One hook for all owners, because torch iterates over its hooks. With each action: the optimizers that have
+# stepped since it last ran.
 _actions: weakref.WeakKeyDictionary[nn.Module, tuple[Callable, weakref.WeakSet]] = weakref.WeakKeyDictionary()
 _handle: RemovableHandle | None = None
 
 
 def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    # A fused optimizer skips a step itself whose gradients are not finite, as the scaler tells it; the hook runs all the same.
+    # A fused optimizer itself skips a step with gradients that are not finite, but the hook runs.
     skipped = getattr(optimizer, "found_inf", None)
     if skipped is not None and skipped.item():
         return
     for owner, (action, stepped) in list(_actions.items()):
         if stepped and optimizer not in stepped:
-            stepped.add(optimizer)  # nothing to do now: whether it holds the encoder is asked when it steps again
+            stepped.add(optimizer)
         elif _has_moved(owner, optimizer):
             stepped.clear()
             action(owner)
@@ -69,12 +69,11 @@ def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
 
 
 def _has_moved(owner: nn.Module, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it holds anything that is trained in the encoder now, or in the owner where nothing of the encoder is.
-
-    Of the encoder it looks no further than the first, which most often it holds: this runs at each update.
-    """
+    """Return whether the optimizer trains the encoder, or the owner if the encoder is frozen."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    of_encoder = (parameter for parameter in owner.get_submodule("model").parameters() if parameter.requires_grad)
+    of_encoder = (
+        parameter for parameter in owner.get_submodule("model").parameters() if parameter.requires_grad
+    )
     first = next(of_encoder, None)
     if first is not None:
         return id(first) in held or any(id(parameter) in held for parameter in of_encoder)

@@ -7,16 +7,11 @@ from torch import Tensor, nn
 
 
 class EmbeddingQueue(nn.Module):
-    """The last ``size`` vectors that came in, in a ring buffer: state that is saved, and no list on the host.
-
-    The slots fill from the first; when all are full the newest vectors replace the oldest. Nothing here waits for the device.
+    """The last ``size`` vectors, in a ring buffer that is saved with the loss.
 
     Args:
-        size: Vectors to keep.
+        size: Number of vectors.
         dimension: Their width D.
-
-    Raises:
-        ValueError: If ``size`` is below 1.
     """
 
     rows: Tensor
@@ -25,23 +20,26 @@ class EmbeddingQueue(nn.Module):
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
         if size < 1:
-            raise ValueError(f"queue_size must be at least 1, got {size}. The paper uses 256.")
+            raise ValueError(f"queue_size must be at least 1, got {size}.")
         self.register_buffer("rows", torch.zeros(size, dimension))
-        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))  # vectors that ever came in
+        self.register_buffer(
+            "seen", torch.zeros((), dtype=torch.int64)
+        )  # number of vectors that were ever added
 
     @property
     def filled(self) -> Tensor:
-        """(Q,) bool: slots that hold a vector."""
+        """(Q,) bool, the slots that hold a vector."""
         return self._slots() < self.seen
 
     def after(self, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what :meth:`enqueue` would lead to, and change nothing.
+        """Return the queue as :meth:`enqueue` would leave it, without changing it.
 
         Args:
-            keys: (N, D), N of any size: of more than the queue holds the last ones stay.
+            keys: (N, D). If N is larger than the queue, only the last ones stay.
 
         Returns:
-            The rows (Q, D); which of them hold a vector (Q,) bool; the slot of each key (N,), -1 if it did not stay.
+            The rows (Q, D); which of them hold a vector, (Q,) bool; the slot of each key, (N,), -1 if it does
+            not stay.
         """
         size, count = len(self.rows), len(keys)
         slots = (self.seen + torch.arange(count, device=keys.device)) % size
@@ -49,18 +47,21 @@ class EmbeddingQueue(nn.Module):
         slots[: max(count - size, 0)] = -1
         return rows, self._slots() < self.seen + count, slots
 
-    def candidates(self, keys: Tensor, first: int, count: int, *, enqueue_first: bool) -> tuple[Tensor, Tensor]:
-        """Return what a batch is scored against, and change nothing.
+    def candidates(
+        self, keys: Tensor, first: int, count: int, *, enqueue_first: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the vectors that a batch is scored against, without changing the queue.
 
         Args:
-            keys: (N, D), those of the batch, on several ranks of all batches.
-            first: Number of the first key that is this rank's.
-            count: B, rows of this rank: row i's own key is number ``first + i``.
-            enqueue_first: Whether the keys take the places that they will have in the queue, where they push older ones
-                out, or stand beside it.
+            keys: (N, D), the keys of the batch, of all ranks.
+            first: Index of the first key of this rank.
+            count: B, number of rows of this rank. The key of row i is ``first + i``.
+            enqueue_first: Whether the keys take their places in the queue first, or are scored in addition to
+                it.
 
         Returns:
-            The candidates (C, D), and where one is a negative of a row (B, C) bool: not its own key, nor an empty slot.
+            The candidates (C, D), and (B, C) bool: whether a candidate is a negative of a row (not its own
+            key, nor an empty slot).
         """
         if enqueue_first:
             rows, filled, slots = self.after(keys)
@@ -73,7 +74,7 @@ class EmbeddingQueue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Let (N, D) vectors in; on several ranks the same ones in the same order."""
+        """Add (N, D) vectors: on several ranks the same ones in the same order."""
         self.rows.copy_(self.after(keys)[0])
         self.seen += len(keys)
 

@@ -1,4 +1,4 @@
-"""The masked-language-model head of any encoder, on positions that somebody else has chosen."""
+"""Scores of words for a vector: an encoder's masked-language-model head, or its word embeddings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 
 import torch
 import transformers
-from huggingface_hub.constants import HF_HUB_OFFLINE
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -18,97 +17,85 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from sbert_plugins import host
-from sbert_plugins.encoder import unwrap
+from sbert_plugins.encoder import transformer_of, unwrap
 
 logger = logging.getLogger(__name__)
 
 
-class NoPretrainedHead(ValueError):
-    """An encoder's checkpoint holds no masked-language-model head."""
+class NoPretrainedHeadError(ValueError):
+    """A checkpoint has no masked-language-model head that fits the encoder."""
 
 
 class MLMHead(nn.Module):
-    """Token embeddings to logits over the vocabulary, by the head that the encoder was pretrained with.
+    """The pretrained head that maps token embeddings to logits over the vocabulary.
 
-    sentence-transformers loads encoders without their head. Here the architecture's own ``ForMaskedLM`` class is loaded,
-    its encoder replaced by the trained one to tie the output weights to the trained word embeddings, and then by a stub that
-    passes the token embeddings through: one mechanism for BERT, RoBERTa, XLM-R, MPNet, DistilBERT, ELECTRA, DeBERTa-v2,
-    ModernBERT and every class built like them. Output weights that were pretrained apart from the word embeddings (EuroBERT),
-    or are of another width (RemBERT), stay the head's own.
+    sentence-transformers loads encoders without their head. This class loads the architecture's
+    ``ForMaskedLM`` model, and replaces its encoder twice: by the trained one, which ties the output weights
+    to the trained word embeddings, and then by a stub that returns its input. This works for BERT, RoBERTa,
+    XLM-R, MPNet, DistilBERT, ELECTRA, DeBERTa-v2, ModernBERT and similar classes. Output weights that are not
+    tied in the checkpoint (EuroBERT, RemBERT) stay the head's.
 
     Args:
-        model: The encoder that is trained. Its word embeddings are the output weights where the two are tied.
-        checkpoint: Path or Hub name to read the head from: by default the one that the encoder was loaded from, in the
-            ``revision`` that SentenceTransformer was asked for (not with ``local_files_only=True``, which does not note it).
-            ``"fresh"`` takes new random weights, and ``"saved"`` those of a pretrained head whose state is loaded afterwards.
-        or_new: Whether a new head takes the place of one that the encoder's checkpoint does not hold.
-
-    Tokens that were added to the encoder get rows in its own head, too. Where the checkpoint holds no head (a saved
-    sentence-transformers model, for instance) the head is fresh and a warning says so.
+        model: The encoder that is trained.
+        checkpoint: Path or Hub name to load the head from, or ``"fresh"`` for new random weights. By default
+            the checkpoint, and the revision, that the encoder was loaded from.
+        allow_new: Uses a new head, with a warning, if the encoder's checkpoint has none.
 
     Raises:
-        ValueError: If the architecture has no masked-language-model class, the encoder is not a transformer, or the head of
-            ``checkpoint`` is of another vocabulary or width.
-        NoPretrainedHead: A ValueError too, if there is none and ``or_new`` is False.
+        ValueError: If the architecture has no masked-language-model class, or the head of ``checkpoint`` has
+            another vocabulary or width.
+        NoPretrainedHeadError: If there is no head and ``allow_new`` is False.
         OSError: If ``checkpoint`` is given and cannot be loaded.
     """
 
-    def __init__(self, model: SentenceTransformer, *, checkpoint: str | None = None, or_new: bool = True) -> None:
+    def __init__(
+        self, model: SentenceTransformer, *, checkpoint: str | None = None, allow_new: bool = True
+    ) -> None:
         super().__init__()
-        encoder = encoder_of(model)
-        # The head is of the encoder's own revision.
-        revision = None if checkpoint else host.revision_of(unwrap(model))
-        full, self.is_pretrained = _load_full_model(encoder, checkpoint, revision, or_new)
+        encoder = transformer_of(model)
+        full, is_pretrained = self._load(model, encoder, checkpoint, allow_new)
         setattr(full, full.base_model_prefix, encoder)
         full.tie_weights()
-        embeddings, output = table_of(encoder), full.get_output_embeddings()
-        if not (self.is_pretrained or output.weight.shape != embeddings.shape):
-            output.weight = embeddings  # tie_word_embeddings may be off
+        table, output = word_table(encoder), full.get_output_embeddings()
+        if not is_pretrained and output.weight.shape == table.shape:
+            output.weight = table  # the configuration may not tie them
         setattr(full, full.base_model_prefix, _PassThrough())
-        # transformers' decorator hides self from the checker.
-        self.full = full.to(device=embeddings.device, dtype=embeddings.dtype)  # type: ignore[call-arg]
-        self._is_tied = output.weight is embeddings
-        self._pad = silent_token(encoder) if self._is_tied else None
+        self.full = full.to(device=table.device, dtype=table.dtype)  # type: ignore[call-arg]
+        self._is_tied = output.weight is table
+        self._silent_id = silent_padding_id(encoder) if self._is_tied else None
 
     @property
     def table(self) -> Tensor:
-        """The output matrix (V, E): the encoder's word embeddings, or the head's own where they were not pretrained as one."""
+        """The output weights (V, E)."""
         return self.full.get_output_embeddings().weight
 
     @property
     def width(self) -> int:
-        """Width D of the token embeddings that it reads."""
+        """Width D of the token embeddings that the head reads."""
         return self.full.config.hidden_size
 
     def untie(self) -> None:
-        """Give the output matrix weights of its own, a copy of what they are: not tied to the word embeddings any more."""
+        """Give the head its own copy of the output weights."""
         output = self.full.get_output_embeddings()
         output.weight = nn.Parameter(output.weight.detach().clone())
-        self._is_tied, self._pad = False, None
+        self._is_tied, self._silent_id = False, None
 
     def follow(self, model: nn.Module) -> None:
-        """Take the encoder's dtype, which ``model.bfloat16()`` changes without the head, and its table where it has another.
-
-        To be called in each forward. Weights that are tied stay so until :meth:`untie`.
-
-        Raises:
-            ValueError: If the encoder has another number of word embeddings by now, to which the head does not fit.
-        """
-        output = self.full.get_output_embeddings()
-        words = table_of(encoder_of(model), before=output.out_features)
-        if any(parameter.dtype != words.dtype for parameter in self.parameters()):
-            with torch.inference_mode(False):  # of an evaluation, whose tensors cannot be trained
-                self.to(words.dtype)
-        if self._is_tied and output.weight is not words:
-            output.weight = words
+        """Take over the encoder's dtype and table as they are now. Call in each forward."""
+        table = word_table(transformer_of(model))
+        if any(parameter.dtype != table.dtype for parameter in self.parameters()):
+            with torch.inference_mode(False):  # weights that are made in inference mode cannot be trained
+                self.to(table.dtype)
+        if self._is_tied:
+            self.full.get_output_embeddings().weight = table
 
     def forward(self, token_embeddings: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Map (N, D) token embeddings to (N, V) logits, or to those of the (C,) ids that are candidates."""
+        """Map (N, D) token embeddings to (N, V) logits, or to the (N, C) logits of (C,) candidate ids."""
         size = len(self.table)
         inputs = {"inputs_embeds": token_embeddings.to(self.table.dtype).unsqueeze(0)}
         if candidates is None:
-            return keep_silent(self.full(**inputs).logits.squeeze(0), self._pad)
-        # The same head with a smaller vocabulary: names differ from family to family, and MobileBERT has its matrix in two.
+            return without_gradient_at(self.full(**inputs).logits.squeeze(0), self._silent_id)
+        # The same head with a smaller vocabulary. Parameter names differ between families.
         fewer = {
             name: tensor.index_select(tensor.shape.index(size), candidates)
             for name, tensor in self.full.named_parameters()
@@ -116,154 +103,137 @@ class MLMHead(nn.Module):
         }
         return functional_call(self.full, fewer, kwargs=inputs).logits.squeeze(0)
 
+    @staticmethod
+    def _load(
+        model: SentenceTransformer, encoder: PreTrainedModel, checkpoint: str | None, allow_new: bool
+    ) -> tuple[PreTrainedModel, bool]:
+        """Return the full model and whether its head is pretrained."""
+        if not host.has_masked_language_model(encoder.config):
+            raise ValueError(
+                f"transformers has no masked-language-model head for {type(encoder).__name__}: use an "
+                "encoder that was pretrained with masks (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT, ...)."
+            )
+        if checkpoint != "fresh":
+            try:
+                revision = None if checkpoint else host.revision_of(unwrap(model))
+                return _load_pretrained(encoder, checkpoint, revision), True
+            except NoPretrainedHeadError as error:
+                if checkpoint or not allow_new:
+                    raise
+                logger.warning("The masked-language-model head starts from random weights: %s.", error)
+        return AutoModelForMaskedLM.from_config(encoder.config), False
 
-def encoder_of(model: nn.Module) -> PreTrainedModel:
-    """Return the transformers encoder of a model, which may be wrapped.
 
-    Raises:
-        ValueError: If it has none.
+class WordEmbeddings(nn.Module):
+    """Logits as products with the encoder's word embeddings, instead of :class:`MLMHead`. It owns no weights.
+
+    Args:
+        model: The encoder that is trained, whose word embeddings are trained with it.
     """
-    encoder = getattr(unwrap(model), "transformers_model", None)
-    if encoder is not None:
-        encoder = host.inside_compiled(encoder) or encoder  # the transformer alone may be compiled
-    if not isinstance(encoder, PreTrainedModel):
-        raise ValueError(
-            f"words are scored with a transformers encoder, got {type(encoder).__name__}: "
-            "use a model that begins with a Transformer module."
-        )
-    return encoder
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.table = word_table(transformer_of(model))
+        self._silent_id = silent_padding_id(transformer_of(model))
+
+    @property
+    def width(self) -> int:
+        """Width E of the vectors that it reads."""
+        return self.table.shape[1]
+
+    def follow(self, model: nn.Module) -> None:
+        """Take over the encoder's table as it is now. Call in each forward."""
+        self.table = word_table(transformer_of(model))
+
+    def forward(self, vectors: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Map (N, E) vectors to (N, V) logits, or to the (N, C) logits of (C,) candidate ids."""
+        vectors = vectors.to(self.table.dtype)
+        if candidates is None:
+            return without_gradient_at(vectors @ self.table.T, self._silent_id)
+        return vectors @ self.table[candidates].T
 
 
-def table_of(encoder: PreTrainedModel, *, before: int | None = None) -> nn.Parameter:
-    """Return the word embeddings (V, E) of an encoder.
+WordScorer = MLMHead | WordEmbeddings
 
-    Raises:
-        ValueError: If they are not as many as they were ``before``.
-    """
+
+def word_table(encoder: PreTrainedModel) -> nn.Parameter:
+    """Return the word embeddings (V, E) of an encoder, or raise ``ValueError`` if an adapter changes them."""
     embeddings = encoder.get_input_embeddings()
     if hasattr(embeddings, "base_layer"):
         raise ValueError(
-            "words are scored with the encoder's word embeddings, which an adapter (PEFT) changes where they are read, not in "
-            "their table: leave them out of the adapter's target_modules."
+            "Leave the word embeddings out of the adapter's target_modules: this loss reads their table."
         )
-    table = embeddings.weight
-    assert isinstance(table, nn.Parameter)
-    if before is not None and len(table) != before:
-        raise ValueError(
-            f"the encoder must keep the {before:,} word embeddings that it had when the loss was built, got {len(table):,}: "
-            "call resize_token_embeddings before the loss is built."
-        )
-    return table
+    return embeddings.weight
 
 
-def silent_token(encoder: PreTrainedModel) -> int | None:
-    """Return the id of the padding if its embedding is 0, which it then stays.
-
-    transformers sets it so when it loads a Funnel, whose vectors hold some of the padding.
-    """
-    pad = getattr(encoder.get_input_embeddings(), "padding_idx", None)
-    return pad if pad is not None and not table_of(encoder)[pad].any() else None
+def silent_padding_id(encoder: PreTrainedModel) -> int | None:
+    """Return the id of the padding if its embedding is 0, as in some encoders (Funnel)."""
+    padding = getattr(encoder.get_input_embeddings(), "padding_idx", None)
+    return padding if padding is not None and not word_table(encoder)[padding].any() else None
 
 
-def keep_silent(logits: Tensor, token: int | None) -> Tensor:
-    """Return (N, V) logits that teach a token's embedding nothing; None leaves out no token."""
+def without_gradient_at(logits: Tensor, token: int | None) -> Tensor:
+    """Return (N, V) logits whose gradient is 0 at one token, so that its embedding stays."""
     if token is not None and logits.requires_grad:
-        # As detaching the column would do, which in place costs two copies of the gradient instead of one.
-        logits.register_hook(partial(_without_column, column=token))
+        logits.register_hook(partial(_clear_column, column=token))
     return logits
 
 
-def _without_column(gradient: Tensor, *, column: int) -> Tensor:
+def _clear_column(gradient: Tensor, *, column: int) -> Tensor:
     gradient = gradient.clone()
     gradient[:, column] = 0
     return gradient
 
 
 class _PassThrough(nn.Module):
-    """Stands where the encoder stood."""
+    """Replaces the encoder inside a full model, and returns its input."""
 
     def get_input_embeddings(self) -> None:
-        """Answer classes that show their output layer only beside an input layer (EuroBERT)."""
+        """Return None: some classes show their output layer only if there is an input layer (EuroBERT)."""
 
     def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutput:
         return _Passed(last_hidden_state=inputs_embeds)
 
 
 class _Passed(BaseModelOutput):
-    """Token embeddings, and None for all else that an encoder of this family may give (Longformer's global attentions)."""
+    """Token embeddings, and None for the other outputs of some families (Longformer's global attentions)."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
             raise AttributeError(name)
 
 
-def _load_full_model(
-    encoder: PreTrainedModel, checkpoint: str | None, revision: str | None, or_new: bool
-) -> tuple[PreTrainedModel, bool]:
-    is_new = checkpoint in ("fresh", "saved")
-    if not is_new:
-        full, reason = _pretrained(encoder, checkpoint, revision)
-        if full is not None:
-            return full, True
-        if not or_new:
-            raise NoPretrainedHead(reason)
-    if not host.has_masked_language_model(encoder.config):
-        raise ValueError(
-            f"transformers has no masked-language-model head for {type(encoder).__name__}: "
-            "use an encoder of a family that was pretrained with masks (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT, ...)."
-        )
-    if not is_new:
-        logger.warning(
-            "There is no pretrained masked-language-model head, so a new one starts from random weights, tied to the word "
-            "embeddings: %s. Name a checkpoint that has one (mlm_head='bert-base-uncased', for instance).",
-            reason,
-        )
-    return AutoModelForMaskedLM.from_config(encoder.config), checkpoint == "saved"
-
-
-def _pretrained(encoder: PreTrainedModel, checkpoint: str | None, revision: str | None) -> tuple[PreTrainedModel | None, str]:
-    """Return the encoder's class with the head of a checkpoint, by default its own, or None and the reason."""
+def _load_pretrained(
+    encoder: PreTrainedModel, checkpoint: str | None, revision: str | None
+) -> PreTrainedModel:
+    """Return the full model of a checkpoint, by default the encoder's, whose head fits the encoder."""
     name = checkpoint or encoder.config.name_or_path
-    reason = f"{name or 'the encoder'} holds none"
     if not name:
-        return None, reason
+        raise NoPretrainedHeadError("the encoder was not loaded from a checkpoint")
+    where = {"revision": revision or "main", "cache_dir": host.model_cache()}
     try:
-        with _quiet():  # what is missing is told in words
-            where = {"revision": revision or "main", "cache_dir": host.model_cache()}  # as of the encoder
+        with _quiet():  # transformers' report of missing weights is replaced by our own message
             full, info = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, **where)
     except (OSError, ValueError) as error:
         if checkpoint:
             raise
-        said, _, _ = str(error).strip().partition("\n")
-        why = "it is not on this machine, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else said or type(error).__name__
-        return None, f"{name} could not be read ({why})"
+        first_line = str(error).strip().partition("\n")[0]
+        raise NoPretrainedHeadError(
+            f"{name} could not be loaded ({first_line or type(error).__name__})"
+        ) from error
     prefix = re.compile(rf"^{full.base_model_prefix}\.")
-    missing = sorted(key for key in info["missing_keys"] if not prefix.match(key))
-    tied = set(full.all_tied_weights_keys) if hasattr(full, "all_tied_weights_keys") else set()
-    if set(missing) - tied:
-        return None, reason
-    has_its_words = _has_words_of(full, encoder)  # before it grows
-    if _fits(full, encoder, grown=not checkpoint):
-        if not checkpoint and not has_its_words:
-            logger.warning(
-                "The head of %s comes with other word embeddings than the encoder has: the encoder was trained since it was "
-                "loaded, or is of another revision, of which the head should be, too.",
-                name,
-            )
-        return full, ""
-    shapes = [tuple(table_of(each).shape) for each in (full, encoder)]
-    reason = f"that of {name} is of word embeddings {shapes[0]}, and the encoder's are {shapes[1]}"
-    if checkpoint:
-        raise ValueError(f"mlm_head must be a checkpoint with the encoder's word embeddings, but {reason}.")
-    return None, reason
-
-
-def _has_words_of(full: PreTrainedModel, encoder: PreTrainedModel) -> bool:
-    """Whether the word embeddings that came with a head are those of an encoder, but for words that were added to it."""
-    theirs, ours = table_of(full).detach(), table_of(encoder).detach()
-    shared = min(len(theirs), len(ours))
-    is_as_wide = theirs.shape[1:] == ours.shape[1:]
-    return is_as_wide and torch.equal(theirs[:shared].to(ours.device, ours.dtype), ours[:shared])
+    missing = {key for key in info["missing_keys"] if not prefix.match(key)}
+    if missing - set(getattr(full, "all_tied_weights_keys", ())):
+        raise NoPretrainedHeadError(f"{name} has no such head")
+    (size, width), (own_size, own_width) = word_table(encoder).shape, word_table(full).shape
+    if not checkpoint and own_size < size and own_width == width:  # tokens were added to the encoder
+        full.resize_token_embeddings(size, mean_resizing=False)
+    elif (own_size, own_width) != (size, width):
+        raise NoPretrainedHeadError(
+            f"the head of {name} is for word embeddings of shape {(own_size, own_width)}, the encoder has "
+            f"{(size, width)}"
+        )
+    return full
 
 
 @contextmanager
@@ -274,13 +244,3 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         transformers.logging.set_verbosity(level)
-
-
-def _fits(full: PreTrainedModel, encoder: PreTrainedModel, *, grown: bool) -> bool:
-    """Return whether a head reads the encoder's vectors, after it got rows for tokens that were added, where it may."""
-    words, width = table_of(encoder).shape
-    its_words, its_width = table_of(full).shape
-    if grown and its_words < words and its_width == width:
-        full.resize_token_embeddings(words, mean_resizing=False)
-        return True
-    return (its_words, its_width) == (words, width)

@@ -1,4 +1,4 @@
-"""A slow copy of an encoder and of what sits on it (MoCo)."""
+"""A slowly moving copy of an encoder and of the modules on it (MoCo)."""
 
 from __future__ import annotations
 
@@ -15,52 +15,38 @@ from .ema import ema_update
 
 
 class MomentumEncoder(nn.Module):
-    r"""Exact frozen copies of modules that run one after the other, moved towards them by :meth:`update`: PT-BERT eq. 5.
+    r"""Frozen copies of modules, which :meth:`update` moves towards them: PT-BERT eq. 5.
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    The owner calls :meth:`update` after each optimizer step (:func:`after_optimizer_step`). The first module is the
-    encoder; it is held as ``copies``, for the trainer would put the trained encoder in the place of an attribute ``model``.
+    The owner calls :meth:`update` after each optimizer step (:func:`after_optimizer_step`). The copies start
+    equal to the modules.
 
     Args:
-        *modules: What to copy: the encoder first, then what reads its output.
+        *modules: The encoder, then the modules that read its :class:`encoder.Pass`.
         momentum: :math:`m`, in [0, 1).
-        dropout: Whether the copies use dropout in training.
-
-    Raises:
-        ValueError: On a momentum out of range.
+        dropout: Uses dropout in training.
     """
 
     def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True) -> None:
         super().__init__()
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {momentum}.")
         self.momentum = momentum
         self.dropout = dropout
+        # Not as an attribute named model, in whose place the trainer would put the trained encoder.
         self.copies = nn.ModuleList(copy.deepcopy(module) for module in modules).requires_grad_(False)
-        host.undo_preparation(self.copies[0])  # an earlier training's
+        host.undo_preparation(self.copies[0])
         self._keep_precision()
-
-    @property
-    def momentum(self) -> float:
-        """It may be set during a training."""
-        return self._momentum
-
-    @momentum.setter
-    def momentum(self, momentum: float) -> None:
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {momentum}. PT-BERT's code has 0.885, MoCo 0.999.")
-        self._momentum = momentum
 
     def _keep_precision(self) -> None:
         for parameter in self.copies.parameters():
             if parameter.dtype in (torch.bfloat16, torch.float16):
-                parameter.data = parameter.data.float()  # a step of 1 - m is below the last bit of half precision
+                parameter.data = parameter.data.float()  # half precision would lose a step of 1 - m
 
     @torch.no_grad()
     def forward(self, features: dict[str, Tensor], *, training: bool) -> Any:
-        """Run a batch through the copies, ``training`` being the mode of the module that they were copied from.
-
-        What reads the encoder's output is given an :class:`encoder.Pass`.
-        """
+        """Run a batch through all copies. ``training`` is the mode of the trained encoder."""
         output: Any = self.encode(features, training=training)
         for module in self.copies[1:]:
             output = module(output)
@@ -68,34 +54,27 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def encode(self, features: dict[str, Tensor], *, training: bool) -> Pass:
-        """Run a batch through the first copy, the encoder's; all copies are in their mode then."""
-        self._keep_precision()  # loss.bfloat16() is of the copies, too
-        self.copies.train(training and self.dropout)  # each time: trainers and loops set the mode of what a loss holds, or not
+        """Run a batch through the copy of the encoder."""
+        self._keep_precision()  # loss.bfloat16() changes the copies, too
+        self.copies.train(training and self.dropout)
         encoder: Any = self.copies[0]
-        # The trainer's autocast covers the forward of the trained model only.
+        # The trainer's autocast covers only the forward of the trained model.
         with host.half_for_flash(unwrap(encoder).transformers_model):
             (output,) = Encoder(encoder)([features], tokens=True)
         return output
-
-    def check(self, *modules: nn.Module) -> list[nn.Parameter]:
-        """Return the modules' parameters, which may be wrapped (DistributedDataParallel, torch.compile) by now.
-
-        Raises:
-            ValueError: If they are others than those that were copied: adapters, new tokens.
-        """
-        parameters = [parameter for module in modules for parameter in host.parameters_of(module)]
-        if [value.shape for value in parameters] != [value.shape for value in host.parameters_of(self.copies)]:
-            raise ValueError(
-                "the encoder must keep the parameters that it had when the loss copied it, got others (adapters such as LoRA, "
-                "or new tokens, that were added later): build the loss after them."
-            )
-        return parameters
 
     @torch.no_grad()
     def update(self, *modules: nn.Module) -> None:
         """Move the copies towards the modules.
 
         Raises:
-            ValueError: As :meth:`check`.
+            ValueError: If the modules have other parameters than those that were copied (adapters, new
+                tokens).
         """
-        ema_update(host.parameters_of(self.copies), self.check(*modules), self.momentum)
+        values = [parameter for module in modules for parameter in host.parameters_of(module)]
+        averages = host.parameters_of(self.copies)
+        if [value.shape for value in values] != [average.shape for average in averages]:
+            raise ValueError(
+                "The encoder has other parameters than when the loss was built: build the loss after them."
+            )
+        ema_update(averages, values, self.momentum)

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 
 class ProjectionHead(nn.Module):
-    """Linear and tanh on the sentence vector, used in training only (SimCSE section 6.3, ArcCSE section 4.1).
+    """Linear layer and tanh on the sentence vector, in training only (SimCSE section 6.3).
 
-    It belongs to the loss and is never part of the saved model: sentence vectors at test time are those of the encoder. It
-    starts as torch's Linear does, a random map that leaves cosines nearly what they are.
+    It belongs to the loss and is never saved with the model. It starts as ``nn.Linear`` does: a random map,
+    which nearly preserves cosines.
 
     Args:
         dimension: Size D of the sentence vector.
@@ -20,14 +20,5 @@ class ProjectionHead(nn.Module):
         self.linear = nn.Linear(dimension, dimension)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Project (B, D) to (B, D), in the head's own dtype.
-
-        Raises:
-            ValueError: On vectors of another width.
-        """
-        if embeddings.shape[-1] != self.linear.in_features:
-            raise ValueError(
-                f"the projection head reads vectors of width {self.linear.in_features}, for which the loss was built, got "
-                f"{embeddings.shape[-1]} (MatryoshkaLoss cuts them): build the loss with projection_head=False."
-            )
+        """Project (B, D) to (B, D), in the head's own dtype."""
         return self.linear(embeddings.to(self.linear.weight.dtype)).tanh()

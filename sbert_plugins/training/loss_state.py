@@ -114,11 +114,6 @@ def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
                 member.get_submodule(owner).set_extra_state(saved[_stored(name, key)].to(tensor.device))
             else:
                 tensor.copy_(saved[_stored(name, key)])
-    for module in _asking(loss, "has_learned"):
-        module.has_learned = True  # a first batch that teaches nothing is refused; this one is not the first
-    for module in _asking(loss, "warm_up"):
-        if hasattr(module.warm_up, "ask_again"):  # somebody's own loss may call a number so
-            module.warm_up.ask_again()  # of a training that was interrupted in this process it may be over
 
 
 def _read_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> dict[str, Tensor]:
@@ -247,12 +242,9 @@ def begin_training(loss: Losses, steps: int, *, resumed: bool) -> None:
     ``training_steps`` is set to the updates that all of it has, ``begin_training(resumed=...)`` is called: of a dict of losses
     one may be computed late, and counts from the first update on.
     """
-    for module in _asking(loss, "training_steps"):
-        module.training_steps = steps
-    if not resumed:
-        for module in _asking(loss, "has_learned"):
-            module.has_learned = False  # of another training's batches
-    _call(loss, "begin_training", resumed=resumed)
+    for module in _asking(loss, "begin_training"):
+        if callable(module.begin_training):
+            module.begin_training(steps=steps, resumed=resumed)
 
 
 def follow_encoder(loss: Losses, model: nn.Module) -> None:

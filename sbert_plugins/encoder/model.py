@@ -1,0 +1,79 @@
+"""The parts of a model: the SentenceTransformer inside wrappers, its transformer, widths and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
+
+from sbert_plugins import host
+
+
+def unwrap(model: Any) -> SentenceTransformer:
+    """Return the SentenceTransformer inside DistributedDataParallel and torch.compile.
+
+    Use it to look at the model's parts, never to call it: gradients are averaged by the wrapper's forward.
+    """
+    return list(_wrappers(model))[-1]
+
+
+def without_ddp(model: nn.Module) -> nn.Module:
+    """Return the module inside a DistributedDataParallel wrapper, for a pass that not every rank makes.
+
+    The wrapper's forward may wait for the other ranks. Gradients are averaged all the same, if every rank
+    also makes one pass through the wrapper in the same step.
+    """
+    inside = (each.module for each in _wrappers(model) if isinstance(each, DistributedDataParallel))
+    return next(inside, model)
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Return whether torch.compile has wrapped the model. Forward hooks inside it then do nothing."""
+    return any(host.inside_compiled(each) is not None for each in _wrappers(model))
+
+
+def is_training(model: nn.Module) -> bool:
+    """Return whether the model is in training mode."""
+    # A wrapper's own flag is set when it is made, and model.eval() does not reach it.
+    return unwrap(model).training
+
+
+def _wrappers(model: Any) -> Iterator[Any]:
+    """Yield a model, then what is inside it, from wrapper to wrapper."""
+    while model is not None:
+        yield model
+        compiled = host.inside_compiled(model)
+        model = getattr(model, "module", None) if compiled is None else compiled
+
+
+def transformer_of(model: nn.Module) -> PreTrainedModel:
+    """Return the transformers encoder of a model.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    encoder: Any = unwrap(model).transformers_model
+    encoder = encoder if encoder is None else host.inside_compiled(encoder) or encoder
+    if not isinstance(encoder, PreTrainedModel):
+        raise ValueError(
+            f"This loss needs a model that begins with a transformers encoder, got {type(encoder).__name__}."
+        )
+    return encoder
+
+
+def sentence_width(model: SentenceTransformer) -> int:
+    """Return the width of the sentence vectors in training, which ``truncate_dim`` does not change."""
+    truncate_dim, model.truncate_dim = model.truncate_dim, None
+    try:
+        width = model.get_embedding_dimension()
+    finally:
+        model.truncate_dim = truncate_dim
+    if width is None:
+        raise ValueError(
+            "The model must know the width of its sentence vectors: end it with a Pooling module."
+        )
+    return width

@@ -1,0 +1,242 @@
+"""The base class of the losses, and how a loss computes another loss inside it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any, ClassVar
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer import losses as st_losses
+from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
+from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
+from torch import Tensor, nn
+
+from sbert_plugins.encoder import Encoder, is_training, unwrap
+
+
+class Terms(dict[str, Tensor]):
+    """Named terms of a loss. The trainer logs each and adds them up.
+
+    ``MatryoshkaLoss`` multiplies the value of the loss inside it and adds up the products. Terms therefore
+    support ``+`` and ``*``, term by term.
+    """
+
+    def __add__(self, other: Terms | float) -> Terms:
+        """Add terms of the same name. Adding the number 0 changes nothing."""
+        if isinstance(other, Terms):
+            both = {name: self[name] + other[name] for name in self.keys() & other.keys()}
+            return Terms({name: both.get(name, part) for name, part in {**self, **other}.items()})
+        return self if isinstance(other, Real) and other == 0 else NotImplemented
+
+    __radd__ = __add__
+
+    def __mul__(self, weight: float | Tensor) -> Terms:
+        """Scale each term."""
+        if not isinstance(weight, (Real, Tensor)):
+            return NotImplemented
+        return Terms({name: weight * term for name, term in self.items()})
+
+    __rmul__ = __mul__
+
+
+class Loss(nn.Module):
+    """A loss for sentence-transformers' trainers that returns named terms.
+
+    Subclasses set :attr:`columns`, build their parts in ``__init__`` and write :meth:`compute`. Modules that
+    a loss owns (heads, decoders) are attributes; they are trained with the encoder, saved in checkpoints by
+    :class:`training.SentenceTransformerTrainer` and never part of the saved model.
+
+    Args:
+        model: The encoder that is trained.
+
+    Raises:
+        ValueError: If ``model`` is not a SentenceTransformer with one encoder.
+
+    Example:
+        >>> from sbert_plugins.losses.base import Loss
+        >>> class NormLoss(Loss):
+        ...     def compute(self, encode, columns, labels):
+        ...         (vectors,) = (one.vectors for one in encode(columns))
+        ...         return {"norm": vectors.norm(dim=1).mean()}
+    """
+
+    citation: ClassVar[str] = ""
+    """BibTeX for the model card."""
+
+    columns: ClassVar[tuple[str, ...]] = ("anchor",)
+    """Names of the text columns, which are taken by their order."""
+
+    optional_columns: ClassVar[int] = 0
+    """How many of the last columns may be missing."""
+
+    works_in_matryoshka: bool = True
+    """Whether ``MatryoshkaLoss`` may wrap this loss, which cuts the sentence vectors."""
+
+    state_is_kept: bool = False
+    """Whether checkpoints hold the weights that this loss owns. Set by the trainer."""
+
+    model: Any
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        inside = unwrap(model) if isinstance(model, nn.Module) else model
+        if not isinstance(inside, SentenceTransformer):
+            raise ValueError(f"model must be a SentenceTransformer, got {type(inside).__name__}.")
+        if any(isinstance(module, Router) for module in inside.modules()):
+            raise ValueError(
+                "model must have one encoder, got a Router: build the loss with one of its routes."
+            )
+        self.model = model
+        self.diagnostics: dict[str, Tensor] = {}
+        """Detached scalars of the last batch, which are logged and never added to the loss."""
+
+    def compute(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+    ) -> Mapping[str, Tensor]:
+        """Return the weighted terms of one batch.
+
+        Args:
+            encode: Runs the encoder. A loss around this one may share its passes with other losses.
+            columns: Features of each text column.
+            labels: Labels, where the dataset has some.
+        """
+        raise NotImplementedError
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings, for the model card and for the check of a resumed training."""
+        return {}
+
+    def begin_training(self, *, steps: int | None, resumed: bool) -> None:
+        """Prepare for a training of ``steps`` updates (None: not known). The trainer calls it."""
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
+        """Return the weighted terms of one batch."""
+        return self.compute_terms(Encoder(self.model), list(sentence_features), labels)
+
+    def compute_terms(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+    ) -> Terms:
+        """Check the columns, put the loss's own modules into the encoder's mode, and call :meth:`compute`."""
+        self.check_columns(columns)
+        self._check_wrapper()
+        training = is_training(self.model)
+        if training and not self.state_is_kept:
+            self._warn_if_not_saved()
+        for name, module in self.named_children():
+            if name != "model" and module.training != training and not isinstance(module, BaseModel):
+                module.train(training)
+        return Terms(self.compute(encode, columns, labels))
+
+    def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
+        """Raise ``ValueError`` for another number of columns than the loss reads."""
+        most, least = len(self.columns), len(self.columns) - self.optional_columns
+        if not least <= len(columns) <= most:
+            names = list(self.columns)
+            wanted = ", ".join(names[:least]) + (
+                f" and optionally {', '.join(names[least:])}" if least < most else ""
+            )
+            raise ValueError(
+                f"{type(self).__name__} reads the text columns {wanted}, got {len(columns)} columns. "
+                f"Drop the others with dataset.select_columns({names[: max(least, 1)]})."
+            )
+
+    def _check_wrapper(self) -> None:
+        name, model = type(self).__name__, unwrap(self.model)
+        if isinstance(model[0].forward, TransformerDecorator):
+            raise ValueError(f"{name} does not work inside AdaptiveLayerLoss or Matryoshka2dLoss.")
+        if isinstance(self.model.forward, ForwardDecorator) and not self.works_in_matryoshka:
+            raise ValueError(
+                f"{name} does not work inside MatryoshkaLoss with these settings, because it owns weights "
+                "for full vectors or reads tokens."
+            )
+
+    def _warn_if_not_saved(self) -> None:
+        self.state_is_kept = True  # one warning is enough
+        if owned_state(self):
+            warnings.warn(
+                f"{type(self).__name__} owns weights that sentence-transformers' checkpoints do not hold, so "
+                "a resumed training would start them anew. Train with "
+                "sbert_plugins.training.SentenceTransformerTrainer, or add "
+                "callbacks=[sbert_plugins.training.LossStateCallback(loss)].",
+                stacklevel=5,
+            )
+
+
+def owned_state(loss: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and persistent buffers of a loss that do not belong to its encoder, each once."""
+    model = unwrap(loss.model)
+    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    owned: dict[str, Tensor] = {}
+    for name, tensor in loss.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            owned[name] = tensor
+    return owned
+
+
+# Losses of sentence-transformers whose forward is: embed each column, then compute_loss_from_embeddings.
+_PLAIN_FORWARDS = {
+    loss.forward
+    for loss in (
+        st_losses.ContrastiveLoss,
+        st_losses.CoSENTLoss,
+        st_losses.CosineSimilarityLoss,
+        st_losses.DistillKLDivLoss,
+        st_losses.GlobalOrthogonalRegularizationLoss,
+        st_losses.MarginMSELoss,
+        st_losses.MultipleNegativesRankingLoss,
+        st_losses.OnlineContrastiveLoss,
+        st_losses.TripletLoss,
+    )
+}
+
+
+def check_inner_loss(argument: str, loss: Any, model: SentenceTransformer) -> None:
+    """Raise ``ValueError`` unless ``loss`` can be computed inside another loss and trains ``model``."""
+    if not isinstance(loss, Loss) and getattr(type(loss), "forward", None) not in _PLAIN_FORWARDS:
+        raise ValueError(
+            f"{argument} must be a loss of sbert_plugins, or one of sentence-transformers that only reads "
+            f"the vectors of its columns (such as MultipleNegativesRankingLoss), got {type(loss).__name__}."
+        )
+    if unwrap(loss.model) is not unwrap(model):
+        raise ValueError(
+            f"{argument} must train the same model, got a {type(loss).__name__} with another one."
+        )
+
+
+def compute_inner_loss(
+    loss: Any, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+) -> Tensor | Terms:
+    """Compute a loss inside another one, with the passes of ``encode``."""
+    if isinstance(loss, Loss):
+        return loss.compute_terms(encode, columns, labels)
+    # The first column has a pass of its own, as in sentence-transformers.
+    passes = [*encode(columns[:1]), *encode(columns[1:])]
+    return loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
+
+
+def prefix_terms(name: str, value: Tensor | Mapping[str, Tensor]) -> Terms:
+    """Name the terms of an inner loss ``name/term``, or ``name`` if it returns one number."""
+    if isinstance(value, Mapping):
+        return Terms({f"{name}/{term}": part for term, part in value.items()})
+    return Terms({name: value})
+
+
+def describe_loss(loss: Any) -> dict[str, Any]:
+    """Return the class and settings of an inner loss, for a configuration."""
+    settings = loss.get_config_dict() if hasattr(loss, "get_config_dict") else {}
+    return {"class": type(loss).__name__, "settings": settings}
+
+
+def warn_without_negatives(loss: Loss, rows: int) -> None:
+    """Warn if a training batch of a contrastive loss has one sentence, which teaches nothing."""
+    if rows < 2 and is_training(loss.model):
+        warnings.warn(
+            f"{type(loss).__name__} got a batch of one sentence. The other sentences of a batch are the "
+            "negatives, so this batch teaches nothing.",
+            stacklevel=2,
+        )

@@ -1,0 +1,187 @@
+"""Self-distillation: keep the similarities of the model that the training starts from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from sbert_plugins import functional, host
+from sbert_plugins.encoder import Encoder, Pass, dropout_off, unwrap
+from sbert_plugins.losses.base import Loss, Terms
+from sbert_plugins.losses.citations import CITATIONS
+
+
+class SelfDistillationLoss(Loss):
+    r"""Listwise distillation from a frozen teacher, by default the model itself as it is before the training.
+
+    Contrastive training on a narrow collection pushes the sentences of one topic apart. This term keeps, for
+    each sentence, the order of the other sentences of the batch by similarity. Add it with a small weight to
+    other losses (:class:`WeightedSumLoss`, ``recipes.recommended_loss``) if the model embeds well already.
+
+    .. math::
+        L = -\frac{1}{B}\sum_i\sum_{j \ne i} p_{ij} \log q_{ij},\quad
+        p_{ij} = \mathrm{softmax}_j\left(\frac{\cos(t_i, t_j)}{\tau_t}\right),\quad
+        q_{ij} = \mathrm{softmax}_j\left(\frac{\cos(z_i, z_j)}{\tau}\right)
+
+    :math:`z` are the vectors of the model in training, :math:`t` those of the teacher, without dropout and
+    gradient: :func:`functional.similarity_distillation`.
+
+    Inputs:
+        +---------------------+----------------------------------------------------+
+        | Columns             | Labels                                             |
+        +=====================+====================================================+
+        | anchor (a sentence) | the teacher's vectors (B, T), or none: they are    |
+        |                     | then computed for each batch                       |
+        +---------------------+----------------------------------------------------+
+
+    Returns from ``forward``: a dict with the term ``distillation``. ``diagnostics`` holds ``divergence``
+    (mean Kullback-Leibler divergence of q from p, in nats; 0 if the similarities are the teacher's).
+
+    Args:
+        model: Any encoder.
+        teacher: The model whose similarities are kept, which must read the same tokens. By default a frozen
+            copy of ``model`` as it is now. If ``model`` has a new adapter (PEFT), the model without the
+            adapter is the teacher, and there is no copy.
+        temperature: :math:`\tau`, above 0.
+        teacher_temperature: :math:`\tau_t`, above 0. A smaller one stresses the nearest sentences.
+
+    Raises:
+        ValueError: If a temperature is out of range, or a training is resumed with another teacher than it
+            began with.
+
+    Relations:
+        - It is the ranking distillation of RankCSE (Liu et al., ACL 2023) with the start as the teacher.
+        - A training that reads each text several times can compute the teacher's vectors once: put
+          ``teacher.encode(texts)`` into the dataset's column ``label``.
+        - ``recipes.average_with_start`` reaches a similar aim after a training, without the term.
+
+    Deviations:
+        In a sum it reads, in training, the first pass of a loss before it, which may be an altered view.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        >>> from sbert_plugins import losses
+        >>> model = SentenceTransformer("all-MiniLM-L6-v2")
+        >>> train = Dataset.from_dict({"anchor": ["It is raining.", "He plays the organ.", "Prices fell."]})
+        >>> loss = losses.WeightedSumLoss(
+        ...     model,
+        ...     {
+        ...         "contrast": (losses.ConSERTLoss(model), 1.0),
+        ...         "keep": (losses.SelfDistillationLoss(model), 0.1),
+        ...     },
+        ... )
+        >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
+    """
+
+    citation = CITATIONS["self_distillation"]
+    works_in_matryoshka = True
+    teacher_mark: Tensor
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        teacher: SentenceTransformer | None = None,
+        temperature: float = 0.1,
+        teacher_temperature: float = 0.05,
+    ) -> None:
+        super().__init__(model)
+        functional.check_temperature(temperature)
+        functional.check_temperature(teacher_temperature)
+        self.temperature = temperature
+        self.teacher_temperature = teacher_temperature
+        self.has_own_teacher = teacher is None
+        start = unwrap(model)
+        self._uses_adapter_off = teacher is None and host.has_new_adapter(start)
+        if teacher is None and not self._uses_adapter_off:
+            teacher = copy.deepcopy(start)
+            host.undo_preparation(teacher)
+        if teacher is not None:
+            teacher = (
+                teacher.eval().requires_grad_(False).to(model.device) if self.has_own_teacher else teacher
+            )
+        # In a tuple, so that it is neither trained nor saved with the loss: a resumed training builds it
+        # again.
+        self._teacher = (teacher,)
+        with self._teaching() as teaching:
+            self.register_buffer("teacher_mark", _mark_of(teaching))
+        self._expected_mark = self.teacher_mark.clone()
+
+    @property
+    def teacher(self) -> SentenceTransformer | None:
+        """The teacher, or None if it is the model without its adapter."""
+        return self._teacher[0]
+
+    @contextmanager
+    def _teaching(self) -> Iterator[SentenceTransformer]:
+        """Give the teacher, without dropout."""
+        model = self.teacher if self.teacher is not None else unwrap(self.model)
+        with dropout_off(model):
+            if self._uses_adapter_off:
+                with host.adapter_off(model):
+                    yield model
+            else:
+                yield model
+
+    def begin_training(self, *, steps: int | None, resumed: bool) -> None:
+        """Check that a resumed training has the teacher that it began with."""
+        if resumed and not torch.allclose(self.teacher_mark.cpu(), self._expected_mark.cpu(), rtol=1e-4):
+            raise ValueError(
+                "The teacher of SelfDistillationLoss is another model than the one that the training began "
+                "with. Build model and loss as in the first run, from the start of the training, then resume."
+            )
+
+    @torch.no_grad()
+    def _teach(self, column: dict[str, Tensor], student: Pass) -> Tensor:
+        with self._teaching() as teacher:
+            device = student.vectors.device
+            if next(teacher.parameters()).device != device:
+                teacher.to(device)
+            with torch.autocast(device.type, dtype=student.autocast, enabled=student.autocast is not None):
+                return teacher(dict(column))["sentence_embedding"]
+
+    def compute(
+        self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Terms:
+        """Return the term ``distillation``."""
+        (anchor,) = columns
+        student = encode.any_pass(anchor)
+        teacher = labels if labels is not None and labels.ndim == 2 else self._teach(anchor, student)
+        temperatures = {"temperature": self.temperature, "teacher_temperature": self.teacher_temperature}
+        loss = functional.similarity_distillation(student.vectors, teacher, **temperatures)
+        with torch.no_grad():
+            entropy = functional.similarity_distillation(
+                teacher,
+                teacher,
+                temperature=self.teacher_temperature,
+                teacher_temperature=self.teacher_temperature,
+            )
+            self.diagnostics = {"divergence": loss.detach() - entropy}
+        return Terms(distillation=loss)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings."""
+        return {
+            "teacher": "the start" if self.has_own_teacher else "another model",
+            "temperature": self.temperature,
+            "teacher_temperature": self.teacher_temperature,
+        }
+
+
+@torch.no_grad()
+def _mark_of(model: SentenceTransformer) -> Tensor:
+    """Return two numbers that differ from model to model: of the vector of a fixed sentence."""
+    features = model.preprocess(["A teacher is known by its vector of this sentence."])
+    features = {
+        key: value.to(model.device) if isinstance(value, Tensor) else value for key, value in features.items()
+    }
+    vector = model(features)["sentence_embedding"][0].float()
+    weights = torch.arange(1, len(vector) + 1, device=vector.device) / len(vector)
+    return torch.stack([vector.norm(), (vector * weights).sum()])
