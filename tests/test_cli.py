@@ -1,0 +1,355 @@
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+
+import pytest
+from datasets import Dataset
+from encoders import project_text
+from recipe_inputs import interrupted
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import __version__, cli, recipes
+from sbert_plugins.cli import main as main_module
+
+QUICK = ["--max_steps", "2", "--per-device-train-batch-size", "8", "--eval_steps", "1", "--sam_rho", "0"]
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(project_text()[:30]), encoding="utf-8")
+    return str(tmp_path / "text.txt")
+
+
+@pytest.fixture
+def encoder(tiny_encoder, tmp_path):
+    tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
+    return str(tmp_path / "encoder")
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    lines = [f"{place % 6}\t{one}\t{project_text()[150 + place]}\n" for place, one in enumerate(project_text()[30:60])]
+    (tmp_path / "graded.tsv").write_text("".join(lines), encoding="utf-8")
+    return str(tmp_path / "graded.tsv")
+
+
+@pytest.fixture
+def topics(tmp_path):
+    lines = [f"{'even' if place % 2 else 'odd'}\t{one}\n" for place, one in enumerate(project_text()[30:60])]
+    (tmp_path / "topics.tsv").write_text("".join(lines), encoding="utf-8")
+    return str(tmp_path / "topics.tsv")
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What the command line hands to recipes.train, which trains nothing."""
+    calls = []
+
+    def train(method, sentences, model, **keywords):
+        calls.append({"method": method, "sentences": sentences, "model": model, **keywords})
+        return {"changes": [], "verdict": [], "updates": 1, "is_worse": False}
+
+    monkeypatch.setattr(recipes, "train", train)
+    return calls
+
+
+def rows_of(printed):
+    """The rows of a printed table by their first cell."""
+    return {line.split("  ")[0]: line.split()[1:] for line in printed.strip().splitlines() if line}
+
+
+class TestHelp:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("command", [["--help"], ["train", "--help"], ["compare", "-h"]])
+    def test_loads_no_torch_and_is_quick(self, command):
+        script = (
+            "import sys, time\nbegan = time.perf_counter()\nfrom sbert_plugins import cli\ntry:\n"
+            f"    cli.main({command!r})\nexcept SystemExit:\n    pass\n"
+            "assert not {'torch', 'transformers', 'datasets'} & {*sys.modules}\nprint(time.perf_counter() - began)\n"
+        )
+        seconds = []
+        for _ in range(2):  # the first may read the files
+            result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+            seconds.append(float(result.stdout.split()[-1]))
+        assert min(seconds) < 0.5
+
+    def test_names_own_options_and_common_arguments(self, capsys):
+        with pytest.raises(SystemExit):
+            cli.main(["train", "--help"])
+        printed = capsys.readouterr().out
+        for option in ("--resume", "--protocol", "--keep", "--learning_rate", "--report_to", "sbert.net"):
+            assert option in printed
+
+    def test_version(self, capsys):
+        with pytest.raises(SystemExit):
+            cli.main(["--version"])
+        assert __version__ in capsys.readouterr().out
+
+
+class TestArguments:
+    def test_every_training_argument_is_passed_on(self, text, encoder, seen):
+        given = ["--learning_rate", "2e-5", "--report_to", "tensorboard", "--save-total-limit", "1", "--bf16", "false"]
+        given += ["--push_to_hub", "true", "--hub_model_id", "me/model", "--lr_scheduler_kwargs", '{"num_cycles": 2}']
+        assert cli.main(["train", "arccse", text, "--model", encoder, *given, "--seed", "7"]) == 0
+        (call,) = seen
+        expected = {"learning_rate": 2e-5, "save_total_limit": 1, "bf16": False, "push_to_hub": True, "seed": 7}
+        assert {name: call[name] for name in expected} == expected
+        assert call["hub_model_id"] == "me/model"
+        assert call["report_to"] in ("tensorboard", ["tensorboard"])
+        assert "num_train_epochs" not in call
+        assert call["output"] == "arccse-model"
+
+    def test_own_options(self, text, encoder, pairs, seen):
+        options = ["--loss", "temperature=0.1", "near_mask_ratio=0.1", "--max-seq-length", "9", "--limit", "20", "--resume"]
+        options += ["--start_weight", "0.5", "--pairs", pairs, "--share_examples", "--output", "out"]
+        assert cli.main(["train", "arccse", text, "--model", encoder, *options]) == 0
+        (call,) = seen
+        assert call["loss_keywords"] == {"temperature": 0.1, "near_mask_ratio": 0.1}
+        assert (call["max_seq_length"], call["start_weight"], call["output"]) == (9, 0.5, "out")
+        assert call["resume"]
+        assert call["share_examples"]
+        assert len(call["sentences"]) == 20
+        assert [evaluator.name for evaluator in call["evaluators"]] == ["graded"]
+        assert call["dev"] is None
+
+    @pytest.mark.parametrize(
+        ("options", "keywords"), [(["--keep", "0.3"], {"keep": 0.3}), (["--no-keep"], {"keep": None}), ([], {})]
+    )
+    def test_keep(self, options, keywords, text, encoder, seen):
+        assert cli.main(["train", "recommended", text, "--model", encoder, *options]) == 0
+        assert seen[0]["loss_keywords"] == keywords
+
+    def test_text_may_follow_options(self, text, encoder, seen):
+        assert cli.main(["train", "arccse", "--learning_rate", "1e-4", "--model", encoder, text]) == 0
+        assert len(seen[0]["sentences"]) == 30
+
+    @pytest.mark.parametrize(("option", "columns"), [("crops", 2), ("spans", 2)])
+    def test_passages_of_documents_are_pairs(self, option, columns, encoder, tmp_path, seen):
+        documents = "\n\n".join("\n".join(project_text()[start : start + 6]) for start in range(0, 60, 6))
+        (tmp_path / "documents.txt").write_text(documents, encoding="utf-8")
+        command = ["train", "arccse", str(tmp_path / "documents.txt"), "--model", encoder, "--positives", option]
+        assert cli.main(command) == 0
+        assert len(seen[0]["sentences"].column_names) == columns
+
+    def test_paraphrases(self, text, encoder, seen):
+        assert cli.main(["train", "denosent", text, "--paraphrases", text, "--model", encoder]) == 0
+        assert len(seen[0]["sentences"].column_names) == 2
+
+    def test_a_protocol_chooses_by_stsb_dev(self, text, encoder, seen, monkeypatch):
+        monkeypatch.setattr("sbert_plugins.cli.train.stsb_dev", lambda options: type("Dev", (), {"name": "STS-B dev"}))
+        monkeypatch.setattr("sbert_plugins.cli.train.build_evaluators", lambda options, more: [])
+        assert cli.main(["train", "arccse", text, "--model", encoder, "--protocol", "paper"]) == 0
+        assert seen[0]["protocol"] == "paper"
+        assert seen[0]["dev"].name == "STS-B dev"
+
+    def test_a_data_folder_adds_no_test_set(self, text, encoder, seen, data_dir, monkeypatch):
+        monkeypatch.setenv("SBERT_PLUGINS_DATA", str(data_dir))
+        assert cli.main(["train", "arccse", text, "--model", encoder]) == 0
+        assert [evaluator.name for evaluator in seen[0]["evaluators"]] == ["graded pairs", "STS-B dev"]
+        assert seen[0]["dev"] is None
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "hint"),
+        [
+            (["train", "recomended"], "Did you mean recommended"),
+            (["train", "arccse", "--lerning-rate", "3"], "Did you mean --learning_rate"),
+            (["train", "arccse", "t.txt", "--loss", "temprature=3"], "Did you mean temperature"),
+            (["train", "paser", "--protocol", "papr"], "Did you mean paper"),
+            (["train", "arccse", "t.txt", "--learning_rate", "fast"], "fast"),
+            (["compare", "simsce", "--output", "out", "--offline"], "Did you mean simcse"),
+            (["train", "arccse", "no-such-file.txt", "--model", "no-such-model"], "no-such"),
+            (["evaluate", "no-such-model", "--pairs", "no-such-file.tsv"], "no-such"),
+        ],
+    )
+    def test_are_one_line(self, arguments, hint, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        assert cli.main(arguments) == 2
+        line = capsys.readouterr().err.strip().splitlines()[-1]
+        assert line.startswith("sbert-plugins: error: ")
+        assert hint in line
+        assert list(tmp_path.iterdir()) in ([], [tmp_path / "out"])
+
+    def test_the_traceback_is_shown_if_asked(self):
+        with pytest.raises(ValueError, match="recomended"):
+            cli.main(["--traceback", "train", "recomended"])
+
+
+class TestNoConnection:
+    """One sentence within seconds, whatever the libraries would try."""
+
+    @pytest.fixture
+    def online(self, monkeypatch):
+        monkeypatch.setenv("HF_HUB_OFFLINE", "")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+    def test_is_said_and_names_the_way_out(self, online, text, monkeypatch, capsys):
+        monkeypatch.setattr(main_module.urllib.request, "urlopen", _refuse)
+        began = time.monotonic()
+        assert cli.main(["train", "recommended", text, "--model", "nobody/no-model", *QUICK]) == 2
+        assert time.monotonic() - began < 10
+        line = capsys.readouterr().err.strip().splitlines()[-1]
+        assert "no connection" in line
+        assert "--offline" in line
+
+    def test_a_name_server_that_does_not_answer(self, online, monkeypatch):
+        monkeypatch.setattr(main_module, "_SECONDS", 0.1)
+        monkeypatch.setattr(main_module.urllib.request, "urlopen", lambda *_, **__: time.sleep(5))
+        began = time.monotonic()
+        assert not main_module._go_offline_without_connection()
+        assert time.monotonic() - began < 2
+
+    def test_an_error_of_the_hub_is_an_answer(self, online, monkeypatch):
+        def answer(*_, **__):
+            raise urllib.error.HTTPError("https://huggingface.co", 503, "busy", {}, None)
+
+        monkeypatch.setattr(main_module.urllib.request, "urlopen", answer)
+        assert main_module._go_offline_without_connection()
+
+    def test_local_paths_ask_nobody(self, online, text, encoder, seen, monkeypatch):
+        monkeypatch.setattr(main_module.urllib.request, "urlopen", lambda *_, **__: pytest.fail("asked the Hub"))
+        assert cli.main(["train", "arccse", text, "--model", encoder]) == 0
+
+
+def _refuse(*_, **__):
+    raise urllib.error.URLError("no route")
+
+
+class TestDryRun:
+    def test_a_recipe(self, text, capsys):
+        command = ["train", "arccse", text, "--dry_run", "--max_steps", "7", "--loss", "temperature=0.1"]
+        assert cli.main([*command, "--save_total_limit", "1"]) == 0
+        rows = rows_of(capsys.readouterr().out)
+        assert rows["max_steps"] == ["7", "command", "line"]
+        assert rows["loss.temperature"] == ["0.1", "command", "line"]
+        assert rows["learning_rate"][0] == "3e-05"
+        assert rows["max_seq_length"][:2] == ["the", "limit"]
+        assert rows["save_total_limit"][0] == "1"
+
+    def test_a_protocol(self, text, capsys):
+        assert cli.main(["train", "paser", "--protocol", "paper", "--dry-run", "--learning_rate", "1e-5"]) == 0
+        rows = rows_of(capsys.readouterr().out)
+        assert rows["loss.decoder_layers"] == ["6", "paper", "4.2"]
+        assert rows["learning_rate"] == ["1e-05", "command", "line"]
+        assert rows["loss.token_weights"][0] == "none"
+        assert rows["columns.top_k"][0] == "5"
+        assert rows["sentences"][0] == "29,510"
+
+    def test_the_defaults_of_recommended_follow_the_start(self, encoder, text, capsys):
+        assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run"]) == 0
+        embedder = rows_of(capsys.readouterr().out)
+        assert embedder["loss.keep"][-2:] == ["embedding", "model"]
+        assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run", "--num_train_epochs", "1"]) == 0
+        assert "max_steps" not in rows_of(capsys.readouterr().out)
+
+
+def test_methods(capsys):
+    assert cli.main(["methods"]) == 0
+    printed = capsys.readouterr().out
+    for recipe in recipes.RECIPES.values():
+        assert recipe.summary in printed
+        assert recipes.small_budget(recipe.name) in printed
+
+
+@pytest.mark.slow
+class TestTrain:
+    def test_a_training_and_its_evaluation(self, text, encoder, pairs, topics, tmp_path, capsys):
+        output = tmp_path / "run"
+        command = ["train", "simcse", text, "--model", encoder, "--output", str(output), "--pairs", pairs, *QUICK]
+        assert cli.main([*command, "--learning_rate", "1e-2"]) == 0
+        printed = capsys.readouterr().out
+        results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+        (change,) = results["changes"]
+        assert rows_of(printed)["graded: spearman"] == [f"{change['before']:.2f}", f"{change['after']:.2f}"]
+        assert results["verdict"][0] in printed
+        assert str(output / "model") in printed
+        assert SentenceTransformer(str(output / "model"), device="cpu").encode("a").shape == (32,)
+
+        assert cli.main(["evaluate", encoder, str(output / "model"), "--pairs", pairs, "--topics", topics]) == 0
+        printed = capsys.readouterr().out
+        assert "1 of 2" in printed
+        assert rows_of(printed)[encoder][1] == f"{change['before']:.2f}"
+        assert rows_of(printed)[str(output / "model")][1] == f"{change['after']:.2f}"
+
+    def test_a_worse_model_is_the_last_line(self, text, encoder, pairs, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr("sbert_plugins.recipes.scores.Change.result", "worse")
+        command = ["train", "simcse", text, "--model", encoder, "--output", str(tmp_path / "run"), "--pairs", pairs]
+        assert cli.main([*command, *QUICK]) == 0
+        assert "worse than the start" in capsys.readouterr().out.strip().splitlines()[-1]
+        assert "worse than the start" in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+
+    def test_the_same_command_always_works_with_resume(self, text, encoder, tmp_path, capsys, caplog):
+        caplog.set_level(logging.INFO, "sbert_plugins")
+        command = ["train", "simcse", text, "--model", encoder, "--output", str(tmp_path / "run"), *QUICK, "--resume"]
+        with interrupted(1):
+            assert cli.main(command) == 130
+        for _ in range(2):
+            assert cli.main(command) == 0
+            assert "2 updates" in capsys.readouterr().out
+        assert "finished training" in caplog.text
+        assert cli.main([*command, "--max_steps", "4"]) == 0
+        assert "4 updates" in capsys.readouterr().out
+
+    def test_triplets(self, encoder, tmp_path, capsys):
+        triplets = [project_text()[start : start + 16] for start in (0, 16, 32)]
+        Dataset.from_dict(dict(zip(("anchor", "positive", "negative"), triplets, strict=True))).to_json(tmp_path / "t.jsonl")
+        command = ["train", "paser-supervised", str(tmp_path / "t.jsonl"), "--model", encoder, *QUICK]
+        command += ["--output", str(tmp_path / "run"), "--loss", "decoder_layers=0", "mlm_head=fresh"]
+        assert cli.main(command) == 0
+
+    def test_the_first_command_of_a_new_user(self, tmp_path, capsys):
+        """The whole model, the built-in text, the plain defaults; here with fewer updates."""
+        command = ["train", "recommended", "--offline", "--output", str(tmp_path / "demo"), "--max_steps", "2"]
+        assert cli.main([*command, "--eval_steps", "1"]) == 0
+        results = json.loads((tmp_path / "demo" / "results.json").read_text(encoding="utf-8"))
+        assert results["encoder"] == "sentence-transformers/all-MiniLM-L6-v2"
+        assert results["loss_keywords"]["keep"] > 0
+        assert results["sentences"] == 1281
+        assert list(results["before"]) == ["graded pairs"]
+        assert results["before"]["graded pairs"]["graded pairs_spearman"] == pytest.approx(68.5, abs=0.3)
+
+    def test_one_process_of_several_prints(self, text, encoder, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr("sbert_plugins.recipes.run.is_first_process", lambda: False)
+        command = ["train", "simcse", text, "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
+        assert cli.main(command) == 0
+        assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model(text, encoder, pairs, tmp_path):
+    output = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+    command += ["-m", "sbert_plugins.cli", "train", "simcse", text, "--model", encoder, "--output", str(output)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    given = ["--pairs", pairs, *QUICK, "--ddp_backend", "gloo"]
+    result = subprocess.run([*command, *given], capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("The model is in") == 1
+    assert result.stderr.count("Training SimCSE") == 1
+    assert json.loads((output / "results.json").read_text(encoding="utf-8"))["updates"] == 2
+    SentenceTransformer(str(output / "model"), device="cpu")
+
+
+@pytest.mark.slow
+def test_compare(text, encoder, pairs, tmp_path, capsys):
+    command = ["compare", "simcse", "arccse:temperature=0.2", "--text", text, "--model", encoder, "--pairs", pairs]
+    command += ["--output", str(tmp_path / "out"), "--seeds", "2", *QUICK]
+    assert cli.main(command) == 0
+    printed = capsys.readouterr().out
+    assert "points over the start on graded" in printed
+    assert rows_of(printed)["arccse:temperature=0.2"][0] == "2"
+    assert printed.count("the start, spearman") == 2
+    assert (tmp_path / "out" / "index.html").exists()
+    assert cli.main([*command, "--limit", "20"]) == 2
+    assert "sentences_digest" in capsys.readouterr().err
