@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,8 +13,8 @@ from encoders import project_text
 from recipe_inputs import interrupted
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import __version__, cli, recipes
-from sbert_plugins.cli import main as main_module
+from sbert_plugins import __version__, cli, host, recipes
+from sbert_plugins.cli import command as command_module
 
 QUICK = ["--max_steps", "2", "--per-device-train-batch-size", "8", "--eval_steps", "1", "--sam_rho", "0"]
 
@@ -22,6 +23,8 @@ QUICK = ["--max_steps", "2", "--per-device-train-batch-size", "8", "--eval_steps
 def no_data(monkeypatch):
     monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    if not hasattr(host, "has_new_adapter"):  # until it lands
+        monkeypatch.setattr(host, "has_new_adapter", lambda model: False, raising=False)
 
 
 @pytest.fixture
@@ -38,7 +41,10 @@ def encoder(tiny_encoder, tmp_path):
 
 @pytest.fixture
 def pairs(tmp_path):
-    lines = [f"{place % 6}\t{one}\t{project_text()[150 + place]}\n" for place, one in enumerate(project_text()[30:60])]
+    lines = [
+        f"{place % 6}\t{one}\t{project_text()[150 + place]}\n"
+        for place, one in enumerate(project_text()[30:60])
+    ]
     (tmp_path / "graded.tsv").write_text("".join(lines), encoding="utf-8")
     return str(tmp_path / "graded.tsv")
 
@@ -65,7 +71,8 @@ def seen(monkeypatch):
 
 def rows_of(printed):
     """The rows of a printed table by their first cell."""
-    return {line.split("  ")[0]: line.split()[1:] for line in printed.strip().splitlines() if line}
+    cells = [re.split(" {2,}", line) for line in printed.strip().splitlines() if line]
+    return {first: " ".join(others).split() for first, *others in cells}
 
 
 class TestHelp:
@@ -79,7 +86,9 @@ class TestHelp:
         )
         seconds = []
         for _ in range(2):  # the first may read the files
-            result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+            result = subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, check=True
+            )
             seconds.append(float(result.stdout.split()[-1]))
         assert min(seconds) < 0.5
 
@@ -98,11 +107,33 @@ class TestHelp:
 
 class TestArguments:
     def test_every_training_argument_is_passed_on(self, text, encoder, seen):
-        given = ["--learning_rate", "2e-5", "--report_to", "tensorboard", "--save-total-limit", "1", "--bf16", "false"]
-        given += ["--push_to_hub", "true", "--hub_model_id", "me/model", "--lr_scheduler_kwargs", '{"num_cycles": 2}']
+        given = [
+            "--learning_rate",
+            "2e-5",
+            "--report_to",
+            "tensorboard",
+            "--save-total-limit",
+            "1",
+            "--bf16",
+            "false",
+        ]
+        given += [
+            "--push_to_hub",
+            "true",
+            "--hub_model_id",
+            "me/model",
+            "--lr_scheduler_kwargs",
+            '{"num_cycles": 2}',
+        ]
         assert cli.main(["train", "arccse", text, "--model", encoder, *given, "--seed", "7"]) == 0
         (call,) = seen
-        expected = {"learning_rate": 2e-5, "save_total_limit": 1, "bf16": False, "push_to_hub": True, "seed": 7}
+        expected = {
+            "learning_rate": 2e-5,
+            "save_total_limit": 1,
+            "bf16": False,
+            "push_to_hub": True,
+            "seed": 7,
+        }
         assert {name: call[name] for name in expected} == expected
         assert call["hub_model_id"] == "me/model"
         assert call["report_to"] in ("tensorboard", ["tensorboard"])
@@ -110,7 +141,16 @@ class TestArguments:
         assert call["output"] == "arccse-model"
 
     def test_own_options(self, text, encoder, pairs, seen):
-        options = ["--loss", "temperature=0.1", "near_mask_ratio=0.1", "--max-seq-length", "9", "--limit", "20", "--resume"]
+        options = [
+            "--loss",
+            "temperature=0.1",
+            "near_mask_ratio=0.1",
+            "--max-seq-length",
+            "9",
+            "--limit",
+            "20",
+            "--resume",
+        ]
         options += ["--start_weight", "0.5", "--pairs", pairs, "--share_examples", "--output", "out"]
         assert cli.main(["train", "arccse", text, "--model", encoder, *options]) == 0
         (call,) = seen
@@ -123,7 +163,8 @@ class TestArguments:
         assert call["dev"] is None
 
     @pytest.mark.parametrize(
-        ("options", "keywords"), [(["--keep", "0.3"], {"keep": 0.3}), (["--no-keep"], {"keep": None}), ([], {})]
+        ("options", "keywords"),
+        [(["--keep", "0.3"], {"keep": 0.3}), (["--no-keep"], {"keep": None}), ([], {})],
     )
     def test_keep(self, options, keywords, text, encoder, seen):
         assert cli.main(["train", "recommended", text, "--model", encoder, *options]) == 0
@@ -137,7 +178,15 @@ class TestArguments:
     def test_passages_of_documents_are_pairs(self, option, columns, encoder, tmp_path, seen):
         documents = "\n\n".join("\n".join(project_text()[start : start + 6]) for start in range(0, 60, 6))
         (tmp_path / "documents.txt").write_text(documents, encoding="utf-8")
-        command = ["train", "arccse", str(tmp_path / "documents.txt"), "--model", encoder, "--positives", option]
+        command = [
+            "train",
+            "arccse",
+            str(tmp_path / "documents.txt"),
+            "--model",
+            encoder,
+            "--positives",
+            option,
+        ]
         assert cli.main(command) == 0
         assert len(seen[0]["sentences"].column_names) == columns
 
@@ -146,7 +195,9 @@ class TestArguments:
         assert len(seen[0]["sentences"].column_names) == 2
 
     def test_a_protocol_chooses_by_stsb_dev(self, text, encoder, seen, monkeypatch):
-        monkeypatch.setattr("sbert_plugins.cli.train.stsb_dev", lambda options: type("Dev", (), {"name": "STS-B dev"}))
+        monkeypatch.setattr(
+            "sbert_plugins.cli.train.stsb_dev", lambda options: type("Dev", (), {"name": "STS-B dev"})
+        )
         monkeypatch.setattr("sbert_plugins.cli.train.build_evaluators", lambda options, more: [])
         assert cli.main(["train", "arccse", text, "--model", encoder, "--protocol", "paper"]) == 0
         assert seen[0]["protocol"] == "paper"
@@ -195,7 +246,7 @@ class TestNoConnection:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
 
     def test_is_said_and_names_the_way_out(self, online, text, monkeypatch, capsys):
-        monkeypatch.setattr(main_module.urllib.request, "urlopen", _refuse)
+        monkeypatch.setattr(command_module.urllib.request, "urlopen", _refuse)
         began = time.monotonic()
         assert cli.main(["train", "recommended", text, "--model", "nobody/no-model", *QUICK]) == 2
         assert time.monotonic() - began < 10
@@ -204,21 +255,23 @@ class TestNoConnection:
         assert "--offline" in line
 
     def test_a_name_server_that_does_not_answer(self, online, monkeypatch):
-        monkeypatch.setattr(main_module, "_SECONDS", 0.1)
-        monkeypatch.setattr(main_module.urllib.request, "urlopen", lambda *_, **__: time.sleep(5))
+        monkeypatch.setattr(command_module, "_SECONDS", 0.1)
+        monkeypatch.setattr(command_module.urllib.request, "urlopen", lambda *_, **__: time.sleep(5))
         began = time.monotonic()
-        assert not main_module._go_offline_without_connection()
+        assert not command_module._go_offline_without_connection()
         assert time.monotonic() - began < 2
 
     def test_an_error_of_the_hub_is_an_answer(self, online, monkeypatch):
         def answer(*_, **__):
             raise urllib.error.HTTPError("https://huggingface.co", 503, "busy", {}, None)
 
-        monkeypatch.setattr(main_module.urllib.request, "urlopen", answer)
-        assert main_module._go_offline_without_connection()
+        monkeypatch.setattr(command_module.urllib.request, "urlopen", answer)
+        assert command_module._go_offline_without_connection()
 
     def test_local_paths_ask_nobody(self, online, text, encoder, seen, monkeypatch):
-        monkeypatch.setattr(main_module.urllib.request, "urlopen", lambda *_, **__: pytest.fail("asked the Hub"))
+        monkeypatch.setattr(
+            command_module.urllib.request, "urlopen", lambda *_, **__: pytest.fail("asked the Hub")
+        )
         assert cli.main(["train", "arccse", text, "--model", encoder]) == 0
 
 
@@ -238,7 +291,9 @@ class TestDryRun:
         assert rows["save_total_limit"][0] == "1"
 
     def test_a_protocol(self, text, capsys):
-        assert cli.main(["train", "paser", "--protocol", "paper", "--dry-run", "--learning_rate", "1e-5"]) == 0
+        assert (
+            cli.main(["train", "paser", "--protocol", "paper", "--dry-run", "--learning_rate", "1e-5"]) == 0
+        )
         rows = rows_of(capsys.readouterr().out)
         assert rows["loss.decoder_layers"] == ["6", "paper", "4.2"]
         assert rows["learning_rate"] == ["1e-05", "command", "line"]
@@ -250,7 +305,12 @@ class TestDryRun:
         assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run"]) == 0
         embedder = rows_of(capsys.readouterr().out)
         assert embedder["loss.keep"][-2:] == ["embedding", "model"]
-        assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run", "--num_train_epochs", "1"]) == 0
+        assert (
+            cli.main(
+                ["train", "recommended", text, "--model", encoder, "--dry_run", "--num_train_epochs", "1"]
+            )
+            == 0
+        )
         assert "max_steps" not in rows_of(capsys.readouterr().out)
 
 
@@ -266,7 +326,18 @@ def test_methods(capsys):
 class TestTrain:
     def test_a_training_and_its_evaluation(self, text, encoder, pairs, topics, tmp_path, capsys):
         output = tmp_path / "run"
-        command = ["train", "simcse", text, "--model", encoder, "--output", str(output), "--pairs", pairs, *QUICK]
+        command = [
+            "train",
+            "simcse",
+            text,
+            "--model",
+            encoder,
+            "--output",
+            str(output),
+            "--pairs",
+            pairs,
+            *QUICK,
+        ]
         assert cli.main([*command, "--learning_rate", "1e-2"]) == 0
         printed = capsys.readouterr().out
         results = json.loads((output / "results.json").read_text(encoding="utf-8"))
@@ -276,7 +347,9 @@ class TestTrain:
         assert str(output / "model") in printed
         assert SentenceTransformer(str(output / "model"), device="cpu").encode("a").shape == (32,)
 
-        assert cli.main(["evaluate", encoder, str(output / "model"), "--pairs", pairs, "--topics", topics]) == 0
+        assert (
+            cli.main(["evaluate", encoder, str(output / "model"), "--pairs", pairs, "--topics", topics]) == 0
+        )
         printed = capsys.readouterr().out
         assert "1 of 2" in printed
         assert rows_of(printed)[encoder][1] == f"{change['before']:.2f}"
@@ -284,14 +357,36 @@ class TestTrain:
 
     def test_a_worse_model_is_the_last_line(self, text, encoder, pairs, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("sbert_plugins.recipes.scores.Change.result", "worse")
-        command = ["train", "simcse", text, "--model", encoder, "--output", str(tmp_path / "run"), "--pairs", pairs]
+        command = [
+            "train",
+            "simcse",
+            text,
+            "--model",
+            encoder,
+            "--output",
+            str(tmp_path / "run"),
+            "--pairs",
+            pairs,
+        ]
         assert cli.main([*command, *QUICK]) == 0
         assert "worse than the start" in capsys.readouterr().out.strip().splitlines()[-1]
-        assert "worse than the start" in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+        assert "worse than the start" in (tmp_path / "run" / "model" / "README.md").read_text(
+            encoding="utf-8"
+        )
 
     def test_the_same_command_always_works_with_resume(self, text, encoder, tmp_path, capsys, caplog):
         caplog.set_level(logging.INFO, "sbert_plugins")
-        command = ["train", "simcse", text, "--model", encoder, "--output", str(tmp_path / "run"), *QUICK, "--resume"]
+        command = [
+            "train",
+            "simcse",
+            text,
+            "--model",
+            encoder,
+            "--output",
+            str(tmp_path / "run"),
+            *QUICK,
+            "--resume",
+        ]
         with interrupted(1):
             assert cli.main(command) == 130
         for _ in range(2):
@@ -303,14 +398,24 @@ class TestTrain:
 
     def test_triplets(self, encoder, tmp_path, capsys):
         triplets = [project_text()[start : start + 16] for start in (0, 16, 32)]
-        Dataset.from_dict(dict(zip(("anchor", "positive", "negative"), triplets, strict=True))).to_json(tmp_path / "t.jsonl")
+        Dataset.from_dict(dict(zip(("anchor", "positive", "negative"), triplets, strict=True))).to_json(
+            tmp_path / "t.jsonl"
+        )
         command = ["train", "paser-supervised", str(tmp_path / "t.jsonl"), "--model", encoder, *QUICK]
-        command += ["--output", str(tmp_path / "run"), "--loss", "decoder_layers=0", "mlm_head=fresh"]
+        command += ["--output", str(tmp_path / "run"), "--loss", "decoder_layers=0"]
         assert cli.main(command) == 0
 
     def test_the_first_command_of_a_new_user(self, tmp_path, capsys):
         """The whole model, the built-in text, the plain defaults; here with fewer updates."""
-        command = ["train", "recommended", "--offline", "--output", str(tmp_path / "demo"), "--max_steps", "2"]
+        command = [
+            "train",
+            "recommended",
+            "--offline",
+            "--output",
+            str(tmp_path / "demo"),
+            "--max_steps",
+            "2",
+        ]
         assert cli.main([*command, "--eval_steps", "1"]) == 0
         results = json.loads((tmp_path / "demo" / "results.json").read_text(encoding="utf-8"))
         assert results["encoder"] == "sentence-transformers/all-MiniLM-L6-v2"
@@ -329,8 +434,18 @@ class TestTrain:
 @pytest.mark.slow
 def test_two_processes_train_one_model(text, encoder, pairs, tmp_path):
     output = tmp_path / "run"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
-    command += ["-m", "sbert_plugins.cli", "train", "simcse", text, "--model", encoder, "--output", str(output)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += [
+        "-m",
+        "sbert_plugins.cli",
+        "train",
+        "simcse",
+        text,
+        "--model",
+        encoder,
+        "--output",
+        str(output),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     given = ["--pairs", pairs, *QUICK, "--ddp_backend", "gloo"]
     result = subprocess.run([*command, *given], capture_output=True, text=True, env=environment, check=False)
@@ -343,7 +458,17 @@ def test_two_processes_train_one_model(text, encoder, pairs, tmp_path):
 
 @pytest.mark.slow
 def test_compare(text, encoder, pairs, tmp_path, capsys):
-    command = ["compare", "simcse", "arccse:temperature=0.2", "--text", text, "--model", encoder, "--pairs", pairs]
+    command = [
+        "compare",
+        "simcse",
+        "arccse:temperature=0.2",
+        "--text",
+        text,
+        "--model",
+        encoder,
+        "--pairs",
+        pairs,
+    ]
     command += ["--output", str(tmp_path / "out"), "--seeds", "2", *QUICK]
     assert cli.main(command) == 0
     printed = capsys.readouterr().out

@@ -2,6 +2,6 @@
 
 import sys
 
-from sbert_plugins.cli.main import main
+from sbert_plugins.cli.command import main
 
 sys.exit(main())

@@ -38,9 +38,24 @@ def add(parser: Any, name: str, **keywords: Any) -> None:
 def add_start(parser: argparse.ArgumentParser) -> None:
     """Add the options about text and encoder."""
     add(parser, "model", help="path or Hub name of the start (default: bert-base-uncased)")
-    add(parser, "offline", action="store_true", help="use no network; without --model start from the built-in all-MiniLM-L6-v2")
-    add(parser, "pooling", choices=["cls", "mean", "lasttoken", "mask"], help="for a plain transformer; mask: in a template")
-    add(parser, "max_seq_length", type=int, help="tokens per sentence in training; the saved model keeps its own limit")
+    add(
+        parser,
+        "offline",
+        action="store_true",
+        help="use no network; without --model start from the built-in all-MiniLM-L6-v2",
+    )
+    add(
+        parser,
+        "pooling",
+        choices=["cls", "mean", "lasttoken", "mask"],
+        help="for a plain transformer; mask: in a template",
+    )
+    add(
+        parser,
+        "max_seq_length",
+        type=int,
+        help="tokens per sentence in training; the saved model keeps its own limit",
+    )
     add(parser, "column", help="column of a table or a dataset on the Hub (default: text, or the only one)")
     add(parser, "limit", type=int, help="read the first LIMIT sentences only")
 
@@ -50,9 +65,19 @@ def add_scores(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scores (default: 360 graded pairs that ship with the package)")
     add(group, "pairs", metavar="FILE", help="your graded pairs: tab-separated grade, sentence, sentence")
     add(group, "topics", metavar="FILE", help="your texts with topics: tab-separated topic, text")
-    add(group, "retrieval", metavar="DIR", help="your search: queries.tsv and corpus.tsv (id, text), qrels.tsv (query, text, gain)")
+    add(
+        group,
+        "retrieval",
+        metavar="DIR",
+        help="your search: queries.tsv and corpus.tsv (id, text), qrels.tsv (query, text, gain)",
+    )
     add(group, "sts", action="store_true", help="the seven STS tasks, from --data_dir or else from the Hub")
-    add(group, "data_dir", default=os.environ.get("SBERT_PLUGINS_DATA"), help="folder of the STS tasks (default: SBERT_PLUGINS_DATA)")
+    add(
+        group,
+        "data_dir",
+        default=os.environ.get("SBERT_PLUGINS_DATA"),
+        help="folder of the STS tasks (default: SBERT_PLUGINS_DATA)",
+    )
 
 
 def keep_given_arguments(parser: argparse.ArgumentParser, with_arguments: dict[str, Any]) -> None:
@@ -84,7 +109,9 @@ def build_start(options: argparse.Namespace, default: str, pooling: str, templat
     if options.model is None and options.offline:
         return recipes.offline_encoder(num_layers=6)
     extra = {"template": template} if template else {}
-    return recipes.build_encoder(options.model or default, pooling=options.pooling, default_pooling=pooling, **extra)
+    return recipes.build_encoder(
+        options.model or default, pooling=options.pooling, default_pooling=pooling, **extra
+    )
 
 
 def build_evaluators(options: argparse.Namespace, *, more: bool = False) -> list[Any]:
@@ -96,7 +123,11 @@ def build_evaluators(options: argparse.Namespace, *, more: bool = False) -> list
     """
     from sbert_plugins import evaluation
 
-    own = ((options.pairs, evaluation.own_pairs), (options.topics, evaluation.own_topics), (options.retrieval, evaluation.own_retrieval))
+    own = (
+        (options.pairs, evaluation.own_pairs),
+        (options.topics, evaluation.own_topics),
+        (options.retrieval, evaluation.own_retrieval),
+    )
     found: list[Any] = [build(path) for path, build in own if path is not None]
     if options.sts:
         found.append(evaluation.STSSuiteEvaluator(options.data_dir, write_csv=False))
@@ -111,4 +142,6 @@ def stsb_dev(options: argparse.Namespace) -> Any:
     """Build the evaluator by STS-B dev."""
     from sbert_plugins import evaluation
 
-    return evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev", options.data_dir), name="STS-B dev", write_csv=False)
+    return evaluation.PairsEvaluator(
+        evaluation.load_sts("STS-B dev", options.data_dir), name="STS-B dev", write_csv=False
+    )

@@ -14,9 +14,9 @@ from sbert_plugins.cli.common import (
     build_evaluators,
     build_start,
     given_arguments,
+    keep_given_arguments,
     read_text,
     stsb_dev,
-    keep_given_arguments,
 )
 from sbert_plugins.cli.printing import print_table
 from sbert_plugins.cli.train import DEFAULT_MODEL
@@ -39,7 +39,12 @@ def add_compare(commands: Any, with_arguments: dict[str, Any]) -> None:
         metavar="METHOD",
         help="a name as in train, with keywords if wanted: pt-bert:attend_to=pooled,momentum=0.99",
     )
-    add(compare, "text", metavar="TEXT", help="as in train (default: Wikipedia; with --offline the built-in sentences)")
+    add(
+        compare,
+        "text",
+        metavar="TEXT",
+        help="as in train (default: Wikipedia; with --offline the built-in sentences)",
+    )
     add(compare, "output", required=True, help="a new or empty folder, or that of the comparison to continue")
     add(compare, "seeds", type=int, default=3, metavar="N", help="trainings per method (default: 3)")
     add(compare, "dev", action="store_true", help="select each checkpoint by STS-B dev")
@@ -50,7 +55,9 @@ def add_compare(commands: Any, with_arguments: dict[str, Any]) -> None:
 
 
 def _text(options: argparse.Namespace) -> str:
-    return options.text or (str(recipes.offline_sentences_path()) if options.offline else recipes.RECIPES["recommended"].text)
+    return options.text or (
+        str(recipes.offline_sentences_path()) if options.offline else recipes.RECIPES["recommended"].text
+    )
 
 
 def _names(options: argparse.Namespace) -> list[str]:

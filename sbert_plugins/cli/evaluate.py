@@ -20,10 +20,22 @@ def add_evaluate(commands: Any) -> None:
     )
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
     add_scores(evaluate)
-    add(evaluate, "pooling", choices=["cls", "mean", "lasttoken", "mask"], help="for a plain transformer (default: mean)")
+    add(
+        evaluate,
+        "pooling",
+        choices=["cls", "mean", "lasttoken", "mask"],
+        help="for a plain transformer (default: mean)",
+    )
     add(evaluate, "offline", action="store_true", help="use no network")
-    add(evaluate, "report", metavar="DIR", help="write DIR/index.html with plots; the first MODEL is the baseline")
-    evaluate.set_defaults(run=_evaluate, names_on_hub=lambda options: [] if options.offline else options.models)
+    add(
+        evaluate,
+        "report",
+        metavar="DIR",
+        help="write DIR/index.html with plots; the first MODEL is the baseline",
+    )
+    evaluate.set_defaults(
+        run=_evaluate, names_on_hub=lambda options: [] if options.offline else options.models
+    )
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -38,7 +50,13 @@ def _evaluate(options: argparse.Namespace) -> None:
         measured = measure(model, evaluators)
         scores = [main_score(one, measured.metrics[str(one.name)]) for one in evaluators]
         print(f"   {time.monotonic() - began:.0f} s", flush=True)
-        rows = rows or [["model", "pooling", *(f"{one.name}: {metric}" for one, (metric, _) in zip(evaluators, scores, strict=True))]]
+        rows = rows or [
+            [
+                "model",
+                "pooling",
+                *(f"{one.name}: {metric}" for one, (metric, _) in zip(evaluators, scores, strict=True)),
+            ]
+        ]
         rows.append([name, recipes.pooling_of(model), *(f"{score:.2f}" for _, score in scores)])
     print()
     print_table(rows)

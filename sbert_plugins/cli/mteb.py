@@ -18,11 +18,15 @@ def add_mteb(commands: Any) -> None:
     steps = mteb.add_subparsers(required=True, metavar="STEP")
     run = steps.add_parser("run", help="score a model", description="Score a model with mteb.")
     run.add_argument("model", metavar="MODEL", help="path or Hub name")
-    add(run, "name", help="organization/model (default: the Hub name; for a path local/ and its last folders)")
+    add(
+        run, "name", help="organization/model (default: the Hub name; for a path local/ and its last folders)"
+    )
     add(run, "revision", help="commit of a public model, or of the model that a path is a copy of")
     add(run, "batch_size", type=int, default=32, help="sentences per encoder call (default: 32)")
     add(run, "offline", action="store_true", help="use no network")
-    add(run, "data_dir", help="folder of the tasks whose names begin with Local (default: SBERT_PLUGINS_DATA)")
+    add(
+        run, "data_dir", help="folder of the tasks whose names begin with Local (default: SBERT_PLUGINS_DATA)"
+    )
     run.set_defaults(run=_run)
     submit = steps.add_parser(
         "submit",
@@ -71,7 +75,9 @@ def _commit(name: str, revision: str | None) -> str | None:
 
     from sbert_plugins import host
 
-    found = try_to_load_from_cache(name, "config.json", cache_dir=host.model_cache(), revision=revision or "main")
+    found = try_to_load_from_cache(
+        name, "config.json", cache_dir=host.model_cache(), revision=revision or "main"
+    )
     return Path(found).parent.name if isinstance(found, str) else revision
 
 
@@ -89,6 +95,8 @@ def _submit(options: argparse.Namespace) -> None:
     )
     print(f"mteb: {submission.answer['status']}, {submission.answer['result_count']} results.")
     if submission.implementation:
-        print(f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations).")
+        print(
+            f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations)."
+        )
         if submission.to_fill_in:
             print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")

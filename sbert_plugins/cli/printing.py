@@ -10,10 +10,16 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns: numbers to the right, other texts to the left."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    is_number = [all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in column[1:]) for column in columns]
+    is_number = [
+        all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in column[1:]) for column in columns
+    ]
     for row in rows:
         cells = zip(row, widths, is_number, strict=True)
-        print("  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells).rstrip())
+        print(
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells
+            ).rstrip()
+        )
 
 
 def shown(value: Any) -> str:

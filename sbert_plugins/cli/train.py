@@ -15,9 +15,9 @@ from sbert_plugins.cli.common import (
     build_evaluators,
     build_start,
     given_arguments,
+    keep_given_arguments,
     read_text,
     stsb_dev,
-    keep_given_arguments,
 )
 from sbert_plugins.cli.printing import print_table, shown
 
@@ -35,7 +35,9 @@ def add_train(commands: Any, with_arguments: dict[str, Any]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **with_arguments,
     )
-    train.add_argument("method", metavar="METHOD", help=f"{', '.join(recipes.RECIPES)}, or package.module:Class")
+    train.add_argument(
+        "method", metavar="METHOD", help=f"{', '.join(recipes.RECIPES)}, or package.module:Class"
+    )
     train.add_argument(
         "text",
         nargs="?",
@@ -44,15 +46,52 @@ def add_train(commands: Any, with_arguments: dict[str, Any]) -> None:
     )
     add(train, "output", help="a new or empty folder (default: METHOD-model)")
     add_start(train)
-    add(train, "positives", choices=["crops", "spans"], help="TEXT holds documents: pair a passage with another of its document")
+    add(
+        train,
+        "positives",
+        choices=["crops", "spans"],
+        help="TEXT holds documents: pair a passage with another of its document",
+    )
     add(train, "paraphrases", metavar="FILE", help="a paraphrase of each sentence of TEXT")
-    add(train, "loss", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="keywords of the loss")
-    add(train, "keep", type=float, metavar="WEIGHT", help="recommended: weight of the self-distillation from the start")
+    add(
+        train,
+        "loss",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="keywords of the loss",
+    )
+    add(
+        train,
+        "keep",
+        type=float,
+        metavar="WEIGHT",
+        help="recommended: weight of the self-distillation from the start",
+    )
     add(train, "no_keep", action="store_true", help="recommended: no self-distillation")
-    add(train, "protocol", metavar="NAME", help="train as a paper (paper) or its authors' code (official) describes")
+    add(
+        train,
+        "protocol",
+        metavar="NAME",
+        help="train as a paper (paper) or its authors' code (official) describes",
+    )
     add(train, "dev", action="store_true", help="select the checkpoint by STS-B dev (a protocol does)")
-    add(train, "patience", type=int, metavar="N", help="stop after N evaluations by STS-B dev without a better one")
-    add(train, "start_weight", type=float, default=0.0, metavar="W", help="average the weights: W * start + (1 - W) * trained")
+    add(
+        train,
+        "patience",
+        type=int,
+        metavar="N",
+        help="stop after N evaluations by STS-B dev without a better one",
+    )
+    add(
+        train,
+        "start_weight",
+        type=float,
+        default=0.0,
+        metavar="W",
+        help="average the weights: W * start + (1 - W) * trained",
+    )
     add(train, "resume", action="store_true", help="continue the training in OUTPUT, or start it")
     add(train, "dry_run", action="store_true", help="print the settings and their sources, and stop")
     add(train, "share_examples", action="store_true", help="let the model card show sentences of TEXT")
@@ -65,7 +104,11 @@ def _names(options: argparse.Namespace) -> list[str]:
     """Return the names of model and text, which may be on the Hub."""
     plan = _plan(options)
     text = None if options.offline or options.dry_run else _text(options, plan)
-    model = None if options.dry_run or (options.offline and options.model is None) else options.model or DEFAULT_MODEL
+    model = (
+        None
+        if options.dry_run or (options.offline and options.model is None)
+        else options.model or DEFAULT_MODEL
+    )
     return [name for name in (model, text) if name not in (None, "sts-sentences")]
 
 
@@ -79,7 +122,9 @@ def _text(options: argparse.Namespace, plan: recipes.Protocol | None) -> str:
         return options.text
     if plan is not None:
         return plan.section("start")["text"]
-    return str(recipes.offline_sentences_path()) if options.offline else recipes.find_recipe(options.method).text
+    return (
+        str(recipes.offline_sentences_path()) if options.offline else recipes.find_recipe(options.method).text
+    )
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -152,30 +197,54 @@ def _planned(
         prefix = {"loss": "loss.", "columns": "columns."}
         rows |= {f"{prefix.get(one.section, '')}{one.name}": (one.value, one.source) for one in plan.settings}
     else:
-        ours = {"encoder": DEFAULT_MODEL, "text": text, "pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length or "the limit of the model"}
+        ours = {
+            "encoder": DEFAULT_MODEL,
+            "text": text,
+            "pooling": recipe.pooling,
+            "max_seq_length": recipe.max_seq_length or "the limit of the model",
+        }
         if options.offline:
             ours |= {"encoder": "all-MiniLM-L6-v2 (built in)", "pooling": "its own"}
-        rows |= {name: (value, f"recipe of {recipe.name}") for name, value in (ours | recipe.arguments).items()}
+        rows |= {
+            name: (value, f"recipe of {recipe.name}") for name, value in (ours | recipe.arguments).items()
+        }
         if recipe.adapt_to is not None:
             embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
             adaptation = recipe.adapt_to(embeds=embeds)
-            chosen = adaptation.arguments | {f"loss.{name}": value for name, value in adaptation.loss_keywords.items()}
-            rows |= {name: (value, "embedding model" if embeds else "language model") for name, value in chosen.items()}
-    given = {name: getattr(options, name) for name in ("text", "pooling", "max_seq_length", "limit", "patience")}
-    given |= {"encoder": options.model} | arguments | {f"loss.{name}": value for name, value in keywords.items()}
+            chosen = adaptation.arguments | {
+                f"loss.{name}": value for name, value in adaptation.loss_keywords.items()
+            }
+            rows |= {
+                name: (value, "embedding model" if embeds else "language model")
+                for name, value in chosen.items()
+            }
+    given = {
+        name: getattr(options, name) for name in ("text", "pooling", "max_seq_length", "limit", "patience")
+    }
+    given |= (
+        {"encoder": options.model} | arguments | {f"loss.{name}": value for name, value in keywords.items()}
+    )
     if "num_train_epochs" in given:
         rows.pop("max_steps", None)
     rows |= {name: (value, "command line") for name, value in given.items() if value is not None}
-    return [("setting", "value", "source"), *((name, shown(value), source) for name, (value, source) in rows.items())]
+    return [
+        ("setting", "value", "source"),
+        *((name, shown(value), source) for name, (value, source) in rows.items()),
+    ]
 
 
-def _print_results(results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
+def _print_results(
+    results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None
+) -> None:
     """Print scores, where the model is, and the verdict; from one process of several."""
     from sbert_plugins.recipes.run import is_first_process
 
     if not is_first_process():
         return
-    changes = [(f"{one['name']}: {one['metric']}", f"{one['before']:.2f}", f"{one['after']:.2f}") for one in results["changes"]]
+    changes = [
+        (f"{one['name']}: {one['metric']}", f"{one['before']:.2f}", f"{one['after']:.2f}")
+        for one in results["changes"]
+    ]
     print()
     print_table([("score", "start", "trained"), *changes])
     if plan is not None:

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-def find_keywords(rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]) -> dict[str, Any]:
+def find_keywords(
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
     """Find counts of the encoder's vocabulary."""
     return count_tokens_if_needed(rows, model, given)
 

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _BEFORE = "\n## Training Details\n"  # a heading of sentence-transformers' card
-_SHOWN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "sam_rho", "learning_rate_mapping")
+_SHOWN = (
+    "learning_rate",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "sam_rho",
+    "learning_rate_mapping",
+)
 
 
 @contextmanager
@@ -79,7 +85,8 @@ def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
     if results["changes"]:
         lines += ["", "| Score | Start | This model |", "|:--|--:|--:|"]
         lines += [
-            f"| {one['name']}, {one['metric']} | {one['before']:.2f} | {one['after']:.2f} |" for one in results["changes"]
+            f"| {one['name']}, {one['metric']} | {one['before']:.2f} | {one['after']:.2f} |"
+            for one in results["changes"]
         ]
         lines += ["", *(f"- {sentence}" for sentence in results["verdict"])]
     return "\n".join([*lines, ""])

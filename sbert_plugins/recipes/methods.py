@@ -122,7 +122,11 @@ def known_keywords(recipe: Recipe) -> list[str] | None:
 def _keywords_of(build: Any, *, is_ours: bool = True) -> list[str]:
     """Return the keywords of a function or class; of a user's class also its positional arguments after the model."""
     parameters = list(inspect.signature(build).parameters.values())[1:]
-    return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not is_ours)]
+    return [
+        one.name
+        for one in parameters
+        if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not is_ours)
+    ]
 
 
 def read_value(text: str) -> Any:

@@ -20,10 +20,14 @@ def paser_rows(sentences: Dataset, model: SentenceTransformer, *, seed: int, **k
     """
     from sbert_plugins import data
 
-    return data.paser_columns(sentences, mask_token=model.tokenizer.mask_token, seed=seed, **({"top_k": 3} | keywords))
+    return data.paser_columns(
+        sentences, mask_token=model.tokenizer.mask_token, seed=seed, **({"top_k": 3} | keywords)
+    )
 
 
-def paser_supervised_rows(triplets: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any) -> Dataset:
+def paser_supervised_rows(
+    triplets: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any
+) -> Dataset:
     """Add the best phrase of each anchor to triplets. The contrastive loss reads the anchors, which stay as they are."""
     from sbert_plugins import data
 
@@ -31,7 +35,9 @@ def paser_supervised_rows(triplets: Dataset, model: SentenceTransformer, *, seed
     return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **(ours | keywords))
 
 
-def find_keywords(rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]) -> dict[str, Any]:
+def find_keywords(
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
     """Find counts of the encoder's vocabulary, if tokens are to be weighted."""
     return count_tokens_if_needed(rows, model, given) if given.get("token_weights") is not None else {}
 
@@ -53,7 +59,9 @@ def paser_supervised_loss(
 
     contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
     paser = losses.PaSeRLoss(model, **({"mlm_weight": 0.0} | keywords))
-    return losses.WeightedSumLoss(model, {"contrastive": (contrastive, 1.0, [0, 1, 2]), "paser": (paser, alpha, [0, 3, 4])})
+    return losses.WeightedSumLoss(
+        model, {"contrastive": (contrastive, 1.0, [0, 1, 2]), "paser": (paser, alpha, [0, 3, 4])}
+    )
 
 
 PASER = Recipe(

@@ -29,14 +29,18 @@ class Progress(TrainerCallback):
         self.values = ""
         self.bar: tqdm | None = None
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         """Start the clock."""
         self.first, self.began = state.global_step, time.monotonic()
         self.printed = self.began
         if state.is_world_process_zero and sys.stderr.isatty():
             self.bar = tqdm(total=state.max_steps, initial=state.global_step, dynamic_ncols=True)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         """Move the bar, or print a line if a minute has passed."""
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
@@ -63,7 +67,9 @@ class Progress(TrainerCallback):
         if self.bar is not None:
             self.bar.set_postfix_str(self.values)
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         """Close the bar, or print the last line."""
         if self.bar is not None:
             self.bar.close()
@@ -79,5 +85,10 @@ class Progress(TrainerCallback):
         left = (state.max_steps - state.global_step) / rate if rate else 0.0
         remaining = f", {tqdm.format_interval(left)} left" if left else ""
         logger.info(
-            "Update %d of %d (%.2f per second%s): %s", state.global_step, state.max_steps, rate, remaining, self.values
+            "Update %d of %d (%.2f per second%s): %s",
+            state.global_step,
+            state.max_steps,
+            rate,
+            remaining,
+            self.values,
         )

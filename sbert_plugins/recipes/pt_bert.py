@@ -16,7 +16,9 @@ logger = logging.getLogger(__name__)
 _QUEUE_SIZE = 256
 
 
-def find_keywords(rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]) -> dict[str, Any]:
+def find_keywords(
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
     """Find what the pseudo tokens attend to, and a queue that holds no copies of the sentences of a batch.
 
     With mean pooling the pseudo tokens attend to all tokens, as in the paper. With one token as the sentence vector they

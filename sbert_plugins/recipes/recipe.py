@@ -61,7 +61,9 @@ class Recipe:
     second_column: str | None = None
     build: Callable[..., nn.Module] | None = None
     make_columns: Callable[..., Dataset] | None = None
-    find_keywords: Callable[[Dataset, SentenceTransformer, float, dict[str, Any]], dict[str, Any]] | None = None
+    find_keywords: Callable[[Dataset, SentenceTransformer, float, dict[str, Any]], dict[str, Any]] | None = (
+        None
+    )
     adapt_to: Callable[..., Adaptation] | None = None
     offline_arguments: dict[str, Any] = field(default_factory=dict)
     text: str = WIKIPEDIA
@@ -94,7 +96,9 @@ class Adaptation:
     reason: str
 
 
-def count_tokens_if_needed(rows: Dataset, model: SentenceTransformer, given: dict[str, Any]) -> dict[str, TokenFrequencies]:
+def count_tokens_if_needed(
+    rows: Dataset, model: SentenceTransformer, given: dict[str, Any]
+) -> dict[str, TokenFrequencies]:
     """Count the tokens of the first column, unless the built-in counts fit the tokenizer or ``given`` has other ones."""
     from sbert_plugins.data import TokenFrequencies
 
@@ -102,7 +106,11 @@ def count_tokens_if_needed(rows: Dataset, model: SentenceTransformer, given: dic
     if weighs_no_tokens or "frequencies" in given or TokenFrequencies.bookcorpus().fits(model.tokenizer):
         return {}
     anchors = (row[rows.column_names[0]] for row in rows)
-    return {"frequencies": TokenFrequencies.from_corpus(anchors, model.tokenizer, source="the sentences of the training")}
+    return {
+        "frequencies": TokenFrequencies.from_corpus(
+            anchors, model.tokenizer, source="the sentences of the training"
+        )
+    }
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -50,8 +50,12 @@ def recommended_loss(
 
     loss: nn.Module = losses.ConSERTLoss(model, projection_head=projection_head, **keywords)
     if words:
-        bag = losses.BagOfWordsLoss(model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head)
-        loss = losses.WeightedSumLoss(model, {"contrast": (loss, 1.0), "words": (bag, 1.0, [0])}, balance=words)
+        bag = losses.BagOfWordsLoss(
+            model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head
+        )
+        loss = losses.WeightedSumLoss(
+            model, {"contrast": (loss, 1.0), "words": (bag, 1.0, [0])}, balance=words
+        )
     if keep:
         kept = losses.SelfDistillationLoss(model)
         loss = losses.WeightedSumLoss(model, {"learn": (loss, 1.0), "keep": (kept, keep, [0])})
@@ -73,7 +77,9 @@ def adapt_to(*, embeds: bool) -> Adaptation:
     return Adaptation({}, {"learning_rate": LANGUAGE_MODEL_RATE}, reason)
 
 
-def find_keywords(rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]) -> dict[str, Any]:
+def find_keywords(
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
     """Find counts of the encoder's vocabulary, where there is a bag-of-words loss."""
     return count_tokens_if_needed(rows, model, given) if given.get("words", True) else {}
 

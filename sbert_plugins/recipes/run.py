@@ -20,16 +20,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 RUN_FILE, RESULTS_FILE, LOCK_FILE = "run.json", "results.json", ".lock"
+PACKAGES = ("sbert-plugins", "sentence-transformers", "transformers", "torch", "datasets")
 LENGTH = ("arguments.max_steps", "arguments.num_train_epochs")
 # What may differ when a training is continued: its length, what is saved and reported, and names.
 MAY_DIFFER = {
     *LENGTH,
-    *(f"arguments.{name}" for name in ("eval_steps", "save_steps", "save_total_limit", "logging_steps", "report_to", "run_name")),
-    *(f"arguments.{name}" for name in ("push_to_hub", "hub_model_id", "hub_private_repo", "hub_strategy", "disable_tqdm")),
+    *(
+        f"arguments.{name}"
+        for name in ("eval_steps", "save_steps", "save_total_limit", "logging_steps", "report_to", "run_name")
+    ),
+    *(
+        f"arguments.{name}"
+        for name in ("push_to_hub", "hub_model_id", "hub_private_repo", "hub_strategy", "disable_tqdm")
+    ),
     "arguments.dataloader_num_workers",
     "text",
     "encoder",
     "start_weight",
+    *(f"versions.{package}" for package in PACKAGES),
 }
 
 
@@ -60,8 +68,7 @@ def digest_of_weights(model: SentenceTransformer) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions that a record names."""
-    packages = ("sentence-transformers", "transformers", "torch", "datasets")
-    return {"sbert-plugins": __version__} | {package: version(package) for package in packages}
+    return {"sbert-plugins": __version__} | {package: version(package) for package in PACKAGES[1:]}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -71,7 +78,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
         >>> differences({"seed": 1, "arguments": {"max_steps": 60}}, {"seed": 1, "arguments": {"max_steps": 90}})
         {'arguments.max_steps': (60, 90)}
     """
-    flat_before, flat_now = _flat(before), _flat(json.loads(json.dumps(now)))  # tuples become lists, as in the file
+    flat_before, flat_now = (
+        _flat(before),
+        _flat(json.loads(json.dumps(now))),
+    )  # tuples become lists, as in the file
     keys = [key for key in {**flat_before, **flat_now} if flat_before.get(key) != flat_now.get(key)]
     return {key: (flat_before.get(key), flat_now.get(key)) for key in keys}
 
@@ -88,7 +98,9 @@ def check_same_run(
     others = {key: values for key, values in changed.items() if key not in may_differ}
     if others:
         listed = "; ".join(f"{key} was {old}, is {new}" for key, (old, new) in others.items())
-        raise ValueError(f"{folder} holds another training: {listed}. Use the same settings, or another output.")
+        raise ValueError(
+            f"{folder} holds another training: {listed}. Use the same settings, or another output."
+        )
     for key, (old, new) in changed.items():
         logger.info("Continued with another %s: was %s, is %s.", key, old, new)
     return changed
@@ -97,7 +109,11 @@ def check_same_run(
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in record.items():
-        flat |= {f"{key}.{inner}": one for inner, one in value.items()} if isinstance(value, Mapping) else {key: value}
+        flat |= (
+            {f"{key}.{inner}": one for inner, one in value.items()}
+            if isinstance(value, Mapping)
+            else {key: value}
+        )
     return flat
 
 
@@ -118,7 +134,9 @@ def hold(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise FileExistsError(f"Another process is training in {folder}: wait for it, or take another output.") from None
+        raise FileExistsError(
+            f"Another process is training in {folder}: wait for it, or take another output."
+        ) from None
     try:
         yield
     finally:

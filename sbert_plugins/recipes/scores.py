@@ -98,7 +98,9 @@ def compare_scores(evaluators: Sequence[BaseEvaluator], before: Measured, after:
 def _cosines(view: Any, pairs: Any) -> np.ndarray:
     from sentence_transformers.util import pairwise_cos_sim
 
-    vectors = [view.encode(list(side), convert_to_tensor=True) for side in (pairs.sentences1, pairs.sentences2)]
+    vectors = [
+        view.encode(list(side), convert_to_tensor=True) for side in (pairs.sentences1, pairs.sentences2)
+    ]
     return pairwise_cos_sim(*vectors).float().cpu().numpy()
 
 

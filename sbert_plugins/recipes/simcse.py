@@ -27,7 +27,9 @@ def simcse_loss(model: SentenceTransformer, *, temperature: float = 0.05, pairs:
     return losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
 
 
-def find_keywords(rows: Any, model: SentenceTransformer, epochs: float, given: dict[str, Any]) -> dict[str, Any]:
+def find_keywords(
+    rows: Any, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
     """Find whether there is a column of positives."""
     return {"pairs": len(rows.column_names) == 2}
 

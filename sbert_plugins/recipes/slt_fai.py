@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 # Base losses by name, apart from SimCSE.
-_BASES = {"consert": "ConSERTLoss", "arccse": "ArcCSELoss", "denosent": "DenoSentLoss", "pt-bert": "PTBERTLoss"}
+_BASES = {
+    "consert": "ConSERTLoss",
+    "arccse": "ArcCSELoss",
+    "denosent": "DenoSentLoss",
+    "pt-bert": "PTBERTLoss",
+}
 # Epochs of warm-up: the paper's for its two base losses, and that of SimCSE for any other.
 _WARMUP_EPOCHS = {"consert": 0.5}
 
@@ -45,7 +50,9 @@ def slt_fai_loss(
 
     base: nn.Module
     if backbone == "simcse":
-        ranking = MultipleNegativesRankingLoss(model, scale=1 / (0.05 if temperature is None else temperature))
+        ranking = MultipleNegativesRankingLoss(
+            model, scale=1 / (0.05 if temperature is None else temperature)
+        )
         base = losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
     elif backbone in _BASES:
         given = {} if temperature is None else {"temperature": temperature}
@@ -56,7 +63,9 @@ def slt_fai_loss(
     return room.SLTFAILoss(model, base, **keywords)
 
 
-def find_keywords(rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]) -> dict[str, Any]:
+def find_keywords(
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
     """Find the warm-up, which the paper gives in epochs, the columns, and counts of the encoder's vocabulary."""
     warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
     found: dict[str, Any] = {"warmup_steps": min(0.5, warmup / epochs), "pairs": len(rows.column_names) == 2}

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.budgets import small_budget
 from sbert_plugins.recipes.card import name_data, private_examples, write_card
-from sbert_plugins.recipes.encoders import average_with_start, embeds_already, name_of_encoder, pooling_of, raise_if_blind
+from sbert_plugins.recipes.encoders import (
+    average_with_start,
+    embeds_already,
+    name_of_encoder,
+    pooling_of,
+    raise_if_blind,
+)
 from sbert_plugins.recipes.methods import check_keywords, find_recipe
 from sbert_plugins.recipes.protocol import read_protocol
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, did_you_mean
@@ -121,7 +127,9 @@ def train(
         >>> results = train("arccse", dataset, model, output="runs/arccse", max_steps=60)  # doctest: +SKIP
         >>> results["verdict"]  # doctest: +SKIP
     """
-    settings = _settle(method, model, protocol, loss_keywords, column_keywords, max_seq_length, patience, arguments)
+    settings = _settle(
+        method, model, protocol, loss_keywords, column_keywords, max_seq_length, patience, arguments
+    )
     recipe, output = settings.recipe, Path(output)
     if len(sentences) < 2:
         raise ValueError(f"A training needs at least two sentences, got {len(sentences)}.")
@@ -142,6 +150,7 @@ def train(
         "encoder": name_of_encoder(model),
         "weights_digest": digest_of_weights(model),
         "pooling": pooling_of(model),
+        "versions": versions(),
     }
     with hold(output):
         earlier = read_json(output / RUN_FILE)
@@ -153,7 +162,9 @@ def train(
                 return finished
         elif is_first_process():
             _check_is_free(output)
-        return _train(settings, run, sentences, model, output, dev, evaluators, resume, share_examples, before)
+        return _train(
+            settings, run, sentences, model, output, dev, evaluators, resume, share_examples, before
+        )
 
 
 def _settle(
@@ -208,7 +219,11 @@ def _check_is_free(output: Path) -> None:
     """Raise for a folder that holds more than a training that has not saved anything yet."""
     files = [path for path in output.rglob("*") if path.is_file() and path.name not in (RUN_FILE, LOCK_FILE)]
     if files:
-        hint = " continue the training there with --resume (resume=True), or" if (output / RUN_FILE).exists() else ""
+        hint = (
+            " continue the training there with --resume (resume=True), or"
+            if (output / RUN_FILE).exists()
+            else ""
+        )
         raise FileExistsError(f"{output} is not empty:{hint} take another output.")
 
 
@@ -241,14 +256,19 @@ def _train(
     updates = count_updates(arguments, len(rows))
     found = {}
     if recipe.find_keywords is not None:
-        rows_read = updates * arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+        rows_read = (
+            updates
+            * arguments.train_batch_size
+            * arguments.gradient_accumulation_steps
+            * arguments.world_size
+        )
         found = recipe.find_keywords(rows, model, rows_read / len(rows), keywords)
     set_seed(run["seed"])
     loss = recipe.build_loss(model, **(found | keywords))
     start = deepcopy(model) if run["start_weight"] else None
     trainer, length = _build_trainer(settings, run, arguments, rows, model, loss, dev, share_examples)
     if is_first_process():
-        write_json(output / RUN_FILE, run | {"versions": versions()})
+        write_json(output / RUN_FILE, run)
         _announce(settings, run, arguments, rows, updates, length)
     began = time.monotonic()
     trainer.train(resume_from_checkpoint=resume)
@@ -270,7 +290,6 @@ def _train(
         "verdict": [change.sentence for change in changes],
         "is_worse": any(change.result == "worse" for change in changes),
         "seconds": round(seconds, 1),
-        "versions": versions(),
         "log": trainer.state.log_history,
     }
     if is_first_process():
@@ -284,7 +303,9 @@ def count_updates(arguments: TrainingArguments, rows: int) -> int:
         return arguments.max_steps
     batches = rows / (arguments.train_batch_size * arguments.world_size)
     batches = math.floor(batches) if arguments.dataloader_drop_last else math.ceil(batches)
-    return math.ceil(arguments.num_train_epochs * max(1, math.ceil(batches / arguments.gradient_accumulation_steps)))
+    return math.ceil(
+        arguments.num_train_epochs * max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
+    )
 
 
 def _training_arguments(
@@ -305,7 +326,9 @@ def _training_arguments(
     if given.get("batch_sampler") == LENGTH_GROUPED:
         given["batch_sampler"] = LengthGroupedBatchSampler
     batch, on_cpu = given["per_device_train_batch_size"], model.device.type == "cpu"
-    prompt = host.resolve_prompt(model, None, None)  # encode puts it before each sentence, and so does the training
+    prompt = host.resolve_prompt(
+        model, None, None
+    )  # encode puts it before each sentence, and so does the training
     defaults = {
         "output_dir": str(output / "checkpoints"),
         "use_cpu": on_cpu,
@@ -354,7 +377,9 @@ def _build_trainer(
 
     name_data(model, run["text"])
     with private_examples(model, share=share_examples):
-        trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=rows, loss=loss, evaluator=dev)
+        trainer = SentenceTransformerTrainer(
+            model=model, args=arguments, train_dataset=rows, loss=loss, evaluator=dev
+        )
     model.model_card_data.citations |= settings.recipe.citations
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Progress(None if dev is None else (f"eval_{dev.primary_metric}", str(dev.name))))
@@ -363,7 +388,12 @@ def _build_trainer(
     length = own = model.max_seq_length
     if settings.max_seq_length is not None:
         tokenizer = model.tokenizer
-        ends = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
+        ends = {
+            tokenizer.cls_token_id,
+            tokenizer.sep_token_id,
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
+        }
         around = tokenizer(host.resolve_prompt(model, None, None))["input_ids"]  # a template, and the prompt
         length = settings.max_seq_length + sum(token not in ends for token in around)
         length = length if own is None else min(length, own)
@@ -372,16 +402,31 @@ def _build_trainer(
 
 
 def _announce(
-    settings: Settings, run: dict[str, Any], arguments: TrainingArguments, rows: Dataset, updates: int, length: int | None
+    settings: Settings,
+    run: dict[str, Any],
+    arguments: TrainingArguments,
+    rows: Dataset,
+    updates: int,
+    length: int | None,
 ) -> None:
     """Log what is trained, and what may not be wanted."""
     recipe = settings.recipe
     batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
     logger.info(
         "Training %s on %s sentences (%s rows): %s updates of %d rows, learning rate %g, seed %d.",
-        *(recipe.title, f"{run['sentences']:,}", f"{len(rows):,}", f"{updates:,}", batch, arguments.learning_rate, run["seed"]),
+        *(
+            recipe.title,
+            f"{run['sentences']:,}",
+            f"{len(rows):,}",
+            f"{updates:,}",
+            batch,
+            arguments.learning_rate,
+            run["seed"],
+        ),
     )
-    logger.info("Start: %s, %s pooling, at most %s tokens per sentence.", run["encoder"], run["pooling"], length)
+    logger.info(
+        "Start: %s, %s pooling, at most %s tokens per sentence.", run["encoder"], run["pooling"], length
+    )
     if settings.reason:
         logger.info(settings.reason)
     if recipe.paper_updates is not None and updates < recipe.paper_updates:
@@ -390,11 +435,15 @@ def _announce(
             *(recipe.title, f"{recipe.paper_updates:,}", f"{updates:,}", small_budget(recipe.name)),
         )
     if len(rows) < 10 * batch:
-        logger.warning("An epoch of this text has fewer than ten updates. Give more text, or a smaller batch.")
+        logger.warning(
+            "An epoch of this text has fewer than ten updates. Give more text, or a smaller batch."
+        )
     first = rows.column_names[0]
     repeated = run["sentences"] - len(set(rows[first])) if len(rows) == run["sentences"] else 0
     if recipe.second_column and repeated > run["sentences"] / 100:
-        logger.warning("%s sentences repeat another one. In a batch the two are each other's negatives.", f"{repeated:,}")
+        logger.warning(
+            "%s sentences repeat another one. In a batch the two are each other's negatives.", f"{repeated:,}"
+        )
 
 
 def deviations_from_paper(recipe: Recipe, loss: nn.Module) -> dict[str, tuple[Any, Any]]:
@@ -427,7 +476,9 @@ def _save(trainer: SentenceTransformerTrainer, recipe: Recipe, results: dict[str
     if trainer.args.push_to_hub:
         from huggingface_hub import HfApi
 
-        HfApi().upload_folder(repo_id=trainer.hub_model_id, folder_path=folder, commit_message="Trained with sbert-plugins")
+        HfApi().upload_folder(
+            repo_id=trainer.hub_model_id, folder_path=folder, commit_message="Trained with sbert-plugins"
+        )
         logger.info("Uploaded to https://huggingface.co/%s.", trainer.hub_model_id)
     _check_reloaded(model, folder)
 
@@ -438,7 +489,9 @@ def _check_reloaded(model: SentenceTransformer, folder: Path) -> None:
 
     texts = ["A dog runs across the wet field.", "Prices fell for the third month in a row."]
     reloaded = SentenceTransformer(str(folder), device=str(model.device), model_kwargs={"dtype": "float32"})
-    trained, saved = (one.encode(texts, convert_to_tensor=True, normalize_embeddings=True) for one in (model, reloaded))
+    trained, saved = (
+        one.encode(texts, convert_to_tensor=True, normalize_embeddings=True) for one in (model, reloaded)
+    )
     apart = float((trained - saved).abs().max())
     if apart > 1e-3:
         raise RuntimeError(

@@ -16,13 +16,11 @@ QUICK = {
     "sam_rho": 0.0,
     "learning_rate": 1e-3,
 }
-# The decoders of the papers are too large for tiny encoders, whose checkpoints have no language-model head either.
+# The decoders of the papers are too large for tiny encoders.
 SMALL = {
-    "paser": {"decoder_layers": 1, "decoder_heads": 4, "mlm_head": "fresh"},
-    "paser-supervised": {"decoder_layers": 1, "decoder_heads": 4, "mlm_head": "fresh"},
-    "denosent": {"decoder_layers": 1, "decoder_feedforward": 48, "mlm_head": "fresh"},
-    "bag-of-words": {"mlm_head": "fresh"},
-    "recommended": {"mlm_head": "fresh", "keep": None},
+    "paser": {"decoder_layers": 1, "decoder_heads": 4},
+    "paser-supervised": {"decoder_layers": 1, "decoder_heads": 4},
+    "denosent": {"decoder_layers": 1, "decoder_feedforward": 48},
     "pt-bert": {"num_pseudo_tokens": 8},
 }
 
@@ -49,7 +47,13 @@ def train(method, model, output, *, count=40, **changes):
     columns = {"synonyms": None} if recipes.RECIPES[method].make_columns else {}
     sentences = changes.pop("sentences", None) or rows(method, count)
     return recipes.train(
-        method, sentences, model, output=output, loss_keywords=keywords, column_keywords=columns, **(QUICK | changes)
+        method,
+        sentences,
+        model,
+        output=output,
+        loss_keywords=keywords,
+        column_keywords=columns,
+        **(QUICK | changes),
     )
 
 

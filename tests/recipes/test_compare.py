@@ -17,7 +17,12 @@ def run(tiny_encoder, tmp_path):
     """Compare two methods with two seeds."""
 
     def compare(methods=METHODS, **changes):
-        given = {"model": tiny_encoder, "output": tmp_path / "out", "evaluators": [pairs("graded")], "seeds": 2}
+        given = {
+            "model": tiny_encoder,
+            "output": tmp_path / "out",
+            "evaluators": [pairs("graded")],
+            "seeds": 2,
+        }
         return recipes.compare(methods, anchors(40), **(given | ARGUMENTS | {"text": "notes"} | changes))
 
     return compare
@@ -38,7 +43,12 @@ def records(folder):
             {},
         ),
         ("recommended:learning_rate=2e-4,words=0", "recommended", {"words": 0}, {"learning_rate": 2e-4}),
-        ("consert:first_view=dropout,token_cutoff", "consert", {"first_view": ["dropout", "token_cutoff"]}, {}),
+        (
+            "consert:first_view=dropout,token_cutoff",
+            "consert",
+            {"first_view": ["dropout", "token_cutoff"]},
+            {},
+        ),
     ],
 )
 def test_methods_with_keywords(text, name, keywords, arguments):
@@ -58,12 +68,16 @@ class TestCompare:
         comparison = run()
         start, *cells = records(tmp_path / "out")
         assert start["method"] == "start"
-        assert {(cell["method"], cell["seed"]) for cell in cells} == {(text, seed) for text in METHODS for seed in (0, 1)}
+        assert {(cell["method"], cell["seed"]) for cell in cells} == {
+            (text, seed) for text in METHODS for seed in (0, 1)
+        }
         assert all(cell["updates"] == 4 for cell in cells)
         assert cells[1]["loss_keywords"] == {"temperature": 0.2}
         assert not list((tmp_path / "out").rglob("checkpoint-*"))
         for row in comparison.rows:
-            values = [cell["scores"]["graded"]["graded_spearman"] for cell in cells if cell["method"] == row.method]
+            values = [
+                cell["scores"]["graded"]["graded_spearman"] for cell in cells if cell["method"] == row.method
+            ]
             (change,) = row.changes
             assert change.after == pytest.approx(sum(values) / 2)
             assert change.error == pytest.approx(abs(values[0] - values[1]) / 2)

@@ -27,7 +27,9 @@ def decoder(tokenizers, tmp_path):
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     size |= {"intermediate_size": 64, "head_dim": 8, "initializer_range": 0.2}
     torch.manual_seed(0)
-    AutoModel.from_config(AutoConfig.for_model("qwen3", vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path)
+    AutoModel.from_config(AutoConfig.for_model("qwen3", vocab_size=len(tokenizer), **size)).save_pretrained(
+        tmp_path
+    )
     tokenizer.save_pretrained(tmp_path)
     return str(tmp_path)
 
@@ -82,7 +84,9 @@ class TestAverageWithStart:
                 parameter += 1
         trained = copy.deepcopy(model)
         recipes.average_with_start(model, start, 0.25)
-        for mine, first, last in zip(model.parameters(), start.parameters(), trained.parameters(), strict=True):
+        for mine, first, last in zip(
+            model.parameters(), start.parameters(), trained.parameters(), strict=True
+        ):
             torch.testing.assert_close(mine, 0.25 * first + 0.75 * last)
         buffers = zip(model.buffers(), trained.buffers(), strict=True)
         assert all(torch.equal(mine, theirs) for mine, theirs in buffers)

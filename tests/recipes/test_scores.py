@@ -19,7 +19,9 @@ from sbert_plugins.recipes.scores import Change, _bootstrap_error, compare_score
 def test_a_verdict(after, error, result, words):
     change = Change("own pairs", "spearman", 70.0, after, error, "by bootstrap")
     assert change.result == result
-    assert change.sentence.startswith(f"own pairs: {words}, spearman 70.00 to {after:.2f} ({after - 70:+.2f}; ")
+    assert change.sentence.startswith(
+        f"own pairs: {words}, spearman 70.00 to {after:.2f} ({after - 70:+.2f}; "
+    )
     assert ("standard error 0.50" in change.sentence) == (error is not None)
 
 

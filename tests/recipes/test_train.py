@@ -1,6 +1,8 @@
 import json
 import logging
 import re
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from recipe_inputs import QUICK, anchors, interrupted, pairs, rows, train
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
-from sbert_plugins import recipes, training
+from sbert_plugins import losses, recipes, training
+from sbert_plugins.recipes.scores import Measured
 from sbert_plugins.recipes.train import count_updates, deviations_from_paper
 
 
@@ -35,7 +38,12 @@ def trained(request, tiny_encoder, tmp_path_factory):
 class TestEveryMethod:
     def test_leaves_a_plain_model_and_a_record(self, trained):
         method, model, output, results = trained
-        assert sorted(path.name for path in output.iterdir()) == ["checkpoints", "model", "results.json", "run.json"]
+        assert sorted(path.name for path in output.iterdir()) == [
+            "checkpoints",
+            "model",
+            "results.json",
+            "run.json",
+        ]
         assert read(output / "results.json")["method"] == method
         assert results["updates"] == 4
         loaded = SentenceTransformer(str(output / "model"), device="cpu")
@@ -46,9 +54,15 @@ class TestEveryMethod:
 
     def test_saves_the_best_checkpoint(self, trained):
         _, model, output, results = trained
-        scores = {entry["step"]: entry["eval_dev_spearman"] for entry in results["log"] if "eval_dev_spearman" in entry}
+        scores = {
+            entry["step"]: entry["eval_dev_spearman"]
+            for entry in results["log"]
+            if "eval_dev_spearman" in entry
+        }
         assert results["saved_update"] == max(scores, key=scores.get)
-        best = SentenceTransformer(str(output / "checkpoints" / f"checkpoint-{results['saved_update']}"), device="cpu")
+        best = SentenceTransformer(
+            str(output / "checkpoints" / f"checkpoint-{results['saved_update']}"), device="cpu"
+        )
         assert torch.equal(vectors(best), vectors(model))
         assert results["after"]["dev"]["dev_spearman"] == pytest.approx(max(scores.values()), abs=0.2)
 
@@ -71,9 +85,12 @@ def test_a_seed_decides_everything_that_is_drawn(tiny_encoder, tmp_path):
 
 def test_arguments_reach_the_trainer(tiny_encoder, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(training.SentenceTransformerTrainer, "train", lambda self, **_: seen.append(self.args))
-    monkeypatch.setattr("sbert_plugins.recipes.train.measure", lambda *_: recipes_measured())
-    monkeypatch.setattr("sbert_plugins.recipes.train._save", lambda *_: None)
+    monkeypatch.setattr(
+        training.SentenceTransformerTrainer, "train", lambda self, **_: seen.append(self.args)
+    )
+    module = sys.modules["sbert_plugins.recipes.train"]  # in the package the name is the function's
+    monkeypatch.setattr(module, "measure", lambda *_: Measured({}, {}))
+    monkeypatch.setattr(module, "_save", lambda *_: None)
     given = {"weight_decay": 0.1, "save_total_limit": 1, "lr_scheduler_type": "cosine", "warmup_steps": 0.5}
     recipes.train("arccse", anchors(65), tiny_encoder(), output=tmp_path / "a", max_steps=3, seed=7, **given)
     (arguments,) = seen
@@ -82,12 +99,6 @@ def test_arguments_reach_the_trainer(tiny_encoder, tmp_path, monkeypatch):
     assert arguments.batch_sampler is training.LengthGroupedBatchSampler
     assert arguments.seed == 7
     assert arguments.dataloader_drop_last  # the last batch would be one sentence without negatives
-
-
-def recipes_measured():
-    from sbert_plugins.recipes.scores import Measured
-
-    return Measured({}, {})
 
 
 def test_a_mistyped_argument_gets_a_suggestion(tiny_encoder, tmp_path):
@@ -108,7 +119,12 @@ def test_a_mistyped_argument_gets_a_suggestion(tiny_encoder, tmp_path):
     ],
 )
 def test_updates_are_counted_as_the_trainer_counts(changes, count, updates, tiny_encoder, tmp_path):
-    given = {"output_dir": str(tmp_path), "per_device_train_batch_size": 8, "use_cpu": True, "report_to": "none"}
+    given = {
+        "output_dir": str(tmp_path),
+        "per_device_train_batch_size": 8,
+        "use_cpu": True,
+        "report_to": "none",
+    }
     arguments = training.TrainingArguments(**(given | changes))
     assert count_updates(arguments, count) == updates
 
@@ -124,17 +140,15 @@ def test_epochs_replace_the_number_of_updates_of_a_recipe(tiny_encoder, tmp_path
 
 
 def test_no_training_is_longer_than_its_papers_unless_asked(tiny_encoder, tmp_path, monkeypatch):
-    monkeypatch.setitem(recipes.RECIPES, "simcse", _with(recipes.RECIPES["simcse"], paper_updates=3))
+    monkeypatch.setitem(recipes.RECIPES, "simcse", replace(recipes.RECIPES["simcse"], paper_updates=3))
     quick = {name: value for name, value in QUICK.items() if name != "max_steps"}
-    assert recipes.train("simcse", anchors(64), tiny_encoder(), output=tmp_path / "a", **quick)["updates"] == 3
-    asked = recipes.train("simcse", anchors(64), tiny_encoder(), output=tmp_path / "b", num_train_epochs=1, **quick)
+    assert (
+        recipes.train("simcse", anchors(64), tiny_encoder(), output=tmp_path / "a", **quick)["updates"] == 3
+    )
+    asked = recipes.train(
+        "simcse", anchors(64), tiny_encoder(), output=tmp_path / "b", num_train_epochs=1, **quick
+    )
     assert asked["updates"] == 8
-
-
-def _with(recipe, **changes):
-    from dataclasses import replace
-
-    return replace(recipe, **changes)
 
 
 class TestWhatIsSaid:
@@ -151,11 +165,20 @@ class TestWhatIsSaid:
 
     def test_which_defaults_recommended_has_and_why(self, tiny_encoder, tmp_path, caplog):
         sentences = anchors(16)
-        recipes.train("recommended", sentences, tiny_encoder(), output=tmp_path / "a", **QUICK, loss_keywords={"words": 0})
+        recipes.train(
+            "recommended",
+            sentences,
+            tiny_encoder(),
+            output=tmp_path / "a",
+            **QUICK,
+            loss_keywords={"words": 0},
+        )
         assert "plain language model" in caplog.text
         caplog.clear()
         keywords = {"words": 0, "keep": None}
-        recipes.train("recommended", sentences, tiny_encoder(), output=tmp_path / "b", **QUICK, loss_keywords=keywords)
+        recipes.train(
+            "recommended", sentences, tiny_encoder(), output=tmp_path / "b", **QUICK, loss_keywords=keywords
+        )
         assert "plain language model" not in caplog.text
 
     def test_little_text(self, tiny_encoder, tmp_path, caplog):
@@ -311,7 +334,9 @@ class TestOutput:
 
     def test_no_secret_is_written(self, tiny_encoder, tmp_path):
         train("arccse", tiny_encoder(), tmp_path, hub_token="hf_secret")
-        assert not [path for path in tmp_path.glob("*.json") if "hf_secret" in path.read_text(encoding="utf-8")]
+        assert not [
+            path for path in tmp_path.glob("*.json") if "hf_secret" in path.read_text(encoding="utf-8")
+        ]
 
 
 def test_a_model_that_does_not_come_back_is_an_error(tiny_encoder, tmp_path, monkeypatch):
@@ -333,8 +358,6 @@ def test_a_model_that_does_not_come_back_is_an_error(tiny_encoder, tmp_path, mon
 
 
 def test_settings_that_differ_from_the_papers_are_listed(tiny_encoder):
-    from sbert_plugins import losses
-
     recipe = recipes.RECIPES["arccse"]
     assert deviations_from_paper(recipe, losses.ArcCSELoss(tiny_encoder())) == {}
     changed = losses.ArcCSELoss(tiny_encoder(), temperature=0.1)
@@ -343,7 +366,9 @@ def test_settings_that_differ_from_the_papers_are_listed(tiny_encoder):
 
 def test_a_protocol_trains_with_its_settings(tiny_encoder, tmp_path):
     quick = {name: value for name, value in QUICK.items() if name != "learning_rate"}
-    results = recipes.train("arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", protocol="paper", **quick)
+    results = recipes.train(
+        "arccse", anchors(40), tiny_encoder(), output=tmp_path / "run", protocol="paper", **quick
+    )
     assert results["protocol"] == "paper"
     assert results["arguments"]["learning_rate"] == 3e-5
     assert results["loss_keywords"]["margin_degrees"] == 10.0

@@ -83,7 +83,10 @@ def build_parser(*, complete: bool = False) -> argparse.ArgumentParser:
         def error(self, message: str) -> Any:
             raise ValueError(f"{message}. See {self.prog} --help.")
 
-    parser = Parser(prog="sbert-plugins", description="Adapt sentence embedding models to text without labels, and check the result.")
+    parser = Parser(
+        prog="sbert-plugins",
+        description="Adapt sentence embedding models to text without labels, and check the result.",
+    )
     parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     parser.set_defaults(names_on_hub=lambda _: [])
@@ -107,7 +110,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
         options.text = rest.pop()
     if rest:
         known = [f"--{name}" for name in vars(options)]
-        raise ValueError(f"{command} has no option {rest[0]}.{did_you_mean(rest[0].replace('-', '_').replace('__', '--', 1), known)}")
+        raise ValueError(
+            f"{command} has no option {rest[0]}.{did_you_mean(rest[0].replace('-', '_').replace('__', '--', 1), known)}"
+        )
     return options
 
 
@@ -139,7 +144,10 @@ def _go_offline_without_connection() -> bool:
 
 
 def _print_methods(options: argparse.Namespace) -> None:
-    print_table([("method", "what it computes")] + [(recipe.name, recipe.summary) for recipe in recipes.RECIPES.values()])
+    print_table(
+        [("method", "what it computes")]
+        + [(recipe.name, recipe.summary) for recipe in recipes.RECIPES.values()]
+    )
     print()
     for recipe in recipes.RECIPES.values():
         print(f"{recipe.title} ({recipe.paper}): {recipe.url}")
