@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     is_first = os.environ.get("RANK", "0") == "0"
     logging.getLogger("sbert_plugins").setLevel(logging.INFO if is_first else logging.ERROR)
+    logging.getLogger("sbert_plugins.evaluation").setLevel(logging.WARNING)  # its scores are in the tables
     sys.path.append(os.getcwd())  # a loss of one's own may be here
     is_connected = True
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import fields
 from typing import Any
 
@@ -119,23 +120,34 @@ def build_evaluators(options: argparse.Namespace, *, more: bool = False) -> list
 
     Args:
         options: The parsed command line.
-        more: Whether to add STS-B dev to the built-in pairs where there is a data folder.
+        more: Whether to add STS-B dev to the built-in pairs if there is a data folder.
     """
     from sbert_plugins import evaluation
 
-    own = (
-        (options.pairs, evaluation.own_pairs),
-        (options.topics, evaluation.own_topics),
-        (options.retrieval, evaluation.own_retrieval),
-    )
-    found: list[Any] = [build(path) for path, build in own if path is not None]
+    shown = {"write_csv": False, "show_progress_bar": sys.stderr.isatty()}
+    own = {
+        options.pairs: evaluation.own_pairs,
+        options.topics: evaluation.own_topics,
+        options.retrieval: evaluation.own_retrieval,
+    }
+    found: list[Any] = [build(path, **shown) for path, build in own.items() if path is not None]
     if options.sts:
-        found.append(evaluation.STSSuiteEvaluator(options.data_dir, write_csv=False))
+        suite = evaluation.STSSuiteEvaluator(options.data_dir, name="STS", **shown)
+        found.append(suite)
     if not found:
         found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", write_csv=False))
         if more and options.data_dir:
             found.append(stsb_dev(options))
     return found
+
+
+def build_geometry(options: argparse.Namespace) -> list[Any]:
+    """Build the evaluator of alignment and uniformity, where the STS tasks are scored."""
+    from sbert_plugins import evaluation
+
+    if not options.sts:
+        return []
+    return [evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False)]
 
 
 def stsb_dev(options: argparse.Namespace) -> Any:

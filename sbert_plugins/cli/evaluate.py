@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
-from sbert_plugins.cli.common import add, add_scores, build_evaluators
+from sbert_plugins.cli.common import add, add_scores, build_evaluators, build_geometry
 from sbert_plugins.cli.printing import print_table
+from sbert_plugins.recipes.run import RESULTS_FILE, read_json
 
 
 def add_evaluate(commands: Any) -> None:
@@ -16,7 +18,8 @@ def add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser(
         "evaluate",
         help="score models",
-        description="Score models by your labels, the seven STS tasks, or the graded pairs that ship with the package.",
+        description="Score models by your labels, or else on the seven STS tasks, or with --offline and without a data "
+        "folder on the graded pairs that ship with the package.",
     )
     evaluate.add_argument("models", nargs="+", metavar="MODEL", help="path or Hub name")
     add_scores(evaluate)
@@ -39,24 +42,30 @@ def add_evaluate(commands: Any) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from sbert_plugins.recipes.scores import main_score, measure
+    from sbert_plugins import evaluation
 
+    has_labels = options.pairs or options.topics or options.retrieval
+    options.sts = options.sts or not (has_labels or (options.offline and not options.data_dir))
     evaluators = build_evaluators(options)
+    if options.report:
+        evaluators += build_geometry(options)
+    scored: list[evaluation.ModelScores] = []
     rows: list[list[str]] = []
     for place, name in enumerate(options.models, start=1):
-        print(f"{place} of {len(options.models)}: {name} ...", flush=True)
+        listed = ", ".join(str(one.name) for one in evaluators)
+        print(f"{place} of {len(options.models)}: scoring {name} on {listed} ...", flush=True)
         began = time.monotonic()
         model = recipes.build_encoder(name, pooling=None if recipes.has_pooling(name) else options.pooling)
-        measured = measure(model, evaluators)
-        scores = [main_score(one, measured.metrics[str(one.name)]) for one in evaluators]
-        print(f"   {time.monotonic() - began:.0f} s", flush=True)
-        rows = rows or [
-            [
-                "model",
-                "pooling",
-                *(f"{one.name}: {metric}" for one, (metric, _) in zip(evaluators, scores, strict=True)),
-            ]
-        ]
-        rows.append([name, recipes.pooling_of(model), *(f"{score:.2f}" for _, score in scores)])
+        training = read_json(Path(name).resolve().parent / RESULTS_FILE) if Path(name).name == "model" else {}
+        facts = {"pooling": recipes.pooling_of(model)}
+        facts |= {fact: str(training[fact]) for fact in ("method", "text", "updates", "seed") if fact in training}
+        log = training.get("log", [])
+        scored.append(evaluation.score_model(model, evaluators, name=name, log=log, origin=facts))
+        print(f"   took {time.monotonic() - began:.0f} s", flush=True)
+        values = {f"{each}: {title}": value for each, one in scored[-1].scores.items() for title, value in one.values.items()}
+        rows = rows or [["model", "pooling", *values]]
+        rows.append([name, facts["pooling"], *(f"{value:.2f}" for value in values.values())])
     print()
     print_table(rows)
+    if options.report:
+        print(f"Report: {evaluation.write_report(scored, options.report)}")

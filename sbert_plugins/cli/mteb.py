@@ -40,7 +40,7 @@ def add_mteb(commands: Any) -> None:
     add(submit, "create_pr", action="store_true", help="push and open the pull request (needs mteb[github])")
     submit.set_defaults(run=_submit)
     for step in (run, submit):
-        tasks = "sets (paper-sts, local-sts, ...), benchmarks ('MTEB(eng, v2)') or tasks of mteb"
+        tasks = "sets (paper-sts, quora, ...), benchmarks ('MTEB(eng, v2)') or tasks of mteb"
         add(step, "tasks", nargs="+", required=True, metavar="TASK", help=tasks)
         add(step, "cache", metavar="DIR", help="folder of results (default: MTEB_CACHE or ~/.cache/mteb)")
 
@@ -61,8 +61,8 @@ def _run(options: argparse.Namespace) -> None:
         name=name,
         revision=options.revision if path.exists() else _commit(options.model, options.revision),
         cache=options.cache,
-        data_dir=options.data_dir,
         batch_size=options.batch_size,
+        training_datasets=None if options.training_datasets is None else set(options.training_datasets),
     )
     print(f"{result.model_name}, revision {result.model_revision}")
     scores = ((task.task_name, f"{100 * task.get_score():.2f}") for task in result.task_results)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from sbert_plugins.recipes.encoders import build_encoder, embeds_already, name_o
 from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_value
 from sbert_plugins.recipes.recommended import RECOMMENDED, adapt_to
 from sbert_plugins.recipes.run import check_same_run, digest_of_sentences, digest_of_weights, hold, versions
-from sbert_plugins.recipes.scores import Change, Measured, main_score, measure
+from sbert_plugins.recipes.scores import LEVEL, Change, Measured, measure, restore
 from sbert_plugins.recipes.train import train
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ def compare(
         ... # doctest: +SKIP
         >>> print(comparison.headline)  # doctest: +SKIP
     """
+    from sbert_plugins.evaluation.encoding import named
+
     output, asked = Path(output), [read_method(method) for method in methods]
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     build = model if callable(model) else lambda: build_encoder(str(model))
@@ -174,7 +176,7 @@ def compare(
         | arguments,
         "max_seq_length": max_seq_length,
         "dev": getattr(dev, "name", None),
-        "scores": [str(evaluator.name) for evaluator in evaluators],
+        "scores": list(named(evaluators)),
         "text": text,
         "sentences_digest": digest_of_sentences(sentences),
         "encoder": name_of_encoder(start),
@@ -183,7 +185,7 @@ def compare(
     }
     failed = {}
     with hold(output):
-        before, cells = _begin(output, shared, start, evaluators)
+        before, cells = _begin(output, shared, start, [*evaluators, *([dev] if dev is not None else [])])
         del start
         for seed in numbers:
             for method in asked:
@@ -203,7 +205,7 @@ def compare(
                 cells[method.text, seed] = cell
                 _append(output, cell)
         rows = [
-            row for method in asked if (row := _row(method, numbers, cells, before, evaluators)) is not None
+            row for method in asked if (row := _row(method, numbers, cells, before)) is not None
         ]
         if not rows:
             raise RuntimeError(f"Every training failed: {next(iter(failed.values()))}")
@@ -222,11 +224,11 @@ def _begin(
             json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")
         )
         check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
-        return Measured(first["scores"], {}), {(cell["method"], cell["seed"]): cell for cell in cells}
+        return restore(first["scores"]), {(cell["method"], cell["seed"]): cell for cell in cells}
     logger.info("Scoring the start.")
     before = measure(start, evaluators)
-    _append(output, {"method": "start", "shared": shared, "scores": before.metrics, "versions": versions()})
-    return Measured(before.metrics, {}), {}
+    _append(output, {"method": "start", "shared": shared, "scores": before.values, "versions": versions()})
+    return before, {}
 
 
 def _append(output: Path, record: dict[str, Any]) -> None:
@@ -255,7 +257,7 @@ def _run_cell(
         max_seq_length=shared["max_seq_length"],
         dev=dev,
         evaluators=evaluators,
-        before=before if dev is None else None,
+        before=before,
         seed=seed,
         text=shared["text"],
         resume=True,
@@ -273,59 +275,56 @@ def _row(
     seeds: Sequence[int],
     cells: dict[tuple[str, int], dict[str, Any]],
     before: Measured,
-    evaluators: Sequence[BaseEvaluator],
+    names: Sequence[str],
 ) -> Row | None:
     """Return the means over the seeds of a method; None if there is no result."""
     done = [seed for seed in seeds if (method.text, seed) in cells]
     if not done:
         return None
     changes = []
-    for evaluator in evaluators:
-        name = str(evaluator.name)
-        metric, first = main_score(evaluator, before.metrics[name])
-        values = [main_score(evaluator, cells[method.text, seed]["scores"][name])[1] for seed in done]
+    for name in names:
+        metric, first = next(iter(before.values[name].items()))
+        values = [cells[method.text, seed]["scores"][name][metric] for seed in done]
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-        basis = f"over {len(values)} seeds" if len(values) > 1 else "one seed"
+        basis = f"over {len(values)} seeds" if len(values) > 1 else f"one seed, level means less than {LEVEL} points"
         changes.append(Change(name, metric, first, fmean(values), error, basis))
     return Row(method.text, done, changes, fmean(cells[method.text, seed]["seconds"] for seed in done))
 
 
 def _write_page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> None:
-    from jinja2 import Environment
+    from sbert_plugins import evaluation
 
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(
-        (files("sbert_plugins.recipes") / "compare.html").read_text(encoding="utf-8")
+    heading, *lines = comparison.table
+    about = (
+        f"{len(comparison.rows)} methods from {shared['encoder']} ({shared['pooling']} pooling) on {sentences:,} sentences of "
+        f"{shared['text'] or 'a text without a name'}, with equal settings."
     )
-    page = template.render(
-        comparison=comparison,
-        shared=shared,
-        sentences=sentences,
-        versions=versions(),
-        plots=_plots(comparison),
-    )
+    caption = "Mean over the seeds ± standard error. The start is the model before training."
+    sections = [
+        evaluation.Section("Verdict", [about], points=comparison.verdict),
+        evaluation.Section("Scores", columns=heading, rows=lines, caption=caption),
+    ]
+    if importlib.util.find_spec("matplotlib"):
+        figure = evaluation.plot_scores(_intervals(comparison.rows))
+        caption = "Points are means over the seeds, bars span two standard errors on each side."
+        sections.insert(1, evaluation.Section("Start and methods", figure=figure, caption=caption))
+    if comparison.failed:
+        reasons = [f"{name}: {reason}" for name, reason in comparison.failed.items()]
+        sections.insert(0, evaluation.Section("Failed trainings", points=reasons))
+    settings = [[name, str(value)] for name, value in shared["arguments"].items()]
+    settings.append(["max_seq_length", str(shared["max_seq_length"])])
+    sections.append(evaluation.Section("Settings", columns=["", "value"], rows=settings, is_text=True))
+    page = evaluation.render_page("Comparison of training methods", comparison.headline, sections)
     comparison.page.write_text(page, encoding="utf-8")
 
 
-def _plots(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return a plot per score: the difference of each method to the start with two standard errors, in percent of the width."""
-    plots = []
-    for place, first in enumerate(comparison.rows[0].changes):
-        changes = [row.changes[place] for row in comparison.rows]
-        spans = [(one.after - one.before, 2 * (one.error or 0.0)) for one in changes]
-        low = min(0.0, *(difference - error for difference, error in spans))
-        high = max(0.0, *(difference + error for difference, error in spans))
-        scale = 100 / ((high - low) or 1.0)
-        bars = [
-            {
-                "method": row.method,
-                "left": scale * (min(0.0, difference) - low),
-                "width": scale * abs(difference),
-                "error_left": scale * (difference - error - low),
-                "error_width": scale * 2 * error,
-                "text": f"{difference:+.2f}",
-            }
-            for row, (difference, error) in zip(comparison.rows, spans, strict=True)
-        ]
-        plots.append({"title": f"{first.name}: {first.metric}", "zero": -scale * low, "bars": bars})
-    return plots
+def _intervals(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """Return the scores of the start and the methods with the ends of their error bars."""
+    start = {f"{one.name}: {one.metric}": (one.before, one.before, one.before) for one in rows[0].changes}
+    bars = {"start": start}
+    for row in rows:
+        spans = [(one, 2 * (one.error or 0.0)) for one in row.changes]
+        bars[row.method] = {
+            f"{one.name}: {one.metric}": (one.after, one.after - span, one.after + span) for one, span in spans
+        }
+    return bars

@@ -276,7 +276,7 @@ def _train(
     if start is not None:
         average_with_start(model, start, run["start_weight"])
     after = measure(model, scored)
-    changes = compare_scores(scored, before, after)
+    changes = compare_scores(before, after)
     saved = _saved_update(trainer)
     results = run | {
         "rows": len(rows),
@@ -284,8 +284,8 @@ def _train(
         "saved_update": saved,
         "max_seq_length": {"training": length, "model": model.max_seq_length},
         "deviations": deviations_from_paper(recipe, loss),
-        "before": before.metrics,
-        "after": after.metrics,
+        "before": before.values,
+        "after": after.values,
         "changes": [change._asdict() for change in changes],
         "verdict": [change.sentence for change in changes],
         "is_worse": any(change.result == "worse" for change in changes),
