@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__, cli, host, recipes
 from sbert_plugins.cli import command as command_module
+from sbert_plugins.cli import run as run_module
 
 QUICK = ["--max_steps", "2", "--per-device-train-batch-size", "8", "--eval_steps", "1", "--sam_rho", "0"]
 
@@ -246,7 +247,7 @@ class TestNoConnection:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
 
     def test_is_said_and_names_the_way_out(self, online, text, monkeypatch, capsys):
-        monkeypatch.setattr(command_module.urllib.request, "urlopen", _refuse)
+        monkeypatch.setattr(command_module.urllib.request, "urlopen", _fail)
         began = time.monotonic()
         assert cli.main(["train", "recommended", text, "--model", "nobody/no-model", *QUICK]) == 2
         assert time.monotonic() - began < 10
@@ -275,7 +276,7 @@ class TestNoConnection:
         assert cli.main(["train", "arccse", text, "--model", encoder]) == 0
 
 
-def _refuse(*_, **__):
+def _fail(*_, **__):
     raise urllib.error.URLError("no route")
 
 
@@ -342,7 +343,7 @@ class TestTrain:
         printed = capsys.readouterr().out
         results = json.loads((output / "results.json").read_text(encoding="utf-8"))
         (change,) = results["changes"]
-        assert rows_of(printed)["graded: spearman"] == [f"{change['before']:.2f}", f"{change['after']:.2f}"]
+        assert rows_of(printed)["graded: Spearman"] == [f"{change['before']:.2f}", f"{change['after']:.2f}"]
         assert results["verdict"][0] in printed
         assert str(output / "model") in printed
         assert SentenceTransformer(str(output / "model"), device="cpu").encode("a").shape == (32,)
@@ -422,10 +423,10 @@ class TestTrain:
         assert results["loss_keywords"]["keep"] > 0
         assert results["sentences"] == 1281
         assert list(results["before"]) == ["graded pairs"]
-        assert results["before"]["graded pairs"]["graded pairs_spearman"] == pytest.approx(68.5, abs=0.3)
+        assert results["before"]["graded pairs"]["Spearman"] == pytest.approx(68.5, abs=0.3)
 
     def test_one_process_of_several_prints(self, text, encoder, tmp_path, monkeypatch, capsys):
-        monkeypatch.setattr("sbert_plugins.recipes.run.is_first_process", lambda: False)
+        monkeypatch.setattr(run_module, "is_first_process", lambda: False)
         command = ["train", "simcse", text, "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
         assert cli.main(command) == 0
         assert capsys.readouterr().out == ""
@@ -472,9 +473,9 @@ def test_compare(text, encoder, pairs, tmp_path, capsys):
     command += ["--output", str(tmp_path / "out"), "--seeds", "2", *QUICK]
     assert cli.main(command) == 0
     printed = capsys.readouterr().out
-    assert "points over the start on graded" in printed
-    assert rows_of(printed)["arccse:temperature=0.2"][0] == "2"
-    assert printed.count("the start, spearman") == 2
+    assert "points on graded (Spearman, mean over 2 seeds)" in printed
+    assert "±" in rows_of(printed)["arccse:temperature=0.2"]
+    assert printed.count("the start, Spearman") == 2
     assert (tmp_path / "out" / "index.html").exists()
     assert cli.main([*command, "--limit", "20"]) == 2
     assert "sentences_digest" in capsys.readouterr().err

@@ -23,24 +23,18 @@ LENGTH_GROUPED = "length_grouped"
 class Recipe:
     """A method with its loss, its columns and its training settings.
 
-    Attributes:
-        name: What the command line calls it.
-        title: What people call it.
-        paper: Authors and venue.
-        url: Where the paper is.
-        summary: What is computed, in one line.
-        loss: The class in :mod:`sbert_plugins.losses`; with ``build`` the class that takes its further keywords.
-        columns: The columns that the loss reads.
-        arguments: Fields of :class:`training.TrainingArguments`.
-        pooling: The pooling that a plain transformer gets.
-        max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
-        second_column: A column that the loss takes in addition, such as ``positive``.
-        build: Builds the loss where the class with its keywords is not enough.
-        make_columns: Makes the columns from sentences: ``make_columns(sentences, model, seed=..., **column_keywords)``.
+    Attributes: name: What the command line calls it. title: What people call it. paper: Authors and venue.
+        url: Where the paper is. summary: What is computed, in one line. loss: The class in
+        :mod:`sbert_plugins.losses`; with ``build`` the class that takes its further keywords. columns: The
+        columns that the loss reads. arguments: Fields of :class:`training.TrainingArguments`. pooling: The
+        pooling that a plain transformer gets. max_seq_length: Tokens per sentence in training; None keeps the
+        limit of the model. second_column: A column that the loss takes in addition, such as ``positive``.
+        build: Builds the loss where the class with its keywords is not enough. make_columns: Makes the
+        columns from sentences: ``make_columns(sentences, model, seed=..., **column_keywords)``.
         find_keywords: Finds keywords of the loss that depend on the text and on the length of the training:
             ``find_keywords(rows, model, epochs, given)``, where ``given`` are the user's keywords.
-        adapt_to: Chooses keywords of the loss and training arguments by whether the start is an embedding model:
-            ``adapt_to(embeds=True)``.
+        adapt_to: Chooses keywords of the loss and training arguments by whether the start is an embedding
+            model: ``adapt_to(embeds=True)``.
         offline_arguments: Replace ``arguments`` in the demo (``--offline`` without a model).
         text: The default text, a dataset on the Hub.
         text_columns: The columns of that text: ``("anchor",)``, or three of triplets.
@@ -76,8 +70,8 @@ class Recipe:
 
         Args:
             model: The encoder.
-            **keywords: Keywords of the loss. ``official=True`` builds the class of :mod:`losses.official`, which computes what
-                the authors' code computes.
+            **keywords: Keywords of the loss. ``official=True`` builds the class of :mod:`losses.official`,
+                which computes what the authors' code computes.
         """
         if self.build is not None:
             return self.build(model, **keywords)
@@ -89,7 +83,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Defaults of a recipe for one start: keywords of the loss, training arguments, and one line that explains them."""
+    """Defaults for one start: keywords of the loss, training arguments, and one line that explains them."""
 
     loss_keywords: dict[str, Any]
     arguments: dict[str, Any]
@@ -99,7 +93,7 @@ class Adaptation:
 def count_tokens_if_needed(
     rows: Dataset, model: SentenceTransformer, given: dict[str, Any]
 ) -> dict[str, TokenFrequencies]:
-    """Count the tokens of the first column, unless the built-in counts fit the tokenizer or ``given`` has other ones."""
+    """Count the tokens of the first column, unless the built-in counts fit or ``given`` has others."""
     from sbert_plugins.data import TokenFrequencies
 
     weighs_no_tokens = given.get("token_weights", 0.0) is None

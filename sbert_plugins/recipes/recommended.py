@@ -1,4 +1,4 @@
-"""The recommended way to adapt a model: ConSERT with a projection head, a bag-of-words loss, and self-distillation."""
+"""The recommended way to adapt a model: a contrastive loss, a bag-of-words loss, and self-distillation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from sbert_plugins.data import TokenFrequencies
 
-# Chosen by development data for the two kinds of start. Weight of the self-distillation, and peak learning rate.
+# Chosen by development data for the two kinds of start. Weight of the self-distillation, and peak learning
+# rate.
 EMBEDDER_KEEP, EMBEDDER_RATE = 0.1, 2e-5
 LANGUAGE_MODEL_RATE = 5e-5
 
@@ -29,16 +30,16 @@ def recommended_loss(
     projection_head: bool = True,
     **keywords: Any,
 ) -> nn.Module:
-    """Build the sum of a contrastive loss, a bag-of-words loss and, with ``keep``, self-distillation from the start.
+    """Build the sum of a contrastive loss, a bag-of-words loss and, with ``keep``, self-distillation.
 
     It learns from one column of sentences, or from sentences and positives.
 
     Args:
         model: The encoder.
-        keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has now; None or 0
-            leaves it out. Useful for a model that embeds well already.
-        words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple of the
-            contrastive gradient; 0 leaves the loss out.
+        keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has
+            now; None or 0 leaves it out. Useful for a model that embeds well already.
+        words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple
+            of the contrastive gradient; 0 leaves the loss out.
         token_weights: Keyword of :class:`losses.BagOfWordsLoss`.
         frequencies: Keyword of :class:`losses.BagOfWordsLoss`; needed for a vocabulary other than that of
             ``bert-base-uncased``.
@@ -66,8 +67,9 @@ def adapt_to(*, embeds: bool) -> Adaptation:
     """Choose self-distillation and the learning rate by whether the start embeds sentences already."""
     if embeds:
         reason = (
-            f"The start is an embedding model, so self-distillation keeps what it knows (keep={EMBEDDER_KEEP:g}, learning rate "
-            f"{EMBEDDER_RATE:g}). Without it: --no-keep --learning_rate {LANGUAGE_MODEL_RATE:g}."
+            "The start is an embedding model, so self-distillation keeps what it knows "
+            f"(keep={EMBEDDER_KEEP:g}, learning rate {EMBEDDER_RATE:g}). Without it: --no-keep "
+            f"--learning_rate {LANGUAGE_MODEL_RATE:g}."
         )
         return Adaptation({"keep": EMBEDDER_KEEP}, {"learning_rate": EMBEDDER_RATE}, reason)
     reason = (
@@ -89,7 +91,7 @@ RECOMMENDED = Recipe(
     title="Recommended",
     paper="this library, after ConSERT, DenoSent and RankCSE",
     url="https://sbert-plugins.github.io/sbert-plugins/methods/recommended.html",
-    summary="ConSERT with a projection head, a bag-of-words loss and, for embedding models, self-distillation from the start",
+    summary="ConSERT, a bag-of-words loss and, for embedding models, self-distillation from the start",
     loss="ConSERTLoss",
     columns=("anchor",),
     second_column="positive",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Change(NamedTuple):
         before: Score of the start, in points.
         after: Score of the trained model, or its mean over seeds, in points.
         error: Standard error of the difference; None if it is not known.
-        basis: How the standard error was computed.
+        basis: What the standard error is computed from.
     """
 
     name: str
@@ -34,8 +34,13 @@ class Change(NamedTuple):
     basis: str
 
     @property
+    def title(self) -> str:
+        """The heading of the score in tables."""
+        return f"{self.name}: {self.metric}"
+
+    @property
     def result(self) -> str:
-        """``better``, ``worse``, or ``level``: within two standard errors, or half a point without an error."""
+        """``better``, ``worse``, or ``level``: within two standard errors, or half a point without one."""
         difference = self.after - self.before
         if abs(difference) <= (LEVEL if self.error is None else 2 * self.error):
             return "level"
@@ -45,10 +50,10 @@ class Change(NamedTuple):
     def sentence(self) -> str:
         """The verdict in one sentence."""
         compared = {"better": "better than", "worse": "worse than", "level": "level with"}[self.result]
-        error = self.basis if self.error is None else f"standard error {self.error:.2f}, {self.basis}"
+        error = f"less than {LEVEL} is level" if self.error is None else f"standard error {self.error:.2f}"
         return (
             f"{self.name}: {compared} the start, {self.metric} {self.before:.2f} to {self.after:.2f} "
-            f"({self.after - self.before:+.2f}; {error})."
+            f"({self.after - self.before:+.2f}; {error}, {self.basis})."
         )
 
 
@@ -56,9 +61,9 @@ class Measured(NamedTuple):
     """The scores of a model by evaluator and title, and what a standard error is computed from.
 
     Attributes:
-        values: Scores, the main one first.
+        values: Scores in points, the main one first.
         samples: The main score on bootstrap samples of graded pairs.
-        items: The main score per text with a topic, or per query.
+        items: The main score of each text with a topic, or of each query, from 0 to 1.
     """
 
     values: dict[str, dict[str, float]]
@@ -73,8 +78,8 @@ def measure(model: SentenceTransformer, evaluators: Sequence[BaseEvaluator]) -> 
     values, samples, items = {}, {}, {}
     if evaluators:
         with evaluation.encode_once(model):
-            scored = evaluation.score_model(model, evaluators, name="")
-            for evaluator, (name, scores) in zip(evaluators, scored.scores.items(), strict=True):
+            scored = evaluation.score_model(model, evaluators, name="").scores
+            for evaluator, (name, scores) in zip(evaluators, scored.items(), strict=True):
                 values[name] = dict(scores.values)
                 if isinstance(evaluator, evaluation.TopicsEvaluator):
                     purity = f"purity@{evaluator.neighbours}"
@@ -92,10 +97,12 @@ def compare_scores(before: Measured, after: Measured) -> list[Change]:
     changes = []
     for name, scores in before.values.items():
         metric = next(iter(scores))
-        error, basis = None, f"level means less than {LEVEL} points"
+        error, basis = None, "without a standard error"
         if name in before.samples:
-            error = float((after.samples[name] - before.samples[name]).std())
-            basis = "bootstrap over the pairs"
+            error, basis = (
+                float((after.samples[name] - before.samples[name]).std()),
+                "bootstrap over the pairs",
+            )
         elif name in before.items:
             differences = after.items[name] - before.items[name]
             error = 100 * float(differences.std() / math.sqrt(len(differences)))
@@ -104,17 +111,13 @@ def compare_scores(before: Measured, after: Measured) -> list[Change]:
     return changes
 
 
-def restore(values: Mapping[str, Mapping[str, float]]) -> Measured:
-    """Return scores from a record, which has no samples."""
-    return Measured({name: dict(scores) for name, scores in values.items()}, {}, {})
-
-
 def _purity_of_texts(model: SentenceTransformer, evaluator: Any) -> np.ndarray:
     """Return, for each text, the share of its nearest neighbours with its topic."""
     import numpy as np
 
-    vectors = model.encode(evaluator.sentences, normalize_embeddings=True, batch_size=evaluator.batch_size)
-    _, copies = np.unique(evaluator.sentences, return_inverse=True)
+    vectors = np.asarray(evaluator.encoder(model)(evaluator.sentences).cpu(), dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    copies = np.unique(evaluator.sentences, return_inverse=True)[1]
     topics = np.asarray(evaluator.labels, dtype=object)
     shares = []
     for place, vector in enumerate(vectors):

@@ -38,7 +38,8 @@ def slt_fai_loss(
         backbone: The base loss: ``"simcse"``, ``"consert"``, ``"arccse"``, ``"denosent"`` or ``"pt-bert"``.
         temperature: Temperature of the base loss; None for its default.
         pairs: Whether the second column holds positives, for ``"simcse"``.
-        official: Whether to build :class:`losses.official.SLTFAILoss`, which computes what the authors' code computes.
+        official: Whether to build :class:`losses.official.SLTFAILoss`, which computes what the authors' code
+            computes.
         **keywords: Keywords of :class:`losses.SLTFAILoss`.
 
     Raises:
@@ -66,7 +67,7 @@ def slt_fai_loss(
 def find_keywords(
     rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Find the warm-up, which the paper gives in epochs, the columns, and counts of the encoder's vocabulary."""
+    """Find the warm-up, which the paper gives in epochs, the columns, and counts of the vocabulary."""
     warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
     found: dict[str, Any] = {"warmup_steps": min(0.5, warmup / epochs), "pairs": len(rows.column_names) == 2}
     return found | count_tokens_if_needed(rows, model, given)
@@ -77,7 +78,7 @@ SLT_FAI = Recipe(
     title="SLT-FAI",
     paper="Wang et al., 2023",
     url="https://arxiv.org/abs/2305.08655",
-    summary="wraps a contrastive loss: removes word frequency from token embeddings, detects missing rare words (eq. 2 to 6)",
+    summary="around a contrastive loss: tokens without frequency, missing rare words detected (eq. 2 to 6)",
     loss="SLTFAILoss",
     columns=("anchor",),
     second_column="positive",
