@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
@@ -83,7 +84,8 @@ class TestHelp:
         script = (
             "import sys, time\nbegan = time.perf_counter()\nfrom sbert_plugins import cli\ntry:\n"
             f"    cli.main({command!r})\nexcept SystemExit:\n    pass\n"
-            "assert not {'torch', 'transformers', 'datasets'} & {*sys.modules}\nprint(time.perf_counter() - began)\n"
+            "assert not {'torch', 'transformers', 'datasets'} & {*sys.modules}\n"
+            "print(time.perf_counter() - began)\n"
         )
         seconds = []
         for _ in range(2):  # the first may read the files
@@ -139,7 +141,7 @@ class TestArguments:
         assert call["hub_model_id"] == "me/model"
         assert call["report_to"] in ("tensorboard", ["tensorboard"])
         assert "num_train_epochs" not in call
-        assert call["output"] == "arccse-model"
+        assert str(call["output"]) == "arccse-model"
 
     def test_own_options(self, text, encoder, pairs, seen):
         options = [
@@ -156,7 +158,7 @@ class TestArguments:
         assert cli.main(["train", "arccse", text, "--model", encoder, *options]) == 0
         (call,) = seen
         assert call["loss_keywords"] == {"temperature": 0.1, "near_mask_ratio": 0.1}
-        assert (call["max_seq_length"], call["start_weight"], call["output"]) == (9, 0.5, "out")
+        assert (call["max_seq_length"], call["start_weight"], str(call["output"])) == (9, 0.5, "out")
         assert call["resume"]
         assert call["share_examples"]
         assert len(call["sentences"]) == 20
@@ -196,10 +198,8 @@ class TestArguments:
         assert len(seen[0]["sentences"].column_names) == 2
 
     def test_a_protocol_chooses_by_stsb_dev(self, text, encoder, seen, monkeypatch):
-        monkeypatch.setattr(
-            "sbert_plugins.cli.train.stsb_dev", lambda options: type("Dev", (), {"name": "STS-B dev"})
-        )
-        monkeypatch.setattr("sbert_plugins.cli.train.build_evaluators", lambda options, more: [])
+        monkeypatch.setattr(run_module, "_stsb_dev", lambda options: SimpleNamespace(name="STS-B dev"))
+        monkeypatch.setattr(run_module, "_evaluators", lambda options: [])
         assert cli.main(["train", "arccse", text, "--model", encoder, "--protocol", "paper"]) == 0
         assert seen[0]["protocol"] == "paper"
         assert seen[0]["dev"].name == "STS-B dev"
@@ -216,7 +216,7 @@ class TestMistakes:
         ("arguments", "hint"),
         [
             (["train", "recomended"], "Did you mean recommended"),
-            (["train", "arccse", "--lerning-rate", "3"], "Did you mean --learning_rate"),
+            (["train", "arccse", "--lerning-rate", "3"], "Did you mean learning_rate"),
             (["train", "arccse", "t.txt", "--loss", "temprature=3"], "Did you mean temperature"),
             (["train", "paser", "--protocol", "papr"], "Did you mean paper"),
             (["train", "arccse", "t.txt", "--learning_rate", "fast"], "fast"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 _SECONDS = 60  # between two lines
 _SHOWN = 4  # numbers
-_UNSHOWN = {"epoch", "learning_rate", "grad_norm", "total_flos", "step", "train_runtime"}
+_UNSHOWN = re.compile(r"^(epoch|learning_rate|grad_norm|total_flos|step)$|balance_")
 _FORMAT = "{n_fmt}/{total_fmt} updates, {rate_fmt}, {remaining} left{postfix}"
 
 
@@ -61,7 +62,7 @@ class Progress(TrainerCallback):
         if self.score in logs:
             self.bar.set_postfix_str(f"{self.score.removeprefix('eval_')} {logs[self.score]:.4g}")
         elif "loss" in logs:
-            keys = ["loss", *(key for key in logs if key != "loss" and key not in _UNSHOWN)]
+            keys = ["loss", *(key for key in logs if key != "loss" and not _UNSHOWN.search(key))]
             self.bar.set_postfix_str(
                 ", ".join(f"{key} {logs[key]:.4g}" for key in keys[:_SHOWN]), refresh=False
             )

@@ -65,6 +65,14 @@ class Recipe:
     paper_updates: int | None = None
     citations: dict[str, str] = field(default_factory=dict)
 
+    def make_rows(
+        self, sentences: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any
+    ) -> Dataset:
+        """Return the rows that the loss reads: the sentences themselves, or columns that are made from them."""
+        if self.make_columns is None or tuple(sentences.column_names) == self.columns:
+            return sentences
+        return self.make_columns(sentences, model, seed=seed, **keywords)
+
     def build_loss(self, model: SentenceTransformer, **keywords: Any) -> nn.Module:
         """Build the loss around ``model``.
 

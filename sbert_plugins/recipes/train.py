@@ -138,6 +138,8 @@ def train(
     settings = _settle(method, protocol, arguments, embeds=embeds_already(model))
     recipe, keywords, output = settings.recipe, settings.loss_keywords | (loss_keywords or {}), Path(output)
     check_keywords(recipe, keywords)
+    if "keep" in (loss_keywords or {}):
+        settings.reason = ""  # it was chosen
     columns = settings.column_keywords | (column_keywords or {})
     wanted = settings.max_seq_length if max_seq_length is None else max_seq_length
     if len(sentences) < 2:
@@ -164,9 +166,7 @@ def train(
     with hold(output):
         if finished := _find_finished(output, run, resume=resume):
             return finished
-        rows = sentences
-        if recipe.make_columns is not None and tuple(sentences.column_names) != recipe.columns:
-            rows = recipe.make_columns(sentences, model, seed=seed, **columns)
+        rows = recipe.make_rows(sentences, model, seed=seed, **columns)
         if settings.dropout is not None:
             set_dropout(model, settings.dropout)
         scored = [*evaluators, *([dev] if dev is not None else [])]
@@ -384,7 +384,7 @@ def _announce(
     logger.info(
         "Start: %s, %s pooling, at most %s tokens per sentence.", run["encoder"], run["pooling"], length
     )
-    if settings.reason and run["loss_keywords"].get("keep") == settings.loss_keywords.get("keep"):
+    if settings.reason:
         logger.info(settings.reason)
     if recipe.paper_updates is not None and updates < recipe.paper_updates:
         logger.info(

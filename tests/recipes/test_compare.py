@@ -74,9 +74,8 @@ class TestCompare:
         assert all(cell["updates"] == 4 for cell in cells)
         assert cells[1]["loss_keywords"] == {"temperature": 0.2}
         assert not list((tmp_path / "out").rglob("checkpoint-*"))
-        for row in comparison.rows:
-            values = [cell["scores"]["graded"]["Spearman"] for cell in cells if cell["method"] == row.method]
-            (change,) = row.changes
+        for method, (change,) in comparison.changes.items():
+            values = [cell["scores"]["graded"]["Spearman"] for cell in cells if cell["method"] == method]
             assert change.after == pytest.approx(sum(values) / 2)
             assert change.error == pytest.approx(abs(values[0] - values[1]) / 2)
             assert change.before == pytest.approx(start["scores"]["graded"]["Spearman"])

@@ -52,20 +52,14 @@ def test_errors_are_paired():
 
 
 def test_topics_and_searches_have_items(tiny_encoder):
-    text = project_text()
-    topics = evaluation.TopicsEvaluator(
-        text[:40], ["a", "b"] * 20, name="topics", write_csv=False, neighbours=5
-    )
+    text, shown = project_text(), {"write_csv": False}
+    topics = evaluation.TopicsEvaluator(text[:40], ["a", "b"] * 20, name="topics", neighbours=5, **shown)
     queries = {str(place): text[place] for place in range(8)}
     corpus = {f"d{place}": text[place + 40] for place in range(30)}
     relevant = {str(place): {f"d{place}", f"d{2 * place + 1}"} for place in range(8)}
-    search = evaluation.RetrievalEvaluator(queries, corpus, relevant, name="search", write_csv=False)
-    measured = measure(tiny_encoder(pooling="mean"), [topics, search])
-    assert next(iter(measured.values["topics"])) == "purity@5"
-    assert 100 * measured.items["topics"].mean() == pytest.approx(
-        measured.values["topics"]["purity@5"], abs=1e-4
-    )
-    assert len(measured.items["search"]) == 8
-    assert 100 * measured.items["search"].mean() == pytest.approx(
-        measured.values["search"]["nDCG@10"], abs=1e-4
-    )
+    search = evaluation.RetrievalEvaluator(queries, corpus, relevant, name="search", **shown)
+    values, _, items = measure(tiny_encoder(pooling="mean"), [topics, search])
+    assert next(iter(values["topics"])) == "purity@5"
+    assert 100 * items["topics"].mean() == pytest.approx(values["topics"]["purity@5"], abs=1e-4)
+    assert len(items["search"]) == 8
+    assert 100 * items["search"].mean() == pytest.approx(values["search"]["nDCG@10"], abs=1e-4)
