@@ -32,7 +32,7 @@ from transformers import AutoConfig, AutoModel
 
 from sbert_plugins import recipes, training
 from sbert_plugins.recipes.output import write_json
-from sbert_plugins.training.checkpoints import why_incomplete
+from sbert_plugins.training.loss_state import incomplete_reason
 
 
 def tiny_encoder(folder: Path) -> str:
@@ -88,7 +88,7 @@ def main() -> None:
             process.send_signal(signal.SIGKILL)
             process.wait()
             checkpoints = sorted(output.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-            torn = {path.name: reason for path in checkpoints if (reason := why_incomplete(path))}
+            torn = {path.name: reason for path in checkpoints if (reason := incomplete_reason(path))}
             newest = training.newest_complete_checkpoint(output)
             assert newest is not None, f"no complete checkpoint after kill {len(rounds) + 1}: {torn}"
             assert all(loads(path) for path in checkpoints if path.name not in torn)

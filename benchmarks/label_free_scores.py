@@ -14,7 +14,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_predict
 
-from sbert_plugins.data.substitutions import Substitution, WordKinds
+from sbert_plugins.data.label_free import Substitution, WordKinds
+from sbert_plugins.data.phrases import find_words
 
 VIEWS = 300
 TRIPLES = 300
@@ -41,8 +42,8 @@ def make_texts(held_out: Sequence[str], text: Sequence[str], seed: int = 0) -> T
     """Make them from held-out sentences; ``text``, those of the training, tells how frequent words are."""
     any_words, words = AnySense([*text, *held_out]), WordKinds([*text, *held_out])
     rng = random.Random(seed)
-    any_sense = [found for sentence in held_out if (found := any_words.substitution(sentence, rng))]
-    first_sense = [found for sentence in held_out if (found := words.substitution(sentence, rng))]
+    any_sense = [found for sentence in held_out if (found := any_words.substitute(sentence, rng))]
+    first_sense = [found for sentence in held_out if (found := words.substitute(sentence, rng))]
     nested = [(sentence, *deleted(sentence, rng)) for sentence in held_out if len(sentence.split()) >= 6]
     halves = [half(sentence) for sentence in held_out if len(sentence.split()) >= 8]
     return Texts(list(held_out), any_sense[:TRIPLES], first_sense[:TRIPLES], nested[:TRIPLES], halves[:TRIPLES])
@@ -67,8 +68,22 @@ class AnySense(WordKinds):
     def synonyms(self, word: str) -> list[str]:
         return list(self.replacer.synonyms(word))
 
-    def band_of_others(self, word: str, synonym: str) -> int:
-        return self.band(word)
+    def substitute(self, sentence: str, rng: random.Random) -> Substitution | None:
+        matches = find_words(sentence)
+        present = {match[0].lower() for match in matches}
+        for match in rng.sample(matches, len(matches)):
+            word = match[0].lower()
+            synonyms = [name for name in self.synonyms(word) if name.lower() not in present]
+            if not synonyms:
+                continue
+            synonym = rng.choice(synonyms)
+            excluded = present | {name.lower() for name in synonyms}
+            group = (self.part_of_speech(word) or "", self.magnitude(word))
+            others = [other for other in self.groups.get(group, []) if other not in excluded]
+            if others:
+                copies = (sentence[: match.start()] + new + sentence[match.end() :] for new in (synonym, rng.choice(others)))
+                return Substitution(sentence, *copies)
+        return None
 
 
 class Vectors:

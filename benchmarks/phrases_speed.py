@@ -24,7 +24,7 @@ import rake_nltk
 from provenance import provenance, refuse_changes
 
 from sbert_plugins import data
-from sbert_plugins.data.synonyms import _opened
+from sbert_plugins.data.synonyms import _look_up, open_wordnet
 from sbert_plugins.recipes.output import write_json
 
 TEXT = "corpus/wiki_sentences_1m.parquet"
@@ -82,7 +82,8 @@ def main() -> None:
 
 def first_synonyms(sentences: list[str]) -> data.SynonymReplacer:
     """As in a process that begins: the index is read, and every word is looked up. Those that follow here find it read."""
-    _opened.clear()
+    open_wordnet.cache_clear()
+    _look_up.cache_clear()
     return synonyms(data.SynonymReplacer(), sentences)
 
 

@@ -6,9 +6,9 @@ from encoders import SENTENCES
 from methods import EVERY, METHODS
 from sentence_transformers.sentence_transformer import losses as host_losses
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, Matryoshka2dLoss, MatryoshkaLoss
-from test_trainer import trainer_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from trainings import trainer_of
 
 from sbert_plugins import data, functional, losses
 from sbert_plugins.contract import (
@@ -22,7 +22,7 @@ from sbert_plugins.contract import (
     warn_unless_kept,
 )
 from sbert_plugins.encoder import Encoder
-from sbert_plugins.training.loss_state import begin_training
+from sbert_plugins.training.loss_state import inform_losses
 
 BUILD = {
     "arccse": lambda model: losses.ArcCSELoss(model, triplet_margin=0.5, projection_head=False),
@@ -286,7 +286,7 @@ class TestNegatives:
             loss.model.train()
         else:
             check_negatives(loss, 2)
-            begin_training(loss, 3, resumed=False)
+            inform_losses(loss, loss.model, steps=3)
         with pytest.raises(ValueError, match="got a batch of 1"):
             check_negatives(loss, 1)
 
