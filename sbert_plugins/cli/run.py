@@ -1,4 +1,4 @@
-"""What the commands do with their options, and what they print."""
+"""The commands: each takes its options, and prints its results."""
 
 from __future__ import annotations
 

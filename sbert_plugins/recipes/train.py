@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Settings:
-    """What a training is made with, from its recipe, a protocol and what is given."""
+    """The settings of a training, from its recipe, a protocol and what is given."""
 
     recipe: Recipe
     arguments: dict[str, Any]
