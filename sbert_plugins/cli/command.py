@@ -17,6 +17,7 @@ from sbert_plugins import __version__
 from sbert_plugins.cli import options as tables
 from sbert_plugins.cli import run
 from sbert_plugins.recipes.recipe import did_you_mean
+from sbert_plugins.recipes.run import is_first_process
 
 _SECONDS = 8  # to wait for the Hub
 
@@ -29,8 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    is_first = os.environ.get("RANK", "0") == "0"
-    logging.getLogger("sbert_plugins").setLevel(logging.INFO if is_first else logging.ERROR)
+    logging.getLogger("sbert_plugins").setLevel(logging.INFO if is_first_process() else logging.ERROR)
     logging.getLogger("sbert_plugins.evaluation").setLevel(logging.WARNING)  # its scores are in the tables
     sys.path.append(os.getcwd())  # a loss of one's own may be here
     is_connected = True

@@ -283,11 +283,12 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
 
 def _intervals(changes: dict[str, list[Change]]) -> dict[str, dict[str, tuple[float, float, float]]]:
     """Return the scores of the start and the methods with the ends of their error bars."""
-    bars: dict[str, dict[str, tuple[float, float, float]]] = {"start": {}}
-    for method, of_method in changes.items():
-        bars[method] = {}
-        for one in of_method:
-            span = 2 * (one.error or 0.0)
-            bars["start"][one.title] = (one.before, one.before, one.before)
-            bars[method][one.title] = (one.after, one.after - span, one.after + span)
-    return bars
+
+    def bar(score: float, error: float) -> tuple[float, float, float]:
+        return score, score - 2 * error, score + 2 * error
+
+    first = next(iter(changes.values()))
+    return {"start": {one.title: bar(one.before, 0.0) for one in first}} | {
+        method: {one.title: bar(one.after, one.error or 0.0) for one in each}
+        for method, each in changes.items()
+    }

@@ -39,7 +39,8 @@ def find_keywords(
     rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
 ) -> dict[str, Any]:
     """Find counts of the encoder's vocabulary, if tokens are to be weighted."""
-    return count_tokens_if_needed(rows, model, given) if given.get("token_weights") is not None else {}
+    is_weighted = given.get("token_weights") is not None
+    return count_tokens_if_needed(rows, model, epochs, given) if is_weighted else {}
 
 
 def paser_supervised_loss(

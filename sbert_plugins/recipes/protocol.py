@@ -23,10 +23,11 @@ class Setting(NamedTuple):
 class Protocol:
     """A training with everything that decides its result.
 
-    Attributes: method: Name of the method. name: ``paper``, ``official`` for the authors' code, or another
-        name. settings: In the sections ``about`` (for people), ``start`` (encoder and text), ``arguments``
-        (fields of
-            :class:`training.TrainingArguments`), ``columns`` (keywords of the column maker) and ``loss``
+    Attributes:
+        method: Name of the method.
+        name: ``paper``, ``official`` for the authors' code, or another name.
+        settings: In the sections ``about`` (for people), ``start`` (encoder and text), ``arguments`` (fields
+            of :class:`training.TrainingArguments`), ``columns`` (keywords of the column maker) and ``loss``
             (keywords of the loss).
     """
 

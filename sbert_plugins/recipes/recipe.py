@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from sbert_plugins.data import TokenFrequencies
-
 WIKIPEDIA = "sentence-transformers/wiki1m-for-simcse"
 # A name that stands for the class of samplers, so that recipes import no torch.
 LENGTH_GROUPED = "length_grouped"
@@ -23,14 +21,21 @@ LENGTH_GROUPED = "length_grouped"
 class Recipe:
     """A method with its loss, its columns and its training settings.
 
-    Attributes: name: What the command line calls it. title: What people call it. paper: Authors and venue.
-        url: Where the paper is. summary: What is computed, in one line. loss: The class in
-        :mod:`sbert_plugins.losses`; with ``build`` the class that takes its further keywords. columns: The
-        columns that the loss reads. arguments: Fields of :class:`training.TrainingArguments`. pooling: The
-        pooling that a plain transformer gets. max_seq_length: Tokens per sentence in training; None keeps the
-        limit of the model. second_column: A column that the loss takes in addition, such as ``positive``.
-        build: Builds the loss where the class with its keywords is not enough. make_columns: Makes the
-        columns from sentences: ``make_columns(sentences, model, seed=..., **column_keywords)``.
+    Attributes:
+        name: What the command line calls it.
+        title: What people call it.
+        paper: Authors and venue.
+        url: Where the paper is.
+        summary: What is computed, in one line.
+        loss: The class in :mod:`sbert_plugins.losses`; with ``build`` the class that takes its further
+            keywords.
+        columns: The columns that the loss reads.
+        arguments: Fields of :class:`training.TrainingArguments`.
+        pooling: The pooling that a plain transformer gets.
+        max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
+        second_column: A column that the loss takes in addition, such as ``positive``.
+        build: Builds the loss where the class with its keywords is not enough.
+        make_columns: Makes the columns: ``make_columns(sentences, model, seed=..., **column_keywords)``.
         find_keywords: Finds keywords of the loss that depend on the text and on the length of the training:
             ``find_keywords(rows, model, epochs, given)``, where ``given`` are the user's keywords.
         adapt_to: Chooses keywords of the loss and training arguments by whether the start is an embedding
@@ -68,7 +73,7 @@ class Recipe:
     def make_rows(
         self, sentences: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any
     ) -> Dataset:
-        """Return the rows that the loss reads: the sentences themselves, or columns that are made from them."""
+        """Return what the loss reads: the sentences, or the columns that are made from them."""
         if self.make_columns is None or tuple(sentences.column_names) == self.columns:
             return sentences
         return self.make_columns(sentences, model, seed=seed, **keywords)
@@ -99,9 +104,12 @@ class Adaptation:
 
 
 def count_tokens_if_needed(
-    rows: Dataset, model: SentenceTransformer, given: dict[str, Any]
-) -> dict[str, TokenFrequencies]:
-    """Count the tokens of the first column, unless the built-in counts fit or ``given`` has others."""
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
+    """Count the tokens of the first column, unless the built-in counts fit or ``given`` has others.
+
+    It is the ``find_keywords`` of methods whose loss weighs tokens.
+    """
     from sbert_plugins.data import TokenFrequencies
 
     weighs_no_tokens = given.get("token_weights", 0.0) is None

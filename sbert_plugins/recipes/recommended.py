@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from sbert_plugins.recipes.recipe import Adaptation, Recipe, count_tokens_if_needed
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
@@ -79,13 +78,6 @@ def adapt_to(*, embeds: bool) -> Adaptation:
     return Adaptation({}, {"learning_rate": LANGUAGE_MODEL_RATE}, reason)
 
 
-def find_keywords(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Find counts of the encoder's vocabulary, where there is a bag-of-words loss."""
-    return count_tokens_if_needed(rows, model, given) if given.get("words", True) else {}
-
-
 RECOMMENDED = Recipe(
     name="recommended",
     title="Recommended",
@@ -98,5 +90,5 @@ RECOMMENDED = Recipe(
     arguments={"per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},
     build=recommended_loss,
     adapt_to=adapt_to,
-    find_keywords=find_keywords,
+    find_keywords=count_tokens_if_needed,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.recipe import Recipe, count_tokens_if_needed
+from sbert_plugins.recipes.simcse import simcse_loss
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -45,21 +46,15 @@ def slt_fai_loss(
     Raises:
         ValueError: For an unknown base loss.
     """
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
     from sbert_plugins import losses
 
-    base: nn.Module
-    if backbone == "simcse":
-        ranking = MultipleNegativesRankingLoss(
-            model, scale=1 / (0.05 if temperature is None else temperature)
-        )
-        base = losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
-    elif backbone in _BASES:
-        given = {} if temperature is None else {"temperature": temperature}
-        base = getattr(losses, _BASES[backbone])(model, **given)
-    else:
+    if backbone != "simcse" and backbone not in _BASES:
         raise ValueError(f"backbone must be simcse, {', '.join(_BASES)}, got {backbone!r}.")
+    given = {} if temperature is None else {"temperature": temperature}
+    if backbone == "simcse":
+        base = simcse_loss(model, pairs=pairs, **given)
+    else:
+        base = getattr(losses, _BASES[backbone])(model, **given)
     room = losses.official if official else losses
     return room.SLTFAILoss(model, base, **keywords)
 
@@ -70,7 +65,7 @@ def find_keywords(
     """Find the warm-up, which the paper gives in epochs, the columns, and counts of the vocabulary."""
     warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
     found: dict[str, Any] = {"warmup_steps": min(0.5, warmup / epochs), "pairs": len(rows.column_names) == 2}
-    return found | count_tokens_if_needed(rows, model, given)
+    return found | count_tokens_if_needed(rows, model, epochs, given)
 
 
 SLT_FAI = Recipe(

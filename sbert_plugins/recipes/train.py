@@ -131,7 +131,7 @@ def train(
         >>> results = train("arccse", dataset, model, output="runs/arccse", max_steps=60)  # doctest: +SKIP
         >>> results["verdict"]  # doctest: +SKIP
     """
-    from transformers import set_seed
+    from transformers import EarlyStoppingCallback, set_seed
 
     from sbert_plugins.encoder import set_dropout
 
@@ -173,10 +173,8 @@ def train(
         before = measure(model, scored) if before is None else before
         training_arguments = _training_arguments(settings, seed, rows, model, output, dev)
         updates = count_updates(training_arguments, len(rows))
-        found = {}
-        if recipe.find_keywords is not None:
-            epochs = updates * _rows_per_update(training_arguments) / len(rows)
-            found = recipe.find_keywords(rows, model, epochs, keywords)
+        epochs = updates * _rows_per_update(training_arguments) / len(rows)
+        found = recipe.find_keywords(rows, model, epochs, keywords) if recipe.find_keywords else {}
         set_seed(seed)
         loss = recipe.build_loss(model, **(found | keywords))
         start = deepcopy(model) if start_weight else None
@@ -186,8 +184,6 @@ def train(
         trainer.data_collator.max_length = length
         patience = settings.patience if patience is None else patience
         if patience is not None:
-            from transformers import EarlyStoppingCallback
-
             trainer.add_callback(EarlyStoppingCallback(patience))
         if is_first_process():
             write_json(output / RUN_FILE, run)
