@@ -1,43 +1,53 @@
-"""What a person sees of a training: one line at a terminal, a line for each log elsewhere."""
+"""The progress of a training on the console: a bar in a terminal, and one line per minute elsewhere."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import Any
 
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-_UNSHOWN = ("epoch", "learning_rate", "grad_norm", "total_flos", "step")
+_SECONDS = 60  # between two lines
+_SHOWN = 4  # numbers
+_UNSHOWN = re.compile(r"^(epoch|learning_rate|grad_norm|total_flos|step)$|balance_")
+_FORMAT = "{n_fmt}/{total_fmt} updates, {rate_fmt}, {remaining} left{postfix}"
 
 
-class ProgressLine(TrainerCallback):
-    """Shows a training at a terminal as one line that changes, and elsewhere reports a line for each log.
+class Progress(TrainerCallback):
+    """Shows the update, the rate, the remaining time and at most four numbers: loss and terms, or a score.
 
     Args:
-        report: Called with each line where there is no terminal.
-        stream: What may be a terminal; by default standard error.
-        score: Name of the key of an evaluation's score, and what to call it.
+        score: Key of the score that selects the checkpoint.
     """
 
-    def __init__(
-        self, report: Callable[[str], None], *, stream: TextIO | None = None, score: tuple[str, str] | None = None
-    ) -> None:
-        self.report = report
-        self.stream = sys.stderr if stream is None else stream
+    def __init__(self, score: str = "") -> None:
         self.score = score
-        self.bar: tqdm | None = None
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Open the line."""
-        if state.is_world_process_zero and self.stream.isatty():
-            self.bar = tqdm(total=state.max_steps, initial=state.global_step, file=self.stream, dynamic_ncols=True)
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Start the clock."""
+        seconds, text = (
+            (0.1, "{l_bar}{bar} " + _FORMAT) if sys.stderr.isatty() else (_SECONDS, _FORMAT + "\n")
+        )
+        self.bar = tqdm(
+            total=state.max_steps,
+            initial=state.global_step,
+            mininterval=seconds,
+            maxinterval=seconds,
+            miniters=1,
+            bar_format=text,
+            disable=not state.is_world_process_zero,
+        )
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Move it on."""
-        if self.bar is not None:
-            self.bar.update(state.global_step - self.bar.n)
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Move the bar."""
+        self.bar.update(state.global_step - self.bar.n)
 
     def on_log(
         self,
@@ -47,27 +57,18 @@ class ProgressLine(TrainerCallback):
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Show loss and terms, or a score."""
-        values = "  ".join(self._values(logs or {}))
-        if not values or not state.is_world_process_zero:
-            return
-        if self.bar is not None:
-            self.bar.set_postfix_str(values)
-        else:
-            total = str(state.max_steps)
-            self.report(f"update {state.global_step:>{len(total)}}/{total}  {values}")
+        """Keep the numbers to show; a score is shown at once."""
+        logs = logs or {}
+        if self.score in logs:
+            self.bar.set_postfix_str(f"{self.score.removeprefix('eval_')} {logs[self.score]:.4g}")
+        elif "loss" in logs:
+            keys = ["loss", *(key for key in logs if key != "loss" and not _UNSHOWN.search(key))]
+            self.bar.set_postfix_str(
+                ", ".join(f"{key} {logs[key]:.4g}" for key in keys[:_SHOWN]), refresh=False
+            )
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Close the line."""
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
-
-    def _values(self, logs: Mapping[str, Any]) -> list[str]:
-        if "train_runtime" in logs:  # the host's summary: what the table at the end says better
-            return []
-        if self.score is not None and self.score[0] in logs:
-            return [f"{self.score[1]} {100 * logs[self.score[0]]:.2f}"]
-        shown = {key: value for key, value in logs.items() if key not in _UNSHOWN and not key.startswith("eval_")}
-        first = sorted(shown, key=lambda key: key != "loss")
-        return [f"{key} {shown[key]:.4g}" for key in first if isinstance(shown[key], int | float)]
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Show the last update."""
+        self.bar.close()

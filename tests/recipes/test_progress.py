@@ -1,50 +1,73 @@
-import io
+import re
 from types import SimpleNamespace
 
 import pytest
 
-from sbert_plugins.recipes.progress import ProgressLine
-
-LOGS = [
-    {"grad_norm": 2.0, "learning_rate": 1e-5, "arccon": 0.5, "loss": 1.23456, "epoch": 0.1},
-    {"eval_dev_spearman": 0.61234, "eval_runtime": 3.0, "epoch": 0.1},
-    {"train_runtime": 9.0, "train_loss": 1.0, "epoch": 1.0},
-    {"epoch": 1.0},
-]
+from sbert_plugins.recipes import progress
 
 
-def shown(stream):
-    lines = []
-    progress = ProgressLine(lines.append, stream=stream, score=("eval_dev_spearman", "dev"))
-    state = SimpleNamespace(max_steps=10, global_step=0, is_world_process_zero=True)
-    progress.on_train_begin(None, state, None)
-    for step, logs in enumerate(LOGS, start=1):
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(seconds=1000.0)
+    bar = progress.tqdm
+
+    def timed(*arguments, **keywords):
+        made = bar(*arguments, **keywords)
+        made._time = lambda: now.seconds
+        made.start_t = made.last_print_t = now.seconds
+        return made
+
+    monkeypatch.setattr(progress, "tqdm", timed)
+    return now
+
+
+def run(callback, clock, *, seconds, updates=10, is_first=True):
+    """Report a training of so many seconds per update, logged at each."""
+    state = SimpleNamespace(global_step=0, max_steps=updates, is_world_process_zero=is_first)
+    callback.on_train_begin(None, state, None)
+    for step in range(1, updates + 1):
         state.global_step = step
-        progress.on_step_end(None, state, None)
-        progress.on_log(None, state, None, logs=logs)
-    progress.on_train_end(None, state, None)
-    return lines, stream.getvalue()
+        clock.seconds += seconds
+        terms = {"loss": 1.0 / step, "a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4, "grad_norm": 9.0, "epoch": 1.0}
+        callback.on_log(None, state, None, logs=terms)
+        if step == 5:
+            callback.on_log(None, state, None, logs={"eval_dev_spearman": 71.234, "epoch": 1.0})
+        callback.on_step_end(None, state, None)
+    callback.on_train_end(None, state, None)
 
 
-def test_lines_where_there_is_no_terminal():
-    lines, written = shown(io.StringIO())
-    assert lines == ["update  1/10  loss 1.235  arccon 0.5", "update  2/10  dev 61.23"]
-    assert written == ""
+def lines(capsys):
+    return [line for line in capsys.readouterr().err.replace("\r", "").splitlines() if line.strip()]
 
 
-def test_one_line_at_a_terminal(monkeypatch):
-    stream = io.StringIO()
-    stream.isatty = lambda: True
-    lines, written = shown(stream)
-    assert lines == []
-    assert "4/10" in written
-    assert "dev 61.23" in written
-    assert written.count("\n") == 1
+def test_a_line_per_minute_with_rate_and_remaining_time(clock, capsys):
+    run(progress.Progress(), clock, seconds=30)
+    printed = lines(capsys)
+    updates = [int(re.search(r"(\d+)/10 updates", line)[1]) for line in printed]
+    assert list(dict.fromkeys(updates)) == [0, 2, 4, 6, 8, 10]
+    assert "30.00s/it, 04:00 left" in printed[1]
 
 
-@pytest.mark.parametrize("is_main", [True, False])
-def test_one_process_speaks(is_main):
-    lines = []
-    state = SimpleNamespace(max_steps=1, global_step=1, is_world_process_zero=is_main)
-    ProgressLine(lines.append, stream=io.StringIO()).on_log(None, state, None, logs={"loss": 1.0})
-    assert bool(lines) is is_main
+def test_at_most_four_numbers(clock, capsys):
+    run(progress.Progress(), clock, seconds=1)
+    first, last = lines(capsys)
+    assert "0/10 updates" in first
+    assert last.endswith("loss 0.1, a 0.1, b 0.2, c 0.3")
+
+
+def test_a_score_is_shown_at_once(clock, capsys):
+    run(progress.Progress("eval_dev_spearman"), clock, seconds=1)
+    assert lines(capsys)[1].endswith("dev_spearman 71.23")
+
+
+def test_one_process_prints(clock, capsys):
+    run(progress.Progress(), clock, seconds=60, is_first=False)
+    assert lines(capsys) == []
+
+
+def test_a_bar_in_a_terminal(clock, monkeypatch, capsys):
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
+    run(progress.Progress(), clock, seconds=60)
+    printed = capsys.readouterr().err
+    assert "10/10 updates" in printed
+    assert "\n" not in printed.strip()
