@@ -53,7 +53,7 @@ def elsewhere(model: SentenceTransformer) -> dict[str, float]:
     """Score what the command does not."""
     dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), write_csv=False)
     model.max_seq_length = 32  # as in the table of topics
-    topics = {"news": evaluation.agnews_clustering, "titles": evaluation.biomedical_clustering}
+    topics = {"news": evaluation.agnews_topics, "titles": evaluation.biomedical_topics}
     scores = {"STS-B dev": dev(model)["spearman"]}
     for name, build in topics.items():
         found = build(write_csv=False, n_init=3)(model)

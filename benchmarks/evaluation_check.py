@@ -95,7 +95,7 @@ def main() -> None:
     ]
     view = evaluation.EncodeOnce(model)
     start = time.perf_counter()
-    raw = evaluation.OnePassEvaluator(evaluators, show_progress_bar=True)(view)
+    raw = evaluation.JointEvaluator(evaluators, show_progress_bar=True)(view)
     seconds = time.perf_counter() - start
 
     scores = {name: raw[name] for name in EXPECTED if name in raw} | {"STS-B dev": 100 * raw["dev_spearman_cosine"]}

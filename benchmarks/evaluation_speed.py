@@ -41,7 +41,7 @@ def measure(*, bf16: bool) -> None:
     encode, sentences = model.encode, []
     model.encode = lambda inputs, **keywords: (sentences.extend(inputs), encode(inputs, **keywords))[1]
     evaluators = evaluation.offline_evaluators()
-    scores, together = timed(lambda: evaluation.OnePassEvaluator(evaluators)(model))
+    scores, together = timed(lambda: evaluation.JointEvaluator(evaluators)(model))
     together["sentences_encoded"] = len(sentences)
     if len(set(sentences)) < len(sentences):
         raise SystemExit("a sentence was encoded twice")

@@ -54,7 +54,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from sbert_plugins import cli, data, evaluation, losses, recipes, training
 from sbert_plugins.encoder import apply_mask_template
-from sbert_plugins.evaluation.plots import Map
+from sbert_plugins.recipes.plots import Map
 from sbert_plugins.evaluation.report import ModelReport
 from sbert_plugins.recipes.output import write_json
 from sbert_plugins.training.checkpoints import COMPLETE_FILE

@@ -192,7 +192,7 @@ def evaluators(options: argparse.Namespace) -> list:
     """Return what scores a grid; STS-B dev is the first, also where it selects nothing."""
     dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="STS-B dev", write_csv=False)
     found = [dev, evaluation.AlignmentUniformityEvaluator(name="geometry", write_csv=False)]
-    topics = [evaluation.agnews_clustering, evaluation.biomedical_clustering]
+    topics = [evaluation.agnews_topics, evaluation.biomedical_topics]
     if options.text in testbeds.COLLECTIONS:
         # Whatever it trains on, each kind of task: what else is harmed?
         kinds = [evaluation.STSSuiteEvaluator, evaluation.quora_retrieval, evaluation.cranfield_retrieval, *topics]

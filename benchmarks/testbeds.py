@@ -21,8 +21,8 @@ COLLECTIONS = {
     "quora": evaluation.quora_retrieval,
     "cranfield": evaluation.cranfield_retrieval,
     "cranfield-crops": evaluation.cranfield_retrieval,
-    "agnews": evaluation.agnews_clustering,
-    "biomedical": evaluation.biomedical_clustering,
+    "agnews": evaluation.agnews_topics,
+    "biomedical": evaluation.biomedical_topics,
 }
 
 # Which weights of an encoder move: all of them, or adapters of its queries and values in their place.

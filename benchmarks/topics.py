@@ -27,7 +27,7 @@ from sbert_plugins import evaluation
 from sbert_plugins.recipes.output import write_json
 
 RESULTS = Path(__file__).parent / "results" / "topics"
-COLLECTIONS = {"agnews": evaluation.agnews_clustering, "biomedical": evaluation.biomedical_clustering}
+COLLECTIONS = {"agnews": evaluation.agnews_topics, "biomedical": evaluation.biomedical_topics}
 KINDS = ("tfidf", "sif:")
 
 
@@ -70,7 +70,7 @@ def score(method: str, collection: str, options: argparse.Namespace) -> dict[str
     start = time.perf_counter()
     vectors = embed(method, texts.sentences, options)
     seconds = time.perf_counter() - start
-    runs = [evaluation.clustering_scores(vectors, texts.labels, texts.sentences, seed=seed) for seed in range(options.seeds)]
+    runs = [evaluation.topic_scores(vectors, texts.labels, texts.sentences, seed=seed) for seed in range(options.seeds)]
     values = {key: [run[key] for run in runs] for key in runs[0]}
     command = f"python benchmarks/topics.py --{'rivals' if method.startswith(KINDS) else 'models'} {method}"
     given = {"pooling": options.pooling, "max-seq-length": options.max_seq_length, "seeds": options.seeds}

@@ -1,7 +1,7 @@
 """Train ArcCSE on sentences, without labels.
 
-The settings are not the paper's: they are chosen to run offline in about a minute on two CPU cores. The paper's are in
-``sbert_plugins.recipes`` and one command away: ``sbert-plugins train arccse --output runs/arccse``.
+The settings are chosen to run offline in about a minute on two CPU cores. The paper's are one command away:
+``sbert-plugins train arccse --protocol paper --output runs/arccse``.
 """
 
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments

@@ -1,8 +1,7 @@
 """Train PT-BERT on sentences, without labels.
 
-The settings are not the paper's: they are chosen to run offline in about a minute on two CPU cores. The paper's are in
-``sbert_plugins.recipes`` and one command away: ``sbert-plugins train pt-bert --protocol paper --output runs/pt-bert``. The
-trainer is this package's: queue, momentum encoder and pseudo tokens belong to the loss, and it saves and resumes them.
+The settings are chosen to run offline in about a minute on two CPU cores. The paper's are one command away:
+``sbert-plugins train pt-bert --protocol paper --output runs/pt-bert``. The trainer is this package's: queue, momentum encoder and pseudo tokens belong to the loss, and it saves and resumes them.
 """
 
 from sentence_transformers import SentenceTransformerTrainingArguments

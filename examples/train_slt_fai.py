@@ -1,7 +1,7 @@
 """Train SLT-FAI round SimCSE on sentences, without labels.
 
-The settings are not the paper's: they are chosen to run offline in about a minute on two CPU cores. The paper's are in
-``sbert_plugins.recipes`` and one command away: ``sbert-plugins train slt-fai --protocol paper --output runs/slt-fai``.
+The settings are chosen to run offline in about a minute on two CPU cores. The paper's are one command away:
+``sbert-plugins train slt-fai --protocol paper --output runs/slt-fai``.
 """
 
 from sentence_transformers import SentenceTransformerTrainingArguments

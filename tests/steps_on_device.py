@@ -18,7 +18,7 @@ from methods import EVERY
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, functional
-from sbert_plugins.evaluation import Embeddings, LabelFreeEvaluator
+from sbert_plugins.evaluation import LabelFreeEvaluator
 
 warnings.filterwarnings("ignore", message=".* owns weights that checkpoints")
 
@@ -61,20 +61,13 @@ def refused() -> list[str]:
     return said
 
 
-class Given(Embeddings):
-    """Embeddings that nobody encoded, in the order of the texts."""
-
-    def __init__(self, texts: list[str], matrix: torch.Tensor) -> None:
-        self.row, self.matrix = {text: row for row, text in enumerate(texts)}, matrix
-
-
 def measured(device: str) -> dict[str, float]:
     """Return what is measured of vectors that lie on a device."""
     vectors = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)).to(device)
     texts = list("abcdefgh")
     substitutions = [data.Substitution("a", "c", "d"), data.Substitution("b", "e", "f")]
     given = data.LabelFreeTexts(["a", "b"], substitutions, [("a", "g"), ("b", "h")])
-    scores = LabelFreeEvaluator(given).compute(Given(texts, vectors))
+    scores = LabelFreeEvaluator(given).compute(lambda chosen: vectors[[texts.index(text) for text in chosen]])
     pairs = functional.alignment(vectors[:4], vectors[4:]), functional.uniformity(vectors)
     return scores | {"alignment": pairs[0].item(), "uniformity": pairs[1].item()}
 

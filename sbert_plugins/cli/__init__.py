@@ -1,4 +1,4 @@
-"""The command line: ``sbert-plugins train | compare | evaluate | mteb | methods``; what is heavy is imported when needed."""
+"""The command line: ``sbert-plugins train | compare | evaluate | methods | mteb``."""
 
 from sbert_plugins.cli.command import build_parser, main
 

@@ -1,4 +1,4 @@
-"""The command line: ``sbert-plugins train | compare | evaluate | mteb | methods``; what is heavy is imported when needed."""
+"""The entry point of the command line. Nothing here imports torch before a command runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import argparse
 import logging
 import os
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sbert_plugins import __version__, recipes
@@ -15,93 +19,137 @@ from sbert_plugins.cli.evaluate import add_evaluate
 from sbert_plugins.cli.mteb import add_mteb
 from sbert_plugins.cli.printing import print_table
 from sbert_plugins.cli.train import add_train
+from sbert_plugins.recipes.recipe import did_you_mean
+
+_SECONDS = 8  # to wait for the Hub
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return 0, or after one line 2 (what is wrong), 130 (interrupted) or 141 (its reader has gone)."""
-    options = _parsed(arguments)
-    if getattr(options, "offline", False):
-        os.environ["HF_HUB_OFFLINE"] = "1"  # read where huggingface_hub is imported, which checks of methods do, too
-    if hasattr(sys.stdout, "reconfigure"):
-        # Of a long training in a file or a pipe, too, each line as it comes; and no sign ends it that the encoding has not.
-        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    """Run a command.
+
+    Returns:
+        0, or after a one-line error 2, or 130 if it was interrupted.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("sbert_plugins").setLevel(logging.DEBUG if options.debug else logging.INFO)
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where a loss of one's own may lie; last, so that it hides nothing
+    is_first = os.environ.get("RANK", "0") == "0"
+    logging.getLogger("sbert_plugins").setLevel(logging.INFO if is_first else logging.ERROR)
+    sys.path.append(os.getcwd())  # a loss of one's own may be here
+    is_connected = True
     try:
+        if "--offline" in words:
+            os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported
+        if not sys.stderr.isatty():
+            os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+        options = _parse(words)
+        if any(not Path(name).exists() for name in options.names_on_hub(options)):
+            is_connected = _go_offline_without_connection()
         options.run(options)
     except KeyboardInterrupt:
         print("sbert-plugins: interrupted.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader, such as ``head``, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what Python writes at its end
-        print("sbert-plugins: stopped, because nothing reads the output any more.", file=sys.stderr)
-        return 141  # as where SIGPIPE ends a program
     except Exception as error:
-        said = _said(error, options)
-        if options.debug or said is None:
+        if "--traceback" in words:
             raise
-        print(f"sbert-plugins: error: {said}", file=sys.stderr)
+        text = str(error).splitlines()[0] if str(error) else ""
+        if not isinstance(error, ValueError | OSError | ImportError):
+            text = f"{type(error).__name__}: {text} (--traceback shows where.)"
+        elif isinstance(error, OSError) and not is_connected:
+            text = f"{text} There is no connection to the Hugging Face Hub: give local paths, or --offline."
+        print(f"sbert-plugins: error: {text}", file=sys.stderr)
         return 2
     return 0
 
 
-def _said(error: Exception, options: argparse.Namespace) -> str | None:
-    """Return the line about what is wrong, or None where the program is."""
-    if isinstance(error, ValueError | OSError | ImportError):
-        return str(error)
-    kind = type(error).__name__  # of packages that are not loaded here
-    if kind == "OutOfMemoryError":
-        smaller = " or ".join(f"--{name.replace('_', '-')}" for name in ("batch_size", "max_seq_length") if name in options)
-        said, _, _ = str(error).partition("\n")  # statistics follow
-        return f"{said} Give a lower {smaller}."
-    if kind == "SafetensorError":
-        return f"weights cannot be written or read: {error}. Is the disk full?"
-    return None
+def build_parser(*, complete: bool = False) -> argparse.ArgumentParser:
+    """Build the parser.
 
+    Args:
+        complete: Whether ``train`` and ``compare`` take all training arguments, which imports torch. The help needs none.
+    """
+    base: type[argparse.ArgumentParser] = argparse.ArgumentParser
+    with_arguments: dict[str, Any] = {}
+    if complete:
+        from transformers import HfArgumentParser
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command; TEXT may stand behind flags, where argparse has already settled that there is none."""
-    parser = build_parser()
-    options, rest = parser.parse_known_args(arguments)
-    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
-        options.text = rest.pop()
-    if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    return options
+        from sbert_plugins.training import TrainingArguments
 
+        base, with_arguments = HfArgumentParser, {"dataclass_types": TrainingArguments}
 
-class _Parser(argparse.ArgumentParser):
-    """No flag is taken for the beginning of another: compare has no --seed, and would read it as --seeds."""
+    class Parser(base):  # type: ignore[misc, valid-type]
+        def __init__(self, **keywords: Any) -> None:
+            super().__init__(**keywords | {"allow_abbrev": False})
 
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords | {"allow_abbrev": False})
+        def error(self, message: str) -> Any:
+            raise ValueError(f"{message}. See {self.prog} --help.")
 
-
-def build_parser() -> argparse.ArgumentParser:
-    """Build the parser without importing torch."""
-    parser = _Parser(
+    parser = Parser(
         prog="sbert-plugins",
-        description="Self-supervised sentence embeddings: train with a recipe, compare methods, evaluate, list the methods.",
+        description="Adapt sentence embedding models to text without labels, and check the result.",
     )
     parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add_train(commands)
-    add_compare(commands)
+    parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
+    parser.set_defaults(names_on_hub=lambda _: [])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    add_train(commands, with_arguments)
+    add_compare(commands, with_arguments)
     add_evaluate(commands)
+    methods = commands.add_parser("methods", help="list the methods", description="List the methods.")
+    methods.set_defaults(run=_print_methods)
     add_mteb(commands)
-    about = "list the methods, their papers, losses and the columns they read"
-    methods = commands.add_parser("methods", help=about, description=f"{about.capitalize()}.")
-    methods.set_defaults(run=_methods)
     return parser
 
 
-def _methods(options: argparse.Namespace) -> None:
-    rows = [("method", "paper", "loss", "columns", "what it does")]
-    rows += [(r.method, f"{r.name}, {r.paper}", r.losses_text(), r.columns_text, r.equation) for r in recipes.RECIPES.values()]
-    print_table(rows)
+def _parse(words: list[str]) -> argparse.Namespace:
+    """Parse a command line; TEXT may follow options, and unknown options get a suggestion."""
+    command = next((word for word in words if not word.startswith("-")), "")
+    asks_for_help = bool({"-h", "--help"} & {*words})
+    parser = build_parser(complete=command in ("train", "compare") and not asks_for_help)
+    options, rest = parser.parse_known_args(words)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
+        options.text = rest.pop()
+    if rest:
+        known = [f"--{name}" for name in vars(options)]
+        raise ValueError(
+            f"{command} has no option {rest[0]}.{did_you_mean(rest[0].replace('-', '_').replace('__', '--', 1), known)}"
+        )
+    return options
+
+
+def _go_offline_without_connection() -> bool:
+    """Return whether the Hugging Face Hub can be reached; otherwise let its libraries use their cache, without retries."""
+    if os.environ.get("HF_HUB_OFFLINE"):
+        return False
+    reached = threading.Event()
+
+    def ask() -> None:
+        endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+        try:
+            urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=_SECONDS)
+        except urllib.error.HTTPError:
+            pass  # an answer
+        except OSError:
+            return
+        reached.set()
+
+    thread = threading.Thread(target=ask, daemon=True)  # a name server may take longer than the timeout
+    thread.start()
+    thread.join(_SECONDS)
+    if not reached.is_set():
+        from huggingface_hub import constants
+
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        constants.HF_HUB_OFFLINE = True  # it was imported with the parser
+    return reached.is_set()
+
+
+def _print_methods(options: argparse.Namespace) -> None:
+    print_table(
+        [("method", "what it computes")]
+        + [(recipe.name, recipe.summary) for recipe in recipes.RECIPES.values()]
+    )
     print()
     for recipe in recipes.RECIPES.values():
-        print(f"{recipe.name}: {recipe.url}")
+        print(f"{recipe.title} ({recipe.paper}): {recipe.url}")
+        if budget := recipes.small_budget(recipe.name):
+            print(f"  {budget}")

@@ -6,73 +6,54 @@ import argparse
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
-from sbert_plugins.cli.flags import add_data
-from sbert_plugins.cli.printing import print_table, set_up_host
-from sbert_plugins.host import model_cache
+from sbert_plugins.cli.common import add
+from sbert_plugins.cli.printing import print_table
 
 
-def add_mteb(commands: argparse._SubParsersAction) -> None:
-    """Add the command."""
+def add_mteb(commands: Any) -> None:
+    """Add the command with its two steps."""
     mteb = commands.add_parser("mteb", help="run MTEB on a local or public model, submit to its leaderboard")
     steps = mteb.add_subparsers(required=True, metavar="STEP")
-    tasks = (
-        "sets (paper-sts, denosent-classification, reranking, quora, local-sts, local-retrieval, local-classification), "
-        "benchmarks ('MTEB(eng, v1)', 'MTEB(eng, v2)') or tasks of mteb"
-    )
-    run = steps.add_parser(
-        "run",
-        help="score a model",
-        description="Score a model with mteb. Tasks whose name begins with Local are read from --data-dir and kept in a cache "
-        "of their own, all others come from the Hub.",
-    )
+    run = steps.add_parser("run", help="score a model", description="Score a model with mteb.")
     run.add_argument("model", metavar="MODEL", help="path or Hub name")
-    run.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help=tasks)
-    run.add_argument("--name", help="organization/model (default: the Hub name; for a path local/ and its last folders)")
-    run.add_argument(
-        "--revision",
-        help="commit of a public model, of which a path is a copy (default: the Hub's; for a path a hash of the weights)",
+    add(
+        run, "name", help="organization/model (default: the Hub name; for a path local/ and its last folders)"
     )
-    run.add_argument("--batch-size", type=int, default=32)
-    run.add_argument("--offline", action="store_true", help="use no network")
-    add_data(run)
-    run.set_defaults(run=_mteb_run)
+    add(run, "revision", help="commit of a public model, or of the model that a path is a copy of")
+    add(run, "batch_size", type=int, default=32, help="sentences per encoder call (default: 32)")
+    add(run, "offline", action="store_true", help="use no network")
+    add(
+        run, "data_dir", help="folder of the tasks whose names begin with Local (default: SBERT_PLUGINS_DATA)"
+    )
+    run.set_defaults(run=_run)
     submit = steps.add_parser(
         "submit",
-        help="check the results of a public model and hand them to mteb's submission",
-        description="Check that the results are complete, of official tasks and of a public model; write the ModelMeta that "
-        "mteb asks for; call mteb's own submission.",
+        help="check the results of a public model and hand them to mteb",
+        description="Check that the results of a public model are complete, write the ModelMeta that mteb asks for, and call "
+        "mteb's own submission.",
     )
     submit.add_argument("name", metavar="MODEL", help="organization/model, as the results were made")
-    submit.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help="as for run, without local ones")
-    submit.add_argument("--revision", help="where there are results of several")
-    submit.add_argument("--implementation", metavar="FILE", help="where the ModelMeta goes (default: MODEL.py)")
-    submit.add_argument("--create-pr", action="store_true", help="push and open the pull request (needs mteb[github])")
-    submit.set_defaults(run=_mteb_submit)
+    add(submit, "revision", help="where there are results of several")
+    add(submit, "implementation", metavar="FILE", help="file of the ModelMeta (default: MODEL.py)")
+    add(submit, "create_pr", action="store_true", help="push and open the pull request (needs mteb[github])")
+    submit.set_defaults(run=_submit)
     for step in (run, submit):
-        step.add_argument("--cache", metavar="DIR", help="of results (default: MTEB_CACHE or ~/.cache/mteb)")
+        tasks = "sets (paper-sts, local-sts, ...), benchmarks ('MTEB(eng, v2)') or tasks of mteb"
+        add(step, "tasks", nargs="+", required=True, metavar="TASK", help=tasks)
+        add(step, "cache", metavar="DIR", help="folder of results (default: MTEB_CACHE or ~/.cache/mteb)")
 
 
-def _mteb_run(options: argparse.Namespace) -> None:
-    if options.batch_size < 1:
-        raise ValueError(f"--batch-size must be at least 1, got {options.batch_size}.")
-    set_up_host()
+def _run(options: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from sbert_plugins import evaluation, recipes
-    from sbert_plugins.data.text import is_path
-    from sbert_plugins.evaluation.mteb import check_name
+    from sbert_plugins import evaluation
 
     path = Path(options.model)
-    if path.exists() or is_path(options.model):
-        recipes.has_pooling(options.model)  # refuses a directory without a model, and one that is not there
-    if options.name is None and not path.exists() and "/" not in options.model:
-        raise ValueError(
-            f"{options.model} is no directory here, and a model on the Hub is organization/name: name it so, or say with "
-            "--name how its results are filed."
-        )
-    name = options.name or (_name_of(path) if path.exists() else options.model)
-    check_name(name)  # before anything is loaded
+    name = options.name or options.model
+    if options.name is None and path.exists():
+        name = "local/" + re.sub(r"[^\w.-]+", "-", "-".join(path.resolve().parts[-2:])).strip("-")
     model = SentenceTransformer(options.model, revision=options.revision)
     result = evaluation.evaluate_mteb(
         model,
@@ -88,26 +69,22 @@ def _mteb_run(options: argparse.Namespace) -> None:
     print_table([("task", "main score x 100"), *scores])
 
 
-def _name_of(path: Path) -> str:
-    """Name a model on disk after its last two folders, in the letters that mteb's names have."""
-    return "local/" + re.sub(r"[^\w.-]+", "-", "-".join(path.resolve().parts[-2:])).strip("-")
-
-
 def _commit(name: str, revision: str | None) -> str | None:
-    """Return the commit of a Hub model that has just been loaded: its files lie in a folder of that name."""
+    """Return the commit of a Hub model that has just been loaded, whose cache folder has that name."""
     from huggingface_hub import try_to_load_from_cache
 
-    for file in ("modules.json", "config.json"):
-        found = try_to_load_from_cache(name, file, cache_dir=model_cache(), revision=revision or "main")
-        if isinstance(found, str):
-            return Path(found).parent.name
-    return revision
+    from sbert_plugins import host
+
+    found = try_to_load_from_cache(
+        name, "config.json", cache_dir=host.model_cache(), revision=revision or "main"
+    )
+    return Path(found).parent.name if isinstance(found, str) else revision
 
 
-def _mteb_submit(options: argparse.Namespace) -> None:
+def _submit(options: argparse.Namespace) -> None:
     from sbert_plugins import evaluation
 
-    logging.getLogger("mteb").setLevel(logging.INFO)  # its steps to a pull request
+    logging.getLogger("mteb").setLevel(logging.INFO)  # shows its steps to a pull request
     submission = evaluation.submit_mteb(
         options.name,
         options.tasks,
@@ -118,6 +95,8 @@ def _mteb_submit(options: argparse.Namespace) -> None:
     )
     print(f"mteb: {submission.answer['status']}, {submission.answer['result_count']} results.")
     if submission.implementation:
-        print(f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations).")
+        print(
+            f"{submission.implementation} is for a pull request to mteb (mteb/models/model_implementations)."
+        )
         if submission.to_fill_in:
             print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")

@@ -1,66 +1,36 @@
-"""What a reader sees: tables, and less of what libraries say."""
+"""Tables and values as text."""
 
 from __future__ import annotations
 
-import logging
-import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-
-from sbert_plugins.host import is_of_pooler
-
-
-def set_up_host() -> None:
-    """Keep the host's libraries from printing what is not the reader's."""
-    import datasets
-    from transformers.utils import logging as host
-
-    host.disable_progress_bar()  # of reading and writing weights
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    for handler in logging.getLogger("transformers").handlers:
-        if not any(isinstance(present, LoadReports) for present in handler.filters):
-            handler.addFilter(LoadReports())
-
-
-class LoadReports(logging.Filter):
-    """Shortens transformers' table of a checkpoint's weights to the line that matters: those that are random now."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is printed."""
-        text = record.getMessage()
-        if "LOAD REPORT" not in text:
-            return True
-        missing = [name for name in re.findall(r"^(\S+)\s*\|.*MISSING", text, re.MULTILINE) if not is_of_pooler(name)]
-        record.msg, record.args = "The checkpoint lacks weights, which are random now: %s.", (", ".join(missing),)
-        return bool(missing)
-
-
-@contextmanager
-def less_said_by(name: str) -> Iterator[None]:
-    """Only warnings of a room, inside the block."""
-    room = logging.getLogger(name)
-    level = room.level
-    room.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        room.setLevel(level)
+from collections.abc import Sequence
+from typing import Any
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns: text to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    is_number = [all(row[i].replace(".", "", 1).replace("-", "", 1).isdigit() for row in rows[1:]) for i in range(len(widths))]
+    """Print rows in columns: numbers to the right, other texts to the left."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    is_number = [
+        all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in column[1:]) for column in columns
+    ]
     for row in rows:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+        cells = zip(row, widths, is_number, strict=True)
+        print(
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells
+            ).rstrip()
+        )
 
 
-def score_text(score: float | None) -> str:
-    """Return a score for a table."""
-    return "none" if score is None else f"{score:.2f}"
+def shown(value: Any) -> str:
+    """Return a value as a person writes it.
+
+    Example:
+        >>> [shown(value) for value in (None, False, 3e-05, 1000000, "mean")]
+        ['none', 'no', '3e-05', '1,000,000', 'mean']
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -3,259 +3,258 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
-from sbert_plugins.cli.destinations import add_destinations, check_destinations, prepare_push, push
-from sbert_plugins.cli.flags import (
-    add_data,
-    add_hub,
-    add_settings,
+from sbert_plugins.cli.common import (
+    ARGUMENTS,
+    add,
+    add_scores,
     add_start,
-    changed,
-    encoder_to_train,
-    say_of_embedders,
-    text_width,
+    build_evaluators,
+    build_start,
+    given_arguments,
+    keep_given_arguments,
+    read_text,
+    stsb_dev,
 )
-from sbert_plugins.cli.outcome import print_results, print_seeds
-from sbert_plugins.cli.plan import check_names, loss_keywords, own_settings, planned
-from sbert_plugins.cli.printing import print_table, set_up_host
-from sbert_plugins.cli.reading import dev_of, graded, has_dev, read, seven_tasks
-from sbert_plugins.recipes.checked import check_patience, check_seed
+from sbert_plugins.cli.printing import print_table, shown
+
+DEFAULT_MODEL = "bert-base-uncased"
 
 
-def add_train(commands: argparse._SubParsersAction) -> None:
+def add_train(commands: Any, with_arguments: dict[str, Any]) -> None:
     """Add the command."""
     train = commands.add_parser(
         "train",
+        help="train a model on sentences without labels",
+        description="Train a model on sentences without labels. OUTPUT then holds model/ (a plain sentence-transformers model), "
+        "checkpoints/, run.json and results.json.",
+        epilog=ARGUMENTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="train an encoder on sentences with a method's recipe",
-        description=textwrap.fill(
-            "Train an encoder on unlabelled sentences. OUTPUT then holds model/ (loads in plain sentence-transformers), loss/ "
-            "(what the loss owns), checkpoints/, run.json and results.json. Where --data-dir is set, or with --hub or "
-            "--protocol, STS-B dev selects the checkpoint. By default no method reads more rows than its paper's or its "
-            "authors' training did; --epochs or --max-steps say otherwise.",
-            text_width(),
-        ),
-        epilog=_glossary(),
-    )
-    _add_text(train)
-    add_start(train)
-    train.add_argument(
-        "--backbone", help="what slt-fai goes round: simcse (default), consert, arccse, denosent, pt-bert or bag-of-words"
+        **with_arguments,
     )
     train.add_argument(
-        "--protocol",
-        metavar="NAME",
-        help="train as the paper says (paper), or as its authors' code does where that differs (official): text, encoder "
-        f"(with --offline, too), settings, keywords of the loss, selection; other flags win. {_protocols()}",
-    )
-    train.add_argument(
-        "--dry-run", action="store_true", help="print what would be trained and where each value is from; start nothing"
-    )
-    train.add_argument("--output", help="a new or empty directory; with --seeds also one to go on with")
-    train.add_argument(
-        "--pairs",
-        metavar="FILE",
-        help="graded pairs to score before and after, tab-separated grade, sentence, sentence, in the place of the package's "
-        "360 English ones; they choose nothing",
-    )
-    train.add_argument("--resume", action="store_true", help="continue an interrupted training in OUTPUT, same options")
-    add_destinations(train)
-    add_data(train)
-    add_hub(train)
-    _add_settings(train)
-    train.set_defaults(run=_train)
-
-
-def _add_settings(train: argparse.ArgumentParser) -> None:
-    """Add how it is trained, and how often."""
-    settings = add_settings(train, "the protocol's, or the method's")
-    settings.add_argument(
-        "--loss",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="keywords of the loss: signed=true margin_degrees=5; a wrong one lists those that there are",
-    )
-    settings.add_argument("--seed", type=int, default=42, help="(default: 42)")
-    settings.add_argument(
-        "--seeds",
-        type=int,
-        metavar="N",
-        help="train N times, from --seed on, into OUTPUT/seed_N each, and print mean and deviation; killed, the same command "
-        "goes on. The crops of --positives crops are those of --seed in all of them",
-    )
-
-
-def _add_text(train: argparse.ArgumentParser) -> None:
-    """Add what is trained, on which text."""
-    train.add_argument(
-        "method",
-        metavar="METHOD",
-        help=f"{', '.join(recipes.RECIPES)}; or package.module:Class, a loss class of your own, built as Class(model)",
+        "method", metavar="METHOD", help=f"{', '.join(recipes.RECIPES)}, or package.module:Class"
     )
     train.add_argument(
         "text",
         nargs="?",
         metavar="TEXT",
-        help="a text file with a sentence a line (with --positives crops: documents parted by blank lines); parquet, csv or "
-        "jsonl; .gz too; or a dataset on the Hub "
-        f"(default: {recipes.DEFAULT_TEXT}, with --offline the package's own 1,281 sentences). {recipes.STS_SENTENCES}: the "
-        "unlabelled sentences of the seven STS tasks, which some papers trained on (transductive). paser-supervised reads "
-        "triplets: tab-separated anchor, positive and negative, or columns of these names",
+        help="a text file with a sentence per line, csv, jsonl, parquet (.gz too), a dataset on the Hub, or sts-sentences",
     )
-    train.add_argument(
-        "--paraphrases",
-        metavar="FILE",
-        help="for denosent: a paraphrase of each sentence of TEXT, row by row, in any of the same formats "
-        "(data.back_translate makes them)",
+    add(train, "output", help="a new or empty folder (default: METHOD-model)")
+    add_start(train)
+    add(
+        train,
+        "positives",
+        choices=["crops", "spans"],
+        help="TEXT holds documents: pair a passage with another of its document",
     )
-    train.add_argument(
-        "--positives",
-        choices=["dropout", "crops"],
-        help="what is paired with a sentence: itself in another view (default), or, where TEXT holds documents, another piece "
-        "of its own",
+    add(train, "paraphrases", metavar="FILE", help="a paraphrase of each sentence of TEXT")
+    add(
+        train,
+        "loss",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="keywords of the loss",
     )
-    train.add_argument(
-        "--crops-by", choices=["sentences", "spans"], help="neighbouring sentences (default), or two spans of words"
+    add(
+        train,
+        "keep",
+        type=float,
+        metavar="WEIGHT",
+        help="recommended: weight of the self-distillation from the start",
     )
+    add(train, "no_keep", action="store_true", help="recommended: no self-distillation")
+    add(
+        train,
+        "protocol",
+        metavar="NAME",
+        help="train as a paper (paper) or its authors' code (official) describes",
+    )
+    add(train, "dev", action="store_true", help="select the checkpoint by STS-B dev (a protocol does)")
+    add(
+        train,
+        "patience",
+        type=int,
+        metavar="N",
+        help="stop after N evaluations by STS-B dev without a better one",
+    )
+    add(
+        train,
+        "start_weight",
+        type=float,
+        default=0.0,
+        metavar="W",
+        help="average the weights: W * start + (1 - W) * trained",
+    )
+    add(train, "resume", action="store_true", help="continue the training in OUTPUT, or start it")
+    add(train, "dry_run", action="store_true", help="print the settings and their sources, and stop")
+    add(train, "share_examples", action="store_true", help="let the model card show sentences of TEXT")
+    add_scores(train)
+    keep_given_arguments(train, with_arguments)
+    train.set_defaults(run=_train, names_on_hub=_names)
 
 
-def _protocols() -> str:
-    """Return which method has which protocols."""
-    names: dict[str, list[str]] = {}
-    for method, name in recipes.PROTOCOLS:
-        names.setdefault(method, []).append(name)
-    return "; ".join(f"{method}: {', '.join(of_method)}" for method, of_method in names.items())
+def _names(options: argparse.Namespace) -> list[str]:
+    """Return the names of model and text, which may be on the Hub."""
+    plan = _plan(options)
+    text = None if options.offline or options.dry_run else _text(options, plan)
+    model = (
+        None
+        if options.dry_run or (options.offline and options.model is None)
+        else options.model or DEFAULT_MODEL
+    )
+    return [name for name in (model, text) if name not in (None, "sts-sentences")]
 
 
-def _glossary() -> str:
-    """Return the meaning of each logged key, wrapped to the terminal."""
-    first = max(map(len, recipes.LOGGED)) + 4
-    width = max(text_width(), first + 20)
-    lines = ["logged (in a sum as NAME/key, in an evaluation as eval_key):"]
-    for key, meaning in recipes.LOGGED.items():
-        lines += textwrap.wrap(meaning, width, initial_indent=f"  {key}".ljust(first), subsequent_indent=" " * first)
-    return "\n".join(lines)
+def _plan(options: argparse.Namespace) -> recipes.Protocol | None:
+    return recipes.read_protocol(options.method, options.protocol) if options.protocol else None
+
+
+def _text(options: argparse.Namespace, plan: recipes.Protocol | None) -> str:
+    """Return the name of the text: as given, or the default of the protocol or the recipe."""
+    if options.text is not None:
+        return options.text
+    if plan is not None:
+        return plan.section("start")["text"]
+    return (
+        str(recipes.offline_sentences_path()) if options.offline else recipes.find_recipe(options.method).text
+    )
 
 
 def _train(options: argparse.Namespace) -> None:
-    recipe = recipes.recipe_of(options.method)
-    plan = None if options.protocol is None else recipes.protocol_of(options.method, options.protocol)
-    is_demo = options.offline and options.model is None and plan is None
-    _check_backbone(options)
-    _check_positives(options, recipe)
-    _check_protocol(options, plan)
-    _check_numbers(options, plan)
-    check_destinations(options)
-    if options.output is not None or not options.dry_run:
-        _check_output(options)
+    recipe, plan = recipes.find_recipe(options.method), _plan(options)
+    keywords = recipes.read_keywords(recipe, options.loss)
+    if options.no_keep or options.keep is not None:
+        keywords |= {"keep": None if options.no_keep else options.keep}
+    arguments = given_arguments(options)
+    if options.offline and options.model is None and plan is None:
+        arguments = recipe.offline_arguments | arguments
+    text = _text(options, plan)
     if options.dry_run:
-        check_names(options)
-        print_table(planned(options, recipe, plan, is_demo=is_demo))
+        print_table(_planned(options, recipe, plan, text, arguments, keywords))
         return
-    set_up_host()
-    keywords = loss_keywords(options)
-    settings = changed(own_settings(options, plan, keywords, is_demo=is_demo), options)
-    # What is missing is missed before a text is translated.
-    dev, probes = dev_of(options, plan), graded(options) | seven_tasks(options, plan)
-    check_names(options)
-    text, sentences, columns = read(options, recipe, plan)
-    if plan is None and options.epochs is None:
-        settings = recipes.shortened(recipe, settings, len(sentences))
-    prepare_push(options)
-    say_of_embedders(options, settings.learning_rate)
-    how: dict[str, Any] = {
-        "output": options.output,
-        "settings": settings,
-        "loss_keywords": keywords,
-        "columns": columns,
-        "protocol": options.protocol,
-        "bf16": options.bf16,
-        "dev": dev,
-        "probes": probes,
-        "text": str(text),
-        "share_examples": options.share_examples,
-        "report_to": options.report_to,
-        "report": print,
-    }
-
-    def start() -> Any:
-        return encoder_to_train(options, settings, is_demo=is_demo, plan=plan)
-
-    if options.seeds is not None:
-        seeds = range(options.seed, options.seed + options.seeds)
-        print_seeds(recipes.train_seeds(options.method, sentences, start, seeds=seeds, **how), options, plan)
-    else:
-        results = recipes.train(options.method, sentences, start(), seed=options.seed, resume=options.resume, **how)
-        _conclude(results, options, plan)
-
-
-def _conclude(results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
-    """Print and push, from one process of several."""
-    from sentence_transformers.util import get_rank
-
-    if not get_rank():
-        print_results(results, options, plan)
-        push(options)
-
-
-def _check_positives(options: argparse.Namespace, recipe: recipes.Recipe) -> None:
-    """Refuse flags about positives that the method has no use for."""
-    if options.paraphrases and recipe.second_column != "paraphrase":
-        raise ValueError(f"--paraphrases is for denosent, got it with {recipe.method}, which reads {recipe.columns_text}.")
-    if options.positives and not recipe.second_column:
-        with_pairs = ", ".join(recipe.method for recipe in recipes.RECIPES.values() if recipe.second_column)
-        raise ValueError(f"--positives is for {with_pairs}, got it with {recipe.method}, which reads {recipe.columns_text}.")
-    if options.positives and options.paraphrases:
-        raise ValueError("--paraphrases are the positives: leave out --positives.")
-    if options.crops_by and options.positives != "crops":
-        raise ValueError("--crops-by says how documents are cropped: add --positives crops.")
-    if options.positives == "crops" and options.text is None:
-        raise ValueError("--positives crops reads documents, and the default text holds sentences: name documents as TEXT.")
-
-
-def _check_backbone(options: argparse.Namespace) -> None:
-    # Of our own methods no loss is asked, which would load torch.
-    has_one = options.method == recipes.SLT_FAI.method or (
-        options.method not in recipes.RECIPES and options.backbone and "backbone" in recipes.known_keywords(options.method)
+    start = plan.section("start") if plan else {}
+    dev = stsb_dev(options) if options.dev or options.patience or plan else None
+    options.sts = options.sts or plan is not None
+    evaluators = [one for one in build_evaluators(options, more=True) if dev is None or one.name != dev.name]
+    sentences = _read(options, recipe, text, start.get("positives"))
+    default = start.get("encoder") or DEFAULT_MODEL
+    model = build_start(options, default, start.get("pooling", recipe.pooling), start.get("template"))
+    seed = arguments.pop("seed", 42)
+    results = recipes.train(
+        options.method,
+        sentences,
+        model,
+        output=options.output or f"{options.method.replace(':', '-')}-model",
+        protocol=options.protocol,
+        loss_keywords=keywords,
+        max_seq_length=options.max_seq_length,
+        dev=dev,
+        evaluators=evaluators,
+        start_weight=options.start_weight,
+        patience=options.patience,
+        resume=options.resume,
+        seed=seed,
+        text=text,
+        share_examples=options.share_examples,
+        **arguments,
     )
-    if options.backbone and not has_one:
-        raise ValueError(f"--backbone is for slt-fai, which goes round another method, got {options.method}.")
+    _print_results(results, options, plan)
 
 
-def _check_protocol(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
-    """Refuse flags that do not go together."""
-    if plan is not None and options.backbone not in (None, plan["loss.backbone"]):
-        raise ValueError(
-            f"the protocol {plan.name} of {plan.method} goes round {plan['loss.backbone']}, got --backbone "
-            f"{options.backbone}: leave --backbone out, or take another protocol."
-        )
-    if plan is not None and plan["encoder"] is None and options.model is None and not options.dry_run:
-        raise ValueError(f"the protocol {plan.name} of {plan.method} needs --model: {plan.source('encoder')}.")
-    if options.seeds is not None and options.resume:
-        raise ValueError("--seeds goes on by itself: leave out --resume.")
+def _read(options: argparse.Namespace, recipe: recipes.Recipe, text: str, positives: str | None) -> Any:
+    """Read what is trained on."""
+    from sbert_plugins import data
+
+    if len(recipe.text_columns) > 1:
+        return data.read_triplets(text, limit=options.limit)
+    if options.paraphrases:
+        return data.read_pairs(text, options.paraphrases, column=options.column, limit=options.limit)
+    if options.positives:
+        documents = data.read_documents(text, column=options.column, limit=options.limit)
+        return data.crop_pairs(documents, by="sentences" if options.positives == "crops" else "spans")
+    sentences = read_text(options, text)
+    return data.back_translate(sentences) if positives == "back-translation" else sentences
 
 
-def _check_numbers(options: argparse.Namespace, plan: recipes.Protocol | None) -> None:
-    """Refuse numbers that no training has; settings look at their own."""
-    for name in ("limit", "seeds"):
-        if (value := getattr(options, name)) is not None and value < 1:
-            raise ValueError(f"--{name} must be at least 1, got {value}.")
-    check_seed(options.seed)
-    check_patience(options.patience, has_dev=has_dev(options, plan))
-
-
-def _check_output(options: argparse.Namespace) -> None:
-    if options.output is None:
-        raise ValueError("--output must name a new or empty directory; --dry-run needs none.")
-    if options.seeds is None:
-        recipes.check_output(options.output, resume=options.resume)
+def _planned(
+    options: argparse.Namespace,
+    recipe: recipes.Recipe,
+    plan: recipes.Protocol | None,
+    text: str,
+    arguments: dict[str, Any],
+    keywords: dict[str, Any],
+) -> list[tuple[str, str, str]]:
+    """Return the rows of the dry run: setting, value, source."""
+    rows: dict[str, tuple[Any, str]] = {}
+    if plan is not None:
+        prefix = {"loss": "loss.", "columns": "columns."}
+        rows |= {f"{prefix.get(one.section, '')}{one.name}": (one.value, one.source) for one in plan.settings}
     else:
-        from sbert_plugins.recipes.seeds import check_directory  # it loads torch
+        ours = {
+            "encoder": DEFAULT_MODEL,
+            "text": text,
+            "pooling": recipe.pooling,
+            "max_seq_length": recipe.max_seq_length or "the limit of the model",
+        }
+        if options.offline:
+            ours |= {"encoder": "all-MiniLM-L6-v2 (built in)", "pooling": "its own"}
+        rows |= {
+            name: (value, f"recipe of {recipe.name}") for name, value in (ours | recipe.arguments).items()
+        }
+        if recipe.adapt_to is not None:
+            embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
+            adaptation = recipe.adapt_to(embeds=embeds)
+            chosen = adaptation.arguments | {
+                f"loss.{name}": value for name, value in adaptation.loss_keywords.items()
+            }
+            rows |= {
+                name: (value, "embedding model" if embeds else "language model")
+                for name, value in chosen.items()
+            }
+    given = {
+        name: getattr(options, name) for name in ("text", "pooling", "max_seq_length", "limit", "patience")
+    }
+    given |= (
+        {"encoder": options.model} | arguments | {f"loss.{name}": value for name, value in keywords.items()}
+    )
+    if "num_train_epochs" in given:
+        rows.pop("max_steps", None)
+    rows |= {name: (value, "command line") for name, value in given.items() if value is not None}
+    return [
+        ("setting", "value", "source"),
+        *((name, shown(value), source) for name, (value, source) in rows.items()),
+    ]
 
-        check_directory(Path(options.output))
+
+def _print_results(
+    results: dict[str, Any], options: argparse.Namespace, plan: recipes.Protocol | None
+) -> None:
+    """Print scores, where the model is, and the verdict; from one process of several."""
+    from sbert_plugins.recipes.run import is_first_process
+
+    if not is_first_process():
+        return
+    changes = [
+        (f"{one['name']}: {one['metric']}", f"{one['before']:.2f}", f"{one['after']:.2f}")
+        for one in results["changes"]
+    ]
+    print()
+    print_table([("score", "start", "trained"), *changes])
+    if plan is not None:
+        reported = next(one for one in plan.settings if one.name == "reported")
+        print(f"Reported: {reported.value} on average over the seven STS tasks ({reported.source}).")
+    path = Path(options.output or f"{options.method.replace(':', '-')}-model") / "model"
+    print(f'\n{results["updates"]:,} updates. The model is in {path}: SentenceTransformer("{path}")\n')
+    print("\n".join(results["verdict"]))
+    if results["is_worse"]:
+        print(
+            "The trained model is worse than the start. Keep the start, or train with fewer updates, a lower learning rate or "
+            "recommended with --keep."
+        )

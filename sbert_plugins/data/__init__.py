@@ -1,14 +1,14 @@
-"""Text in, text or datasets out. Knows nothing of models."""
+"""Reading texts, and making the columns that losses train on. Nothing here depends on a model."""
 
+from .augment import delete_words, duplicate_words, positive_pairs, swap_words
 from .back_translation import back_translate
-from .columns import paser_columns, synonyms_if_installed
 from .crops import crop_pairs, split_sentences
-from .frequency import TokenFrequencies
-from .noise import delete_words, duplicate_words, positive_pairs, recombine_roles, swap_words
+from .frequencies import TokenFrequencies
+from .label_free import LabelFreeTexts, Substitution, label_free_texts
+from .paser import paser_columns
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
-from .substitutions import LabelFreeTexts, Substitution, label_free_texts
-from .synonyms import SynonymReplacer
-from .text import read_documents, read_pairs, read_sentences, read_triplets
+from .read import read_documents, read_pairs, read_sentences, read_table, read_triplets
+from .synonyms import SynonymReplacer, synonyms_if_installed
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
@@ -32,8 +32,8 @@ __all__ = [
     "read_documents",
     "read_pairs",
     "read_sentences",
+    "read_table",
     "read_triplets",
-    "recombine_roles",
     "split_sentences",
     "swap_words",
     "synonyms_if_installed",

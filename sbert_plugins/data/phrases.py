@@ -1,41 +1,37 @@
-"""Key phrases of a sentence with their places in it, and sentences that hide one of them."""
+"""Words and key phrases of a sentence, and sentences that hide one of their phrases."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from operator import index
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from sbert_plugins import host
-
-# Vowel signs and accents that follow their letter are part of the word; Python's \w leaves them out. Behind anything else, as
-# the selector that colours an emoji, they are none.
+# Vowel signs and accents behind their letter are part of a word, but not of Python's \w. The pattern has ranges of them, which
+# is fast. Behind anything but a letter, such as the sign that colours an emoji, they are not.
 _CODES = [
-    code for code in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0)) if unicodedata.category(chr(code)).startswith("M")
+    code
+    for code in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
+    if unicodedata.category(chr(code)).startswith("M")
 ]
 _FIRST, _LAST = (sorted(set(_CODES) - {code + step for code in _CODES}) for step in (1, -1))
-_MARKS = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(_FIRST, _LAST, strict=True))  # ranges are fast
-# Signs that join the parts of a word or number, the soft hyphen among them.
-_INNER = r"[-'’‘·״‐‑\u00ad]|(?<=\d)[.,](?=\d)"
-_ASCII_INNER = r"[-']|(?<=\d)[.,](?=\d)"
-# Joiner and non-joiner stand inside of a part, before marks, too.
+_MARKS = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(_FIRST, _LAST, strict=True))
+# Signs that join the parts of a word or number. The last one is the soft hyphen.
+_JOINT = r"[-'’‘·״‐‑\u00ad]|(?<=\d)[.,](?=\d)"
+_ASCII_JOINT = r"[-']|(?<=\d)[.,](?=\d)"
+# The zero-width joiner and non-joiner are inside a part, also before marks.
 _PART = rf"\w[\w{_MARKS}]*(?:[\u200c\u200d][\w{_MARKS}]+)*"
 
 
-def _patterns(part: str, inner: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return a word, and a stretch of words with only white space between them."""
-    word, stretch = (re.compile(rf"{part}(?:(?:{joint}){part})*") for joint in (inner, rf"{inner}|\s+"))
-    return word, stretch
+def _compile(part: str, joint: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the pattern of a word, and that of words with only white space between them."""
+    word, words = (re.compile(rf"{part}(?:(?:{between}){part})*") for between in (joint, rf"{joint}|\s+"))
+    return word, words
 
 
-WORD, _STRETCH = _patterns(_PART, _INNER)
-ASCII_WORD, _ASCII_STRETCH = _patterns(r"\w+", _ASCII_INNER)  # the same on ASCII, in half the time
+WORD, _WORDS = _compile(_PART, _JOINT)
+ASCII_WORD, _ASCII_WORDS = _compile(r"\w+", _ASCII_JOINT)  # the same for ASCII text, in half the time
 
 _STOP_WORDS = """
 a an the this that these those each every either neither both all any some no none such other another same own
@@ -66,49 +62,56 @@ _CHUNK_GRAMMAR = r"""
   VP: {<MD>?<RB.*>*<VB.*>+<RB.*|RP>*<NP|PP>*}
 """
 
-# What NLTK and rake-nltk keep between calls is met by one thread at a time; and whole in a process that is forked meanwhile.
-ONE_THREAD = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=ONE_THREAD.acquire, after_in_parent=ONE_THREAD.release, after_in_child=ONE_THREAD.release)
-
 Extractor = Callable[[str], Iterable[tuple[int, int, float]]]
 
 
-def stop_word_share(sentences: Iterable[str]) -> float:
-    """Return which share of the words are English stop words.
+def find_words(sentence: str, keep: str = "") -> list[re.Match[str]]:
+    """Find the words of a sentence. Each occurrence of the token ``keep`` (the mask) is one match, too."""
+    return list(word_pattern(keep, sentence.isascii()).finditer(sentence))
 
-    Of running words it is 33 % in titles of papers to 54 % in questions, and 19 % in headlines; 0 to 11 % in ten other
-    languages, whose words WordNet knows a surprising number of.
+
+@lru_cache(maxsize=16)
+def word_pattern(keep: str, is_ascii: bool) -> re.Pattern[str]:
+    """Return the pattern of a word or ``keep``, as one group: ``split`` gives the words at the odd places."""
+    word = (ASCII_WORD if is_ascii else WORD).pattern
+    return re.compile(f"({re.escape(keep)}|{word})" if keep else f"({word})")
+
+
+def stop_word_share(sentences: Iterable[str]) -> float:
+    """Return the share of English stop words among the words.
+
+    It is between 33 % (titles of papers) and 54 % (questions) in English text, 19 % in English headlines, and at most 11 % in
+    ten other languages.
     """
     words = [match[0].lower() for sentence in sentences for match in WORD.finditer(sentence)]
     return sum(word in ENGLISH_STOP_WORDS for word in words) / max(1, len(words))
 
 
 class Phrase(NamedTuple):
-    """A phrase as it stands in its sentence, with all places where it is one."""
+    """A phrase as written in its sentence, its score, and start and end (in characters) of each occurrence."""
 
     text: str
     score: float
-    spans: tuple[tuple[int, int], ...]  # start and end in characters
+    spans: tuple[tuple[int, int], ...]
 
 
 def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[tuple[str, float]]:
-    """Return the phrases of a sentence with their scores, best first.
+    """Return the phrases of a sentence with their scores, the best first.
 
-    A phrase is a piece of ``sentence``, letter for letter. Repeated phrases are listed once, ties are in the order of the
-    sentence, and a phrase that is all of the sentence is none.
+    A phrase is a piece of ``sentence``, letter by letter. Repeated phrases are listed once, and ties are in the order of the
+    sentence. A phrase that leaves no word of the sentence is not listed.
 
     Args:
         sentence: One sentence in any language.
-        extractor: ``"rake"`` is :class:`Rake` with English stop words, ``"chunks"`` is :class:`Chunks`. Or any callable that
-            takes a sentence and gives (start, end, score) triples, start and end in characters.
+        extractor: ``"rake"`` is :class:`Rake` with English stop words, ``"chunks"`` is :class:`Chunks`. Or a function of a
+            sentence that returns (start, end, score) of each phrase, start and end in characters.
 
     Returns:
-        A list of (phrase, score); empty where there is no phrase (stop words only, one word, no words).
+        A list of (phrase, score). It is empty for a sentence without phrase (stop words only, one word, no words).
 
     Raises:
-        ValueError: For an extractor that does not exist, a sentence that is no string, and spans outside of the sentence.
-        FileNotFoundError: If ``"chunks"`` finds no tagger data.
+        ValueError: If the extractor is unknown or returns spans outside the sentence.
+        FileNotFoundError: If the data of NLTK's tagger, which ``"chunks"`` needs, are not installed.
 
     Example:
         >>> rank_phrases("The old harbour master counts the boats before dawn.")
@@ -118,105 +121,99 @@ def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[
 
 
 def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[Phrase]:
-    """Return what :func:`rank_phrases` returns, with the places where the extractor found each."""
-    if not isinstance(sentence, str):
-        raise ValueError(f"a sentence must be a string, got {sentence!r}.")
-    found: dict[str, list[Any]] = {}  # words as they compare -> text, score, spans
-    given = resolve_extractor(extractor)(sentence)
-    try:
-        places = sorted((index(start), index(end), score) for start, end, score in given)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"extractor must give (start, end, score) of each phrase: {error}; got {given!r}.") from error
-    for start, end, score in places:
+    """Return the phrases of :func:`rank_phrases` with their places, for :func:`hide_phrase`."""
+    found: dict[str, list[Any]] = {}  # normalized words -> text, score, spans
+    for start, end, score in sorted(resolve_extractor(extractor)(sentence)):
         if not 0 <= start < end <= len(sentence):
-            raise ValueError(f"extractor must give spans inside the sentence (0 to {len(sentence)}), got {start} to {end}.")
+            raise ValueError(
+                f"The extractor returned the span {start} to {end} of a sentence of {len(sentence)} characters."
+            )
         text = sentence[start:end]
-        entry = found.setdefault(" ".join(_plain(text).split()), [text, score, []])
-        if score > entry[1]:
-            entry[1] = score
+        entry = found.setdefault(" ".join(_normalize(text).split()), [text, score, []])
+        entry[1] = max(entry[1], score)
         entry[2].append((start, end))
     phrases = [
         Phrase(text, score, tuple(spans))
         for text, score, spans in found.values()
-        if _has_word(text) and _leaves_a_word(sentence, spans)
+        if WORD.search(text) and _leaves_word(sentence, spans)
     ]
     phrases.sort(key=lambda phrase: -phrase.score)  # stable: ties stay in the order of the sentence
     return phrases
 
 
 def hide_phrase(sentence: str, phrase: Phrase, *, mask_token: str) -> str:
-    """Return the sentence with one mask token for each word of the phrase, at each of its places.
+    """Return the sentence with one mask token instead of each word of the phrase, in all of its places.
 
-    Inside of a longer phrase its words stay.
+    Example:
+        >>> sentence = "The old man and the sea."
+        >>> hide_phrase(sentence, locate_phrases(sentence)[0], mask_token="[MASK]")
+        'The [MASK] [MASK] and the sea.'
     """
     pieces, place = [], 0
     for start, end in phrase.spans:
-        start = max(start, place)  # an extractor's spans may overlap
+        start = max(start, place)  # spans may overlap
         pieces += [sentence[place:start], WORD.sub(lambda _: mask_token, sentence[start:end])]
         place = max(place, end)
     return "".join([*pieces, sentence[place:]])
 
 
-def resolve_extractor(extractor: str | Extractor) -> Extractor:
-    """Return the callable that a name stands for."""
-    if callable(extractor):
-        return extractor
-    if extractor not in _NAMED:
-        raise ValueError(f"extractor must be one of {', '.join(map(repr, _NAMED))} or a callable, got {extractor!r}.")
-    if isinstance(_NAMED[extractor], type):
-        _NAMED[extractor] = _NAMED[extractor]()
-    return _NAMED[extractor]
-
-
 class Rake:
-    """Rapid automatic keyword extraction (Rose et al., 2010) by ``rake-nltk``: nothing is downloaded.
+    """Rapid automatic keyword extraction (Rose et al., 2010), as in PaSeR section 3.1.1.
 
-    Stop words and punctuation cut the sentence into phrases. A word's score is its degree (the words of all phrases that it
-    is in, itself included) divided by its frequency; a phrase's score is the sum over its words (PaSeR section 3.1.1).
+    Stop words and punctuation separate the phrases of a sentence. A word's score is its degree (the number of words in all
+    phrases that contain it) divided by its frequency. A phrase's score is the sum of its words' scores. The scores are those
+    of the package rake-nltk.
 
     Args:
-        stop_words: Words in lower case that belong to no phrase. By default :data:`ENGLISH_STOP_WORDS`; for another language
-            pass its own, for example ``nltk.corpus.stopwords.words("german")``.
-        max_words: Longer runs of words are no phrase: they are what is left where the stop words are not the text's.
+        stop_words: Words that are part of no phrase. By default :data:`ENGLISH_STOP_WORDS`; for another language pass its own,
+            for example ``nltk.corpus.stopwords.words("german")``.
+        max_words: Sequences of more words are not phrases. They are common in text of another language than the stop words.
 
     Raises:
-        ValueError: If ``stop_words`` is a string, or ``max_words`` is below 1.
+        ValueError: If ``stop_words`` is a single string.
     """
 
     def __init__(self, stop_words: Iterable[str] = ENGLISH_STOP_WORDS, *, max_words: int = 20) -> None:
         if isinstance(stop_words, str):
-            raise ValueError(f"stop_words must be a collection of words, got the string {stop_words!r}.")
-        if max_words < 1:
-            raise ValueError(f"max_words must be at least 1, got {max_words}.")
-        self.stop_words = frozenset(map(_plain, stop_words))
+            raise ValueError(f"stop_words must be a list of words, not the string {stop_words!r}.")
+        self.stop_words = set(
+            map(_normalize, stop_words)
+        )  # the cache of datasets hashes sets, but not frozen sets, stably
         self.max_words = max_words
-        self._scorer = host.rake_scorer()
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:
-        """Return (start, end, score) of every candidate phrase in the order of the sentence."""
-        runs = [run for run in self._runs(sentence) if len(run[0]) <= self.max_words]
-        with ONE_THREAD:  # the scorer keeps the phrases between these calls
-            self._scorer.extract_keywords_from_sentences([words for words, _, _ in runs])
-            ranked = self._scorer.get_ranked_phrases_with_scores()
-        scores = {phrase: score for score, phrase in ranked}
-        return [(start, end, scores[" ".join(words)]) for words, start, end in runs]
+        """Return (start, end, score) of each phrase in the order of the sentence."""
+        phrases = [phrase for phrase in self._split(sentence) if len(phrase[0]) <= self.max_words]
+        frequencies: dict[str, int] = {}
+        degrees: dict[str, int] = {}
+        for words, _, _ in phrases:
+            for word in words:
+                frequencies[word] = frequencies.get(word, 0) + 1
+                degrees[word] = degrees.get(word, 0) + len(words)
+        found = []
+        for words, start, end in phrases:
+            score = 0.0
+            for word in words:  # not sum(), which rounds differently from Python 3.12 on
+                score += degrees[word] / frequencies[word]
+            found.append((start, end, score))
+        return found
 
-    def _runs(self, sentence: str) -> Iterator[tuple[list[str], int, int]]:
-        """Yield the runs of words between stop words and punctuation, in lower case, with start and end."""
+    def _split(self, sentence: str) -> Iterator[tuple[list[str], int, int]]:
+        """Yield the words between stop words and punctuation, in lower case, with start and end."""
         stop_words, is_ascii = self.stop_words, sentence.isascii()
-        if is_ascii:  # elsewhere a letter may become two in lower case
+        if is_ascii:  # other letters may become two in lower case
             sentence = sentence.lower()
-        for stretch in (_ASCII_STRETCH if is_ascii else _STRETCH).finditer(sentence):
+        for stretch in (_ASCII_WORDS if is_ascii else _WORDS).finditer(sentence):
             words: list[str] = []
             start = end = place = stretch.start()
             for word in stretch[0].split():
                 begin = sentence.index(word, place)
                 place = begin + len(word)
                 if is_ascii:
-                    plain = word
+                    normal = word
                 else:
-                    plain, word = _plain(word), word.lower()
-                if plain in stop_words or word[0] == "_":
+                    normal, word = _normalize(word), word.lower()
+                if normal in stop_words or word[0] == "_":
                     if words:
                         yield words, start, end
                         words = []
@@ -228,63 +225,40 @@ class Rake:
             if words:
                 yield words, start, end
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the settings alone, sorted: equal ones then have one fingerprint in the cache of ``datasets``."""
-        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_scorer": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the settings."""
-        vars(self).update(state, stop_words=frozenset(state["stop_words"]), _scorer=host.rake_scorer())
-
-
-def _plain(word: str) -> str:
-    """Return what two ways to write a word share: capitals, apostrophes, and letters whose accents or dots stand apart."""
-    if word.isascii():
-        return word.lower()
-    return unicodedata.normalize("NFC", word.lower().replace("i\u0307", "i")).replace("’", "'")  # of a Turkish capital I
-
 
 class Chunks:
     """Noun and verb phrases by NLTK's tagger and a chunk grammar, all with score 1 (PaSeR section 4.5.3).
 
-    The paper draws a random sub-tree of a syntax tree, and found that weaker than RAKE (STS-B 70.4 against 79.4). Here
-    nothing is drawn: of equal scores the first in the sentence goes first.
+    The paper draws a random sub-tree of a syntax tree, and reports that this is weaker than RAKE (STS-B 70.4 instead of 79.4).
+    Here nothing is random: the first phrase of the sentence comes first.
 
     Args:
-        kinds: A selection of ``"NP"`` and ``"VP"``.
+        kinds: ``"NP"``, ``"VP"`` or both.
 
     Raises:
-        ValueError: On another kind, or none.
         FileNotFoundError: At the first sentence, if the tagger's data are not installed.
     """
 
     def __init__(self, kinds: Sequence[str] = ("NP", "VP")) -> None:
-        if not kinds or isinstance(kinds, str) or not set(kinds) <= {"NP", "VP"}:
-            raise ValueError(f"kinds must be a selection of 'NP' and 'VP', got {kinds!r}.")
         self.kinds = tuple(kinds)
-        self._tools: tuple[Any, Any] | None = None
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:
-        """Return (start, end, 1.0) of every chunk, a verb phrase and the noun phrases in it among them."""
-        tagger, grammar = self._tools = self._tools or _chunk_tools()
+        """Return (start, end, 1.0) of each chunk. A verb phrase contains noun phrases, which are chunks, too."""
+        tagger, grammar = _load_chunker()
         matches = list(re.finditer(rf"{WORD.pattern}|\S", sentence))
         if not matches:
             return []
         tags = tagger.tag([match[0] for match in matches])
-        # The leaves carry their match instead of the word, which the grammar does not look at.
+        # The leaves are matches instead of words. The grammar reads the tags only.
         tree = grammar.parse([(match, tag) for match, (_, tag) in zip(matches, tags, strict=True)])
-        chunks = [[match for match, _ in node.leaves()] for node in tree.subtrees() if node.label() in self.kinds]
+        chunks = [
+            [match for match, _ in node.leaves()] for node in tree.subtrees() if node.label() in self.kinds
+        ]
         return [(chunk[0].start(), chunk[-1].end(), 1.0) for chunk in chunks]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the settings, and a hash of the tagger's data: with other ones the chunks are others."""
-        return {**vars(self), "_tools": None, "tagger": _tagger_digest()}
 
-
-_NAMED: dict[str, Any] = {"rake": Rake, "chunks": Chunks}
-
-
-def _chunk_tools() -> tuple[Any, Any]:
+@cache
+def _load_chunker() -> tuple[Any, Any]:
     from nltk import RegexpParser
     from nltk.tag import PerceptronTagger
 
@@ -292,35 +266,38 @@ def _chunk_tools() -> tuple[Any, Any]:
         return PerceptronTagger(), RegexpParser(_CHUNK_GRAMMAR)
     except LookupError:
         raise FileNotFoundError(
-            "extractor 'chunks' needs the data of NLTK's tagger, which are not installed: run "
-            "nltk.download('averaged_perceptron_tagger_eng'), or set NLTK_DATA to a directory that has "
-            "taggers/averaged_perceptron_tagger_eng."
+            "The extractor 'chunks' needs the data of NLTK's tagger. Run nltk.download('averaged_perceptron_tagger_eng'), or "
+            "set NLTK_DATA to a directory that contains taggers/averaged_perceptron_tagger_eng."
         ) from None
 
 
-def _tagger_digest() -> str | None:
-    from nltk.data import find
-
-    digest = hashlib.sha256()
-    with suppress(LookupError, OSError):  # what is missing is said by who reads it
-        place = find("taggers/averaged_perceptron_tagger_eng/")
-        for part in ("weights", "tagdict", "classes"):
-            with place.join(f"averaged_perceptron_tagger_eng.{part}.json").open() as file:
-                digest.update(file.read())
-        return digest.hexdigest()[:16]
-    return None
+def resolve_extractor(extractor: str | Extractor) -> Extractor:
+    """Return the function that a name stands for."""
+    if isinstance(extractor, str):
+        if extractor not in _EXTRACTORS:
+            raise ValueError(
+                f"extractor must be a function or one of {', '.join(_EXTRACTORS)}, not {extractor!r}."
+            )
+        return _EXTRACTORS[extractor]
+    return extractor
 
 
-def _has_word(text: str, start: int = 0, end: int | None = None) -> bool:
-    # The text is not cut to start and end: a text of a megabyte would be copied for each of its phrases.
-    end = len(text) if end is None else end
-    return start < end and (text[start].isalnum() or WORD.search(text, start, end) is not None)
+def _normalize(word: str) -> str:
+    """Return a form that all spellings share: lower case, composed accents, and one kind of apostrophe."""
+    if word.isascii():
+        return word.lower()
+    # In lower case a Turkish capital I with a dot is an i and a dot.
+    return unicodedata.normalize("NFC", word.lower().replace("i\u0307", "i")).replace("’", "'")
 
 
-def _leaves_a_word(sentence: str, spans: list[tuple[int, int]]) -> bool:
+def _leaves_word(sentence: str, spans: list[tuple[int, int]]) -> bool:
+    """Return whether the sentence has a word outside the spans."""
     place = 0
-    for start, end in spans:
-        if place < start and _has_word(sentence, place, start):
+    for start, end in (*spans, (len(sentence), len(sentence))):
+        if place < start and WORD.search(sentence, place, start):
             return True
         place = max(place, end)
-    return _has_word(sentence, place)
+    return False
+
+
+_EXTRACTORS: dict[str, Extractor] = {"rake": Rake(), "chunks": Chunks()}

@@ -1,35 +1,41 @@
-"""Synonyms from WordNet in the place of words (EDA, Wei and Zou 2019, as PaSeR section 3.1.3 uses it)."""
+"""Synonyms from WordNet instead of words (EDA, Wei and Zou 2019, as in PaSeR section 3.1.3)."""
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import random
-import re
+import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from sbert_plugins import host
 
-from .phrases import ASCII_WORD, ENGLISH_STOP_WORDS, ONE_THREAD, WORD
+from .phrases import ENGLISH_STOP_WORDS, find_words, stop_word_share, word_pattern
+
+logger = logging.getLogger(__name__)
+
+_PAPER_RATIO = 0.5  # in the README of PaSeR's authors
+_ENGLISH = 0.12  # share of stop words, above that of other languages and below that of headlines
+_READING = threading.Lock()
 
 
 class SynonymReplacer:
     """Replace a share of a sentence's words by synonyms, drawn from all senses of the word in WordNet.
 
-    WordNet is read through NLTK, whose parts of speech and morphology find the entry of an inflected word; the synonym is
-    put in its dictionary form, a compound with spaces. Stop words stay, capitals are kept ("Dog", "DOG"). Places are drawn,
-    where EDA draws words and replaces each of their occurrences by the same synonym.
+    WordNet is read by NLTK, whose morphology finds the entry of an inflected word. The synonym is in its dictionary form, and a
+    compound has spaces. Stop words stay, and capitals are kept ("Dog", "DOG"). Other than EDA, which replaces all occurrences
+    of a word by the same synonym, each occurrence is drawn on its own.
 
     Args:
-        ratio: Share of the sentence's words to replace, at least one. 0.5 is that of the README of PaSeR's authors, whose data
-            are not published.
+        ratio: Share of the sentence's words to replace, in (0, 1]. At least one word is replaced. The default is the ratio in
+            the README of PaSeR's authors, who have not published their data.
         stop_words: Words that are never replaced.
 
     Raises:
-        ValueError: If ``ratio`` is not in (0, 1], or ``stop_words`` is a string.
-        FileNotFoundError: If NLTK finds no WordNet.
+        ValueError: If ``ratio`` is not in (0, 1].
+        FileNotFoundError: If WordNet is not installed.
 
     Example:
         >>> replace = SynonymReplacer()
@@ -37,86 +43,89 @@ class SynonymReplacer:
         'The gondola lay off near a big menage.'
     """
 
-    def __init__(self, ratio: float = 0.5, *, stop_words: Iterable[str] = ENGLISH_STOP_WORDS) -> None:
+    def __init__(
+        self, ratio: float = _PAPER_RATIO, *, stop_words: Iterable[str] = ENGLISH_STOP_WORDS
+    ) -> None:
         if not 0 < ratio <= 1:
-            raise ValueError(f"ratio must be in (0, 1], got {ratio}. It is the share of words to replace; the default is 0.5.")
-        if isinstance(stop_words, str):
-            raise ValueError(f"stop_words must be a list of words, got the string {stop_words!r}: put it in a list.")
+            raise ValueError(
+                f"The ratio of synonyms must be in (0, 1], not {ratio}. It is a share of the words."
+            )
+        _find_wordnet()
         self.ratio = ratio
-        self.stop_words = frozenset(word.lower() for word in stop_words)
-        self.wordnet = wordnet_digest()  # another one makes other rows
-        self._reader: Any = None
-        self._synonyms: dict[str, tuple[str, ...]] = {}
+        self.stop_words = {word.lower() for word in stop_words}
+        self._known: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, sentence: str, rng: random.Random, *, keep: str = "") -> str:
-        """Return a copy of ``sentence`` with words replaced; ``keep`` is a token (the mask) that is never replaced.
+        """Return a copy of ``sentence`` with words replaced, but never the token ``keep`` (the mask).
 
-        It counts as a word in the share, so that a masked copy has no larger share of its words replaced than the whole.
+        The token counts as a word, so that in a masked copy no larger share of the words is replaced.
         """
-        pieces = list(_pieces_of(sentence, keep))  # what stands between words, a word, what stands between, ...
-        words, known = pieces[1::2], self._synonyms
+        pieces = list(_split(sentence, keep))  # text between words, word, text between words, ...
+        words, known = pieces[1::2], self._known
         synonyms = [known[word] if word in known else self.synonyms(word) for word in words]
         candidates = [place for place, found in enumerate(synonyms) if found and words[place] != keep]
         count = min(max(1, int(self.ratio * len(words))), len(candidates))
-        if not count:
-            return sentence
         for place in sorted(rng.sample(candidates, count)):
-            pieces[2 * place + 1] = _with_capitals(words[place], rng.choice(synonyms[place]))
+            pieces[2 * place + 1] = _copy_capitals(words[place], rng.choice(synonyms[place]))
         return "".join(pieces)
 
     def synonyms(self, word: str) -> tuple[str, ...]:
-        """Return all synonyms of a word in a fixed order; none for a stop word and a word that WordNet does not know."""
-        if word not in self._synonyms:
-            lower = word.lower()
-            if lower not in self._synonyms:
-                self._synonyms[lower] = self._look_up(lower)
-            self._synonyms[word] = self._synonyms[lower]  # as it is written, too: a word is asked for wherever it stands
-        return self._synonyms[word]
-
-    def _look_up(self, word: str) -> tuple[str, ...]:
-        if word in self.stop_words or len(word) < 2:
-            return ()
-        with ONE_THREAD:  # NLTK's reader seeks in files that are open
-            self._reader = self._reader or open_wordnet()
-            synsets = self._reader.synsets(word)
-            names = {name for synset in synsets for name in synset.lemma_names()}
-            # Adjective satellites ("s") are adjectives ("a") to the morphology.
-            parts_of_speech = {synset.pos().replace("s", "a") for synset in synsets}
-            forms = {word, *(self._reader.morphy(word, part) for part in parts_of_speech)}
-        return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
+        """Return all synonyms of a word in alphabetic order. Stop words and words that are not in WordNet have none."""
+        if word not in self._known:
+            if word != word.lower():
+                self._known[word] = self.synonyms(word.lower())
+            else:
+                self._known[word] = () if word in self.stop_words or len(word) < 2 else _look_up(word)
+        return self._known[word]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the settings alone, sorted: equal ones then have one fingerprint in the cache of ``datasets``."""
-        return {**vars(self), "stop_words": tuple(sorted(self.stop_words)), "_reader": None, "_synonyms": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the settings."""
-        vars(self).update(state, stop_words=frozenset(state["stop_words"]))
+        """Return the settings, so that the cache of ``datasets`` recognizes a replacer that was used."""
+        return {**vars(self), "_known": {}}
 
 
-def find_words(sentence: str, keep: str = "") -> list[re.Match[str]]:
-    """Find the words of a sentence and, each as one match, the places of ``keep``."""
-    return list(_pattern(keep, sentence.isascii()).finditer(sentence))
+def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -> float | None:
+    """Return PaSeR's ratio of synonyms (0.5), or None if WordNet is not installed or the text is not English.
+
+    WordNet contains words that other languages have, too, and would replace them by English synonyms. The share of English
+    stop words in the first thousand sentences decides. Less than 200 words are always taken for English.
+
+    Args:
+        sentences: The text.
+        warn: Whether to log a warning if the result is None.
+    """
+    some = [sentence for sentence in islice(sentences, 1000) if sentence]
+    share = stop_word_share(some)
+    if share < _ENGLISH and sum(len(find_words(sentence)) for sentence in some) >= 200:
+        problem = (
+            f"only {share:.1%} of the words are English stop words, and WordNet is English. RAKE's stop words are English, too: "
+            "for another language pass extractor=data.Rake(stop_words=...) to paser_columns; for English keywords pass "
+            "synonyms=0.5"
+        )
+    else:
+        try:
+            _find_wordnet()
+            return _PAPER_RATIO
+        except FileNotFoundError as error:
+            problem = str(error)
+    if warn:
+        logger.warning(
+            "PaSeR's columns are made WITHOUT synonyms, which lowers the paper's STS-B by 4.8: %s", problem
+        )
+    return None
 
 
-@lru_cache(maxsize=16)  # of a sentence with three phrases there are three copies
-def _pieces_of(sentence: str, keep: str) -> tuple[str, ...]:
-    return tuple(_pattern(keep, sentence.isascii()).split(sentence))
+def open_wordnet() -> Any:
+    """Open WordNet, once per process and before it is forked, because reading the index takes seconds.
+
+    Raises:
+        FileNotFoundError: If WordNet is not installed.
+    """
+    return _open(str(_find_wordnet()))
 
 
-@lru_cache(maxsize=16)
-def _pattern(keep: str, is_ascii: bool) -> re.Pattern[str]:
-    """Return a word, or ``keep``, as one group: what splits by it has the words at the odd places."""
-    word = (ASCII_WORD if is_ascii else WORD).pattern
-    return re.compile(f"({re.escape(keep)}|{word})" if keep else f"({word})")
-
-
-def _with_capitals(word: str, synonym: str) -> str:
-    if word.islower():
-        return synonym
-    if len(word) > 1 and word.isupper():
-        return synonym.upper()
-    return synonym[0].upper() + synonym[1:] if word[0].isupper() else synonym
+@lru_cache(maxsize=1)
+def _open(_: str) -> Any:
+    return host.wordnet_reader(_find_wordnet())
 
 
 def _find_wordnet() -> Any:
@@ -128,43 +137,30 @@ def _find_wordnet() -> Any:
         except LookupError:
             continue
     raise FileNotFoundError(
-        "synonyms need WordNet, which NLTK does not find: run nltk.download('wordnet'), or set NLTK_DATA to a directory that "
-        "has corpora/wordnet (the files of Debian's wordnet-base with NLTK's lexnames will do)."
+        "Synonyms need WordNet. Run nltk.download('wordnet'), or set NLTK_DATA to a directory that contains corpora/wordnet (the "
+        "files of Debian's wordnet-base and NLTK's lexnames)."
     )
 
 
-def wordnet_digest() -> str:
-    """Return a hash of the WordNet that NLTK finds, by which rows that were made with it are known.
-
-    Raises:
-        FileNotFoundError: If NLTK finds none.
-    """
-    place = _find_wordnet()
-    if str(place) not in _digests:
-        digest = hashlib.sha256()
-        for name in _FILES:
-            with suppress(OSError), place.join(name).open() as file:  # what is missing is said by who reads it
-                digest.update(file.read())
-        _digests[str(place)] = digest.hexdigest()[:16]
-    return _digests[str(place)]
+def _look_up(word: str) -> tuple[str, ...]:
+    with _READING:  # NLTK seeks in open files
+        wordnet = open_wordnet()
+        synsets = wordnet.synsets(word)
+        names = {name for synset in synsets for name in synset.lemma_names()}
+        # WordNet's morphology calls adjective satellites ("s") adjectives ("a").
+        parts_of_speech = {synset.pos().replace("s", "a") for synset in synsets}
+        forms = {word, *(wordnet.morphy(word, part) for part in parts_of_speech)}
+    return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
 
 
-_PARTS = ("noun", "verb", "adj", "adv")
-_FILES = [name for part in _PARTS for name in (f"data.{part}", f"index.{part}", f"{part}.exc")]
-_digests: dict[str, str] = {}
+@lru_cache(maxsize=16)  # the copies of a sentence with its phrases
+def _split(sentence: str, keep: str) -> tuple[str, ...]:
+    return tuple(word_pattern(keep, sentence.isascii()).split(sentence))
 
 
-def open_wordnet() -> Any:
-    """Open WordNet, once for all of a process and of those that are forked from it: its index takes seconds to read.
-
-    Raises:
-        FileNotFoundError: If NLTK finds none.
-    """
-    place = _find_wordnet()
-    if str(place) not in _opened:
-        _opened.clear()
-        _opened[str(place)] = host.wordnet_reader(place)
-    return _opened[str(place)]
-
-
-_opened: dict[str, Any] = {}  # by name: two of NLTK's pointers into one zip are not equal
+def _copy_capitals(word: str, synonym: str) -> str:
+    if word.islower():
+        return synonym
+    if len(word) > 1 and word.isupper():
+        return synonym.upper()
+    return synonym[0].upper() + synonym[1:] if word[0].isupper() else synonym

@@ -1,54 +1,70 @@
-"""Evaluators that plug into the trainer, the data they read, the report, and the way to MTEB."""
+"""Evaluators for sentence-transformers, the report on their scores, and MTEB."""
 
-from .clustering import ClusteringEvaluator, agnews_clustering, biomedical_clustering, clustering_scores
-from .embeddings import EmbeddingEvaluator, Embeddings
-from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
-from .hard_length import HardLengthEvaluator
+from .encoding import EmbeddingEvaluator, JointEvaluator, encode_once, evaluate
+from .geometry import AlignmentUniformityEvaluator
 from .label_free import LabelFreeEvaluator
-from .mteb import TASK_SETS, evaluate_mteb, submit_mteb
-from .one_pass import EncodeOnce, OnePassEvaluator
-from .own import own_pairs, own_retrieval, own_topics
-from .probes import TRANSFER_TASKS, TransferEvaluator
-from .report import ModelReport, report_on, write_report
-from .retrieval import RetrievalEvaluator, cranfield_retrieval, quora_reranking, quora_retrieval
-from .sts import TASKS, PairsEvaluator, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs, sts_sentences
-from .suite import offline_evaluators, offline_suite
+from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
+from .report import (
+    ModelScores,
+    Section,
+    new_figure,
+    plot_learning_curves,
+    plot_scores,
+    render_page,
+    score_model,
+    titled_scores,
+    write_report,
+)
+from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
+from .sts import (
+    TASKS,
+    HardLengthEvaluator,
+    PairsEvaluator,
+    ScoredPairs,
+    STSSuiteEvaluator,
+    load_sts,
+    own_pairs,
+    read_scored_pairs,
+    sts_sentences,
+)
+from .topics import TopicsEvaluator, agnews_topics, biomedical_topics, own_topics, topic_scores
 
 __all__ = [
     "TASKS",
     "TASK_SETS",
-    "TRANSFER_TASKS",
     "AlignmentUniformityEvaluator",
-    "ClusteringEvaluator",
-    "CosineDensityEvaluator",
     "EmbeddingEvaluator",
-    "Embeddings",
-    "EncodeOnce",
     "HardLengthEvaluator",
+    "JointEvaluator",
     "LabelFreeEvaluator",
-    "ModelReport",
-    "OnePassEvaluator",
+    "ModelScores",
     "PairsEvaluator",
     "RetrievalEvaluator",
     "STSSuiteEvaluator",
     "ScoredPairs",
-    "TransferEvaluator",
-    "agnews_clustering",
-    "biomedical_clustering",
-    "clustering_scores",
+    "Section",
+    "Submission",
+    "TopicsEvaluator",
+    "agnews_topics",
+    "biomedical_topics",
     "cranfield_retrieval",
+    "encode_once",
+    "evaluate",
     "evaluate_mteb",
     "load_sts",
-    "offline_evaluators",
-    "offline_suite",
+    "new_figure",
     "own_pairs",
     "own_retrieval",
     "own_topics",
-    "quora_reranking",
+    "plot_learning_curves",
+    "plot_scores",
     "quora_retrieval",
     "read_scored_pairs",
-    "report_on",
+    "render_page",
+    "score_model",
     "sts_sentences",
     "submit_mteb",
+    "titled_scores",
+    "topic_scores",
     "write_report",
 ]

@@ -4,112 +4,90 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from .embeddings import EmbeddingEvaluator, Embeddings
+from .encoding import EmbeddingEvaluator, Encode, unit_rows
 
 if TYPE_CHECKING:
     from sbert_plugins.data import LabelFreeTexts
 
-# The ratio of the two parts' standard deviations over the checkpoints that the sum was chosen on; 2 to 10 do as well.
+# The ratio of the standard deviations of the two parts over the checkpoints that chose the formula; 2 to 10
+# work as well.
 _MARGIN_WEIGHT = 5.0
 
 
 class LabelFreeEvaluator(EmbeddingEvaluator):
-    r"""Score an encoder by a person's own sentences, without labels: is meaning seen, and is the sentence kept?
+    r"""Score an encoder by altered copies of unlabelled sentences.
 
     .. math::
         s = 100 \left( 5\, \frac{\frac{1}{N}\sum_i \cos(x_i, x_i^{syn}) - \cos(x_i, x_i^{other})}
         {1 - \overline{\cos(x_j, x_k)}} + \frac{1}{M}\sum_i \frac{1}{\mathrm{rank}_i} \right)
 
-    The first part is how much nearer a copy with a synonym is than one with another word, in units of the mean distance of two
-    sentences; the second how well half of a sentence's words find the sentence among all (mean reciprocal rank, ties against
-    it). On the checkpoints that chose it neither says much alone.
+    The first part measures how much closer a sentence is to a copy with a synonym than to a copy with another
+    word, relative to the mean distance of two sentences. The second part is the mean reciprocal rank of a
+    sentence among all sentences when half of its words are the query.
 
-    The sum was chosen among 861 of two candidates on 53 checkpoints of 13 trainings, and follows STS-B dev there with a
-    Spearman of .83 (median within a training .90), and on 33 checkpoints of 8 trainings of another encoder with .87 (.90):
-    ``benchmarks/label_free.py``. What it was not tried on: search, topics, other languages, larger encoders. It compares
-    models on one set of texts, not two sets of texts.
+    The formula was chosen on one set of checkpoints and tested on another:
 
-    It does not see a training that goes on for too long: over 400 updates of ConSERT on Wikipedia STS-B dev rose from 63.8 to
-    79.8 and fell to 75.4, and the score rose from 103.5 to 109.9 and on to 110.3 (``benchmarks/label_free_long.py``).
-    Compare methods after few updates with it, and do not let it choose the checkpoint.
+    ======================================  ===========  =====================
+    Spearman correlation with STS-B dev     all          median of a training
+    ======================================  ===========  =====================
+    chosen on: 53 checkpoints, 13 runs      0.83         0.90
+    another encoder: 33 checkpoints, 8 runs 0.87         0.90
+    ======================================  ===========  =====================
+
+    It was not tested on retrieval, topics, other languages or larger encoders, and scores on different texts
+    are not comparable. It does not detect that a training has run for too long. Use it to compare methods
+    after few updates, not to choose a checkpoint.
 
     Args:
-        texts: From :func:`data.label_free_texts`, of sentences that no training reads.
-        batch_size: Sentences an encoder call.
-        show_progress_bar: Whether ``encode`` shows its bar.
-        name: Prefix of the metric names.
-        write_csv: Whether to append to ``<name>_label_free.csv`` in the evaluator's output path.
+        texts: From ``data.label_free_texts``, made of sentences that are not trained on.
+        **options: ``name``, ``batch_size``, ``show_progress_bar`` and ``write_csv`` of
+            ``EmbeddingEvaluator``.
 
     Returns:
-        Of a call: ``label_free`` (the primary metric, :math:`s`), and its parts ``substitution_margin`` and ``half_mrr``, as
-        they are.
+        From a call, ``label_free`` (the score, which can exceed 100) and its parts ``substitution_margin``
+        and ``half_mrr``, with the name in front.
 
     Raises:
-        ValueError: On embeddings that are not finite.
+        ValueError: If an embedding is not finite.
 
     Example:
         >>> from sbert_plugins import data, evaluation, recipes
         >>> sentences = data.read_sentences(recipes.offline_sentences_path())["anchor"][:]
-        >>> evaluator = evaluation.LabelFreeEvaluator(data.label_free_texts(sentences[:600], text=sentences[600:]))
+        >>> texts = data.label_free_texts(sentences[:600], text=sentences[600:])
+        >>> evaluator = evaluation.LabelFreeEvaluator(texts)
         >>> evaluator(model)
         {'label_free': ..., 'substitution_margin': ..., 'half_mrr': ...}
     """
 
+    description = "Label-Free Score"
     csv_file = "label_free.csv"
-    caution = (
-        "Scores without labels are made from sentences that are not trained on, and may pass 100; they say nothing of topics "
-        "or search, they do not see a training that goes on for too long, and labels say more."
+    note = (
+        "Scores without labels come from altered copies of held-out sentences and can exceed 100. They do "
+        "not measure topics or search, and they do not detect a training that runs for too long."
     )
 
-    def __init__(
-        self,
-        texts: LabelFreeTexts,
-        *,
-        batch_size: int = 128,
-        show_progress_bar: bool = False,
-        name: str = "",
-        write_csv: bool = True,
-    ) -> None:
-        super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
-        self.primary_metric = "label_free"
+    def __init__(self, texts: LabelFreeTexts, **options: Any) -> None:
+        super().__init__("label_free", **options)
         self.texts = texts
-        copies = [copy for substitution in texts.substitutions for copy in substitution]
-        self.sentences = [*texts.sentences, *copies, *(half for pair in texts.halves for half in pair)]
+        counts = {"substitutions": len(texts.substitutions), "halves": len(texts.halves)}
+        self.config = {"sentences": len(texts.sentences), **counts}
 
-    def compute(self, embeddings: Embeddings) -> dict[str, float]:
+    def compute(self, encode: Encode) -> dict[str, float]:
         """Return the score and its parts."""
-        margin, rank = self._substitution_margin(embeddings), self._half_mrr(embeddings)
-        return {"label_free": 100 * (_MARGIN_WEIGHT * margin + rank), "substitution_margin": margin, "half_mrr": rank}
+        sentences, synonyms, others = (
+            unit_rows(encode(side)).cpu().double() for side in zip(*self.texts.substitutions, strict=True)
+        )
+        closer = (sentences * (synonyms - others)).sum(dim=1).mean()
+        count = len(sentences)
+        mean_cosine = (sentences.sum(dim=0).square().sum() - count) / (count * (count - 1))
+        margin = float(closer / (1 - mean_cosine).clamp_min(1e-6))  # 1 - mean is 0 in a collapsed encoder
 
-    def _substitution_margin(self, embeddings: Embeddings) -> float:
-        sentences, synonyms, others = (list(side) for side in zip(*self.texts.substitutions, strict=True))
-        margins = embeddings.cosines(sentences, synonyms) - embeddings.cosines(sentences, others)
-        unit = _unit(embeddings(sentences))
-        count = len(unit)
-        mean_cosine = (unit.sum(dim=0).square().sum() - count) / (count * (count - 1))  # of two different ones
-        return float(margins.cpu().double().mean() / (1 - mean_cosine).clamp_min(1e-6))  # collapsed, all are at one place
-
-    def _half_mrr(self, embeddings: Embeddings) -> float:
-        wholes, halves = (list(side) for side in zip(*self.texts.halves, strict=True))
-        place = {sentence: number for number, sentence in enumerate(self.texts.sentences)}
-        found = _unit(embeddings(halves)) @ _unit(embeddings(self.texts.sentences)).T  # (halves, sentences)
-        columns = torch.tensor([place[whole] for whole in wholes])
-        right = found.gather(1, columns[:, None])
-        return float((found >= right).sum(dim=1).double().reciprocal().mean())
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Label-Free Score"
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return how many texts decide the numbers."""
-        sentences, substitutions, halves = self.texts
-        return {"sentences": len(sentences), "substitutions": len(substitutions), "halves": len(halves)}
-
-
-def _unit(vectors: Tensor) -> Tensor:
-    return torch.nn.functional.normalize(vectors.cpu().double(), dim=1)  # Apple's GPUs have no float64
+        pool, wholes, halves = (
+            unit_rows(encode(side)).cpu().double()
+            for side in (self.texts.sentences, *zip(*self.texts.halves, strict=True))
+        )
+        correct = (wholes * halves).sum(dim=1, keepdim=True)
+        ranks = (halves @ pool.T >= correct - 1e-9).sum(dim=1)  # ties count against the model
+        reciprocal = float(ranks.double().reciprocal().mean())
+        score = 100 * (_MARGIN_WEIGHT * margin + reciprocal)
+        return {"label_free": score, "substitution_margin": margin, "half_mrr": reciprocal}

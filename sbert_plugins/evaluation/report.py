@@ -1,376 +1,448 @@
-"""A page about models: tables and plots of what the evaluators measured, in one HTML file."""
+"""HTML pages: the builder that all pages share, and the report on the scores of models."""
 
 from __future__ import annotations
 
-import html
+import base64
+import importlib.util
+import io
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer
+from sentence_transformers.base.evaluation import BaseEvaluator
 
-from .embeddings import Embeddings
-from .geometry import AlignmentUniformityEvaluator, CosineDensityEvaluator
-from .pages import PACKAGES, drawing, figure_section, filled, page, png, table_rows
-from .sts import STSSuiteEvaluator
+from .encoding import EmbeddingEvaluator, encode_once, evaluate, named
+from .geometry import AlignmentUniformityEvaluator
+from .label_free import LabelFreeEvaluator
+from .retrieval import RetrievalEvaluator
+from .sts import ScoredPairs, pair_cosines
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .plots import Map
+_PACKAGES = ("sbert-plugins", "sentence-transformers", "transformers", "torch")
+_INK = "#123456"  # replaced by the text colour of the page
+# The colours of Okabe and Ito, which colour-blind readers can distinguish. The first model is grey.
+_COLOURS = ("#8a96a0", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+_SAMPLES = 300
+_CAPTION = (
+    "Better and worse mean that the 95% interval of the difference excludes 0. Higher and lower are used "
+    "where there is no error estimate."
+)
+_TWO_SIDED = " Lower is better for both, but neither decides alone."
+_SMALL = 0.5  # points; smaller differences without an interval count as none
+_COLLAPSED = -0.4  # uniformity if two random sentences have a cosine of 0.9
+_RETRIEVAL = {"cosine_ndcg@10": "nDCG@10", "cosine_map@100": "MAP@100", "cosine_mrr@10": "MRR@10"}
+_TITLES = {"spearman": "Spearman", "v_measure": "v-measure", "label_free": "score without labels"}
+_NOT_LOGGED = re.compile("^(epoch|step|learning_rate|grad_norm|total_flos)$|_runtime$|_per_second$")
 
 
-class ModelReport(NamedTuple):
-    """What the report shows of one model.
+@dataclass(frozen=True)
+class Section:
+    """A section of a page. Only the parts that are given are shown, in the order of the fields.
 
-    ``sts`` holds Spearman x 100 by task with the average; ``cosines`` those of STS-B's pairs by level of gold similarity,
-    lowest first; ``maps`` embeddings in the plane, sentences and words by frequency; ``protocol`` how alignment and
-    uniformity were measured; ``log`` a training's history, if there is one; ``origin`` what a reader asks of a model
-    (pooling, text, updates); ``split`` the pairs that ``cosines`` are of, whose sentences ``maps`` shows; ``caution`` what a
-    reader has to know of the scores in ``sts`` before they are compared with others.
+    All texts are escaped, except for ``markupsafe.Markup``.
+
+    Attributes:
+        title: The heading.
+        paragraphs: Paragraphs of text.
+        points: Bullet points.
+        columns: The head of a table. The table scrolls sideways on a narrow screen.
+        rows: The rows of the table. The first cell is the name of the row and stays in sight.
+        best: Places (row, column) of the cells in bold. Row 0 follows the head, column 0 holds the names.
+        is_text: Whether the cells are words rather than numbers: aligned to the left, with line breaks.
+        figure: A matplotlib figure, shown as inline SVG, or the bytes of a PNG file.
+        caption: A remark below.
     """
 
-    name: str
-    sts: Mapping[str, float]
-    alignment: float
-    uniformity: float
-    cosines: Mapping[str, np.ndarray]
-    maps: Mapping[str, Map]
-    protocol: str = ""
-    log: Sequence[Mapping[str, Any]] = ()
-    origin: Mapping[str, str] = {}
-    split: str = "STS-B test"
-    caution: str = ""
+    title: str
+    paragraphs: Sequence[str] = ()
+    points: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    best: Collection[tuple[int, int]] = ()
+    is_text: bool = False
+    figure: Figure | bytes | None = None
+    caption: str = ""
+
+    def image(self) -> Markup:
+        """Return the figure as HTML, with the text of ``new_figure`` in the text colour of the page."""
+        if isinstance(self.figure, bytes):
+            data = base64.b64encode(self.figure).decode()
+            return Markup('<img alt="{}" src="data:image/png;base64,{}">').format(self.title, data)
+        import matplotlib
+
+        buffer = io.StringIO()
+        with matplotlib.rc_context({"svg.hashsalt": self.title}):
+            self.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})  # type: ignore[union-attr]
+        svg = buffer.getvalue()
+        return Markup(svg[svg.index("<svg") :].replace(_INK, "currentColor"))
+
+
+def render_page(title: str, headline: str, sections: Sequence[Section], *, footer: str = "") -> str:
+    """Return an HTML page that needs no other file, is readable on a phone, and has a dark mode.
+
+    Args:
+        title: The title.
+        headline: The result in one sentence.
+        sections: The content.
+        footer: A sentence before the date and the versions.
+
+    Example:
+        >>> from sbert_plugins import evaluation
+        >>> rows = [["pairs", "62.1", "78.3"]]
+        >>> table = evaluation.Section("Scores", columns=["", "before", "after"], rows=rows, best={(0, 2)})
+        >>> page = evaluation.render_page("My model", "+16.2 points on average", [table])
+    """
+    loader = FileSystemLoader(Path(__file__).parent)
+    template = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(
+        "page.html"
+    )
+    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    footer = f"{footer} {datetime.now(UTC).date().isoformat()}; {versions}"
+    return template.render(title=title, headline=headline, sections=sections, footer=footer)
+
+
+@dataclass(frozen=True)
+class EvaluatorScores:
+    """The scores of one model by one evaluator, as a report shows them.
+
+    Attributes:
+        kind: A description of the evaluator.
+        values: Scores by title, the main score first.
+        samples: The scores of 300 bootstrap samples of the pairs by title, for evaluators of graded pairs.
+        in_points: Whether the scores are multiplied by 100 and higher is better. If not, they are only shown.
+        is_averaged: Whether the main score counts for the average in the headline.
+        note: A sentence that readers need to compare the scores with others.
+    """
+
+    kind: str
+    values: Mapping[str, float]
+    samples: Mapping[str, np.ndarray]
+    in_points: bool
+    is_averaged: bool
+    note: str
 
     @property
-    def has_collapsed(self) -> bool:
-        """Whether any two sentences have a cosine near 1: then alignment is the best there is, and says nothing."""
-        return self.uniformity > _COLLAPSED
+    def main(self) -> str:
+        """The title of the main score."""
+        return next(iter(self.values))
+
+    def interval(self, title: str) -> tuple[float, float, float]:
+        """Return a score and its 95% interval, which is the score itself if there are no samples."""
+        low, high = np.percentile(self.samples.get(title, self.values[title]), [2.5, 97.5])
+        return self.values[title], float(low), float(high)
 
 
-# log of the mean of exp(-2 d^2): d^2 of 0.2 for two sentences taken at random, a cosine of 0.9.
-_COLLAPSED = -0.4
+@dataclass(frozen=True)
+class ModelScores:
+    """What a report shows of one model; made by ``score_model``."""
+
+    name: str
+    scores: Mapping[str, EvaluatorScores]  # by the evaluator's name
+    log: Sequence[Mapping[str, Any]]
+    origin: Mapping[str, str]
 
 
-def report_on(
+def score_model(
     model: SentenceTransformer,
-    name: str,
+    evaluators: Sequence[BaseEvaluator],
     *,
-    suite: STSSuiteEvaluator,
-    geometry: AlignmentUniformityEvaluator,
-    density: CosineDensityEvaluator,
+    name: str,
     log: Sequence[Mapping[str, Any]] = (),
     origin: Mapping[str, str] | None = None,
-    batch_size: int = 128,
-    show_progress_bar: bool = False,
-) -> ModelReport:
-    """Measure a model from one pass over the distinct sentences of three evaluators.
+) -> ModelScores:
+    """Score a model for ``write_report``. Each text is encoded once.
 
     Args:
         model: The model.
-        name: What the report calls it.
-        suite: All tasks of the table; STS-B must be one of them.
-        geometry: Alignment and uniformity.
-        density: Cosines by level; its sentences are those of the map.
-        log: A training's history, the ``log`` of its ``results.json``.
-        origin: What else the page says of the model, in words: its pooling, the text it was trained on, how many updates.
-        batch_size: Sentences an encoder call.
-        show_progress_bar: Whether ``encode`` shows its bar.
-
-    Raises:
-        ModuleNotFoundError: Without matplotlib, before anything is encoded.
-        ValueError: If an embedding is not finite.
+        evaluators: Evaluators with different names, the same ones for all models of a report.
+        name: The name of the model in the report.
+        log: The history of its training, ``trainer.state.log_history``.
+        origin: Facts about the model, such as ``{"pooling": "mean", "updates": "400"}``.
     """
-    drawing()
-    embeddings = Embeddings(
-        model,
-        [*suite.sentences, *geometry.sentences, *density.sentences],
-        batch_size=batch_size,
-        show_progress_bar=show_progress_bar,
-    )
-    sentences = list(dict.fromkeys(density.sentences))
-    of_geometry, settings = geometry.compute(embeddings), geometry.get_config_dict()
-    return ModelReport(
-        name=name,
-        sts=suite.compute(embeddings),
-        alignment=of_geometry["alignment"],
-        uniformity=of_geometry["uniformity"],
-        cosines=density.cosines(embeddings),
-        maps=frequency_maps(model, sentences, embeddings(sentences).cpu().numpy()),
-        protocol=f"{settings['split']}, positive pairs {settings['positive']}, duplicates {settings['duplicates']}",
-        log=log,
-        origin=origin or {},
-        split=density.get_config_dict()["split"],
-        caution=suite.caution,
-    )
+    scores: dict[str, EvaluatorScores] = {}
+    with encode_once(model):
+        metrics = evaluate(model, evaluators)
+        for key, evaluator in named(evaluators).items():
+            pairs: Any = getattr(evaluator, "pairs", {})
+            samples = {}
+            for task, graded in ({"Spearman": pairs} if isinstance(pairs, ScoredPairs) else pairs).items():
+                cosines = pair_cosines(evaluator.encoder(model), graded)  # type: ignore[attr-defined]
+                samples[task] = bootstrap_spearman(cosines, graded.scores)
+            if isinstance(pairs, dict) and samples:
+                samples["average"] = np.mean(list(samples.values()), axis=0)
+            in_points = isinstance(evaluator, (EmbeddingEvaluator, RetrievalEvaluator)) and not isinstance(
+                evaluator, AlignmentUniformityEvaluator
+            )
+            scores[key] = EvaluatorScores(
+                kind=evaluator.description,
+                values=titled_scores(evaluator, metrics[key]),
+                samples=samples,
+                in_points=in_points,
+                is_averaged=in_points and not isinstance(evaluator, LabelFreeEvaluator),
+                note=getattr(evaluator, "note", ""),
+            )
+    return ModelScores(name, scores, log, origin or {})
 
 
-def check_destination(names: Sequence[str], directory: str | Path) -> None:
-    """Refuse models and a directory that :func:`write_report` would refuse, before anything is scored.
+def titled_scores(evaluator: BaseEvaluator, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the scores of ``evaluate`` that a table shows, by title. The main score comes first.
+
+    Scores of retrieval are multiplied by 100. Of an evaluator from elsewhere only the main score is shown.
+    """
+    if isinstance(evaluator, RetrievalEvaluator):
+        return {title: 100 * metrics[key] for key, title in _RETRIEVAL.items()}
+    main = str(evaluator.primary_metric).removeprefix(f"{getattr(evaluator, 'name', '')}_")
+    shown = (
+        [main, *(key for key in metrics if key != main)]
+        if isinstance(evaluator, EmbeddingEvaluator)
+        else [main]
+    )
+    return {"average" if key.startswith("avg") else _TITLES.get(key, key): metrics[key] for key in shown}
+
+
+def bootstrap_spearman(cosines: np.ndarray, grades: Sequence[float], *, seed: int = 0) -> np.ndarray:
+    """Return the Spearman correlation, times 100, of 300 bootstrap samples of the pairs.
+
+    The samples depend only on the number of pairs and the seed. The differences of two models on the same
+    pairs are therefore differences on the same samples.
+    """
+    draw, values = np.random.default_rng(seed), np.asarray(grades)
+    rows = (draw.integers(len(values), size=len(values)) for _ in range(_SAMPLES))
+    return np.nan_to_num([100 * spearmanr(cosines[row], values[row]).statistic for row in rows])
+
+
+def write_report(models: Sequence[ModelScores], directory: str | Path) -> Path:
+    """Write ``index.html``, a page that needs no other file, and the numbers as ``report.json``.
+
+    The page begins with the difference between the best model and the first one. Error bars are 95% intervals
+    over bootstrap samples of the pairs. Figures need matplotlib (``pip install "sbert-plugins[plot]"``).
 
     Args:
-        names: What the report calls the models.
-        directory: Where it is to be written.
-
-    Raises:
-        ModuleNotFoundError: Without matplotlib.
-        ValueError: Without models, on two of one name, where a file is in the way of the directory, or for one that holds a
-            page, a ``report.json`` or a picture of something else, a comparison for one.
-    """
-    drawing()
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"a report needs at least one model and each under a name of its own, got {list(names)}.")
-    folder = Path(directory)
-    lowest = next(place for place in (folder, *folder.parents) if place.exists())
-    if not lowest.is_dir():
-        raise ValueError(f"the directory of a report must be a folder or not exist yet, got {folder}: {lowest} is a file.")
-    names_written = ("index.html", "report.json", _COMPARISON, *(f"{stem}.png" for stem in _STEMS))
-    found = [name for name in names_written if (folder / name).exists()] + [path.name for path in folder.glob(_LEARNING)]
-    if found and not _is_report(folder):
-        raise ValueError(
-            f"the directory of a report must hold no page or picture but those of an earlier report, which are replaced, got "
-            f"{folder} with {', '.join(found)} of something else: name another."
-        )
-
-
-# recipes.compare keeps its start in this file, beside a page of its own.
-_COMPARISON = "start.json"
-# The plots, and those of one model each.
-_STEMS = ("sts", "density", "alignment_uniformity", "frequency")
-_LEARNING = "learning_[0-9]*.png"
-
-
-def _is_report(folder: Path) -> bool:
-    """Whether :func:`write_report` wrote what a folder holds."""
-    try:
-        numbers = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    versions = numbers.get("versions") if isinstance(numbers, dict) else None
-    is_ours = isinstance(versions, dict) and "sbert-plugins" in versions and "models" in numbers
-    return is_ours and not (folder / _COMPARISON).exists()
-
-
-def write_report(reports: Sequence[ModelReport], directory: str | Path) -> Path:
-    """Write ``index.html``, which needs no other file, the plots as PNG and the numbers as ``report.json``.
-
-    Args:
-        reports: A model each; the first is the baseline of the bars.
-        directory: Made if it is not there; files of an earlier report are replaced, a page of something else is refused.
+        models: From ``score_model``. The others are compared with the first.
+        directory: A folder, created if needed. An earlier report in it is replaced.
 
     Returns:
         The path of the page.
 
     Raises:
-        ModuleNotFoundError: Without matplotlib, which is an extra of this package.
-        ValueError: For a directory that holds something else, two reports of one name, a score that is not finite, other
-            tasks, or two protocols or splits.
+        FileExistsError: If the folder holds another page.
+        ValueError: If two models have the same name.
+
+    Example:
+        >>> from sbert_plugins import evaluation, recipes
+        >>> pairs = evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs")
+        >>> scores = evaluation.score_model(model, [pairs], name="my model")
+        >>> page = evaluation.write_report([scores], "report")
     """
-    check_destination([report.name for report in reports], directory)
-    _check(reports)
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    figures = [(*parts, png(parts[-1])) for parts in _figures(reports)]
-    # The numbers first, by which a folder is known for a report's if what follows breaks off.
-    (folder / "report.json").write_text(json.dumps(_numbers(reports), indent=1) + "\n", encoding="utf-8")
-    for earlier in folder.glob(_LEARNING):  # of models that this report may not have
-        earlier.unlink()
+    page, numbers = Path(directory) / "index.html", Path(directory) / "report.json"
+    if page.exists() and not numbers.exists():
+        raise FileExistsError(f"{page} is not the page of an earlier report. Choose another folder.")
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise ValueError(f"Each model needs a name of its own, got {names}.")
     sections = []
-    for stem, title, caption, figure, image in figures:
-        (folder / f"{stem}.png").write_bytes(image)
-        sections.append(figure_section(stem, title, caption, figure, image))
-    body = filled(
-        __package__,
-        "report.html",
-        table=_table(reports),
-        collapsed=_collapsed(reports),
-        origins=_origins(reports),
-        sections="\n".join(sections),
-    )
-    path = folder / "index.html"
-    path.write_text(page("Sentence embeddings: evaluation", body), encoding="utf-8")
-    return path
-
-
-def embedding_map(vectors: np.ndarray, counts: np.ndarray) -> Map:
-    """Project vectors on their two leading singular directions, without centring them.
-
-    The origin stays where it is: vectors in a narrow cone lie far from it on one side, isotropic ones all around it.
-
-    Args:
-        vectors: (N, D).
-        counts: (N,), what colours each point.
-    """
-    vectors = np.asarray(vectors, dtype=np.float64)
-    _, axes = np.linalg.eigh(vectors.T @ vectors)  # ascending: the last two lead
-    points = vectors @ axes[:, :-3:-1]
-    return drawing().Map(points * np.where(points.sum(axis=0) < 0, -1, 1), np.asarray(counts, dtype=np.float64))
-
-
-def frequency_maps(model: SentenceTransformer, sentences: Sequence[str], embeddings: np.ndarray) -> dict[str, Map]:
-    """Map a model's words and sentences, coloured by how often tokens occur in these sentences: SLT-FAI's Figures 5 and 6.
-
-    Words are the rows of the input embeddings of the tokens that occur; a sentence has the geometric mean of its tokens'
-    counts. A model without a transformer, or whose transformer has no input embeddings, has no map of words.
-
-    Args:
-        model: Its tokenizer counts.
-        sentences: The sentences to count, N of them.
-        embeddings: (N, D), theirs. They are normalised here, as the cosine does.
-    """
-    rows = _token_ids(model.tokenizer, sentences)
-    counts = Counter(token for row in rows for token in row)
-    per_sentence = np.array([np.exp(np.mean(np.log([counts[token] for token in row] or [1]))) for row in rows])
-    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    maps = {"sentences": embedding_map(embeddings / np.maximum(lengths, 1e-12), per_sentence)}
-    words = getattr(model.transformers_model, "get_input_embeddings", lambda: None)()
-    if words is not None:
-        table = words.weight.detach().float().cpu().numpy()
-        maps = {"words": embedding_map(table[list(counts)], np.array(list(counts.values())))} | maps
-    return maps
-
-
-def _token_ids(tokenizer: Any, sentences: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each sentence's tokens, without special ones."""
-    if isinstance(tokenizer, Tokenizer):  # that of static embeddings, which is not of transformers and no callable
-        return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences), add_special_tokens=False)]
-    if not callable(tokenizer):  # that of word vectors (GloVe), and of bags of words
-        return [tokenizer.tokenize(sentence) for sentence in sentences]
-    return [tokenizer(sentence, add_special_tokens=False, verbose=False)["input_ids"] for sentence in sentences]
-
-
-_STS = "Spearman correlation x 100 of cosine and gold score, over the pairs of all subsets of a task."
-
-
-def _figures(reports: Sequence[ModelReport]) -> list[tuple[str, str, str, Figure]]:
-    """Return file name, title, caption and figure of each plot."""
-    draw = drawing()
-    baseline = f"The dashed line is {reports[0].name}, the numbers are the distance to it." if len(reports) > 1 else ""
-    figures = [
-        (
-            "sts",
-            "Semantic textual similarity",
-            " ".join(filter(None, [_STS, reports[0].caution, baseline])),
-            draw.sts_bars({report.name: {_title(key): score for key, score in report.sts.items()} for report in reports}),
-        ),
-        (
-            "density",
-            "Cosine by level of gold similarity",
-            f"{reports[0].split}. The further apart the means and the narrower the hills, the better the cosine tells levels "
-            "apart.",
-            draw.density_by_level(
-                {report.name: list(report.cosines.values()) for report in reports}, list(reports[0].cosines)
-            ),
-        ),
-        (
-            "alignment_uniformity",
-            "Alignment and uniformity",
-            "How far similar pairs are apart, and how evenly sentences fill the sphere; lower is better on both "
-            f"({reports[0].protocol}). Colour and brackets: Spearman x 100 on STS-B test.",
-            draw.alignment_uniformity(
-                {report.name: (report.uniformity, report.alignment, report.sts["STS-B"]) for report in reports}
-            ),
-        ),
-        (
-            "frequency",
-            "Words and sentences in the plane, by frequency",
-            "Projection of input embeddings and of normalised sentence embeddings on their two leading singular directions; "
-            f"the cross is the origin. Colour: occurrences of the token in the sentences of {reports[0].split}, for a "
-            "sentence those of its tokens on average. Frequent and rare in places of their own, or all on one side of the "
-            "cross: the anisotropy that encoders bring from pretraining.",
-            draw.embedding_maps({report.name: report.maps for report in reports}),
-        ),
-    ]
-    for place, report in enumerate(reports):
-        curves = draw.learning_curves(report.log)
-        if curves is not None:
-            title = f"Learning curves of {report.name}"
-            caption = "What the training logged by update, evaluations in orange."
-            figures.append((f"learning_{place}", title, caption, curves))
-    return figures
-
-
-def _check(reports: Sequence[ModelReport]) -> None:
-    for report in reports:
-        scores = {**report.sts, "alignment": report.alignment, "uniformity": report.uniformity}
-        bad = [key for key, score in scores.items() if not np.isfinite(score)]
-        if bad:
-            raise ValueError(f"scores of {report.name} must be finite, got NaN or infinity for {', '.join(bad)}.")
-        if "STS-B" not in report.sts or set(report.sts) != set(reports[0].sts):
-            raise ValueError(
-                f"sts must have STS-B, and the same tasks in all reports, got {', '.join(report.sts)} of {report.name} and "
-                f"{', '.join(reports[0].sts)} of {reports[0].name}: measure both with the same suite."
-            )
-        for key in ("protocol", "split", "caution"):
-            first, other = getattr(reports[0], key), getattr(report, key)
-            if first != other:
-                raise ValueError(
-                    f"the {key} of all reports must be the same, got {first!r} of {reports[0].name} and {other!r} of "
-                    f"{report.name}: measure both with the same evaluators, or write a page each."
-                )
-
-
-def _numbers(reports: Sequence[ModelReport]) -> dict[str, Any]:
-    return {
-        "models": {
-            report.name: {
-                "sts": dict(report.sts),
-                "alignment": report.alignment,
-                "uniformity": report.uniformity,
-                "protocol": report.protocol,
-                "split": report.split,
-                "caution": report.caution,
-                "origin": dict(report.origin),
-                "levels": {
-                    level: {"pairs": len(row), "mean": float(row.mean()), "variance": float(row.var())}
-                    for level, row in report.cosines.items()
-                    if len(row)
-                },
-            }
-            for report in reports
-        },
-        "versions": {name: version(name) for name in PACKAGES},
+    for model in models[1:]:
+        title = f"{model.name} compared with {names[0]}"
+        sections.append(Section(title, points=_verdicts(models[0], model), caption=_CAPTION))
+    sections.append(_score_table(models))
+    if importlib.util.find_spec("matplotlib"):
+        sections[-1:-1] = _score_figure(models)
+        curves = [(model.name, plot_learning_curves(model.log)) for model in models]
+        caption = "What the training logged, by update."
+        sections += [
+            Section(f"Training of {name}", figure=each, caption=caption) for name, each in curves if each
+        ]
+    else:
+        sections.append(Section("Figures", ['Figures need matplotlib: pip install "sbert-plugins[plot]"']))
+    if facts := list(dict.fromkeys(fact for model in models for fact in model.origin)):
+        rows = [[fact, *(model.origin.get(fact, "") for model in models)] for fact in facts]
+        sections.append(Section("Models", columns=["", *names], rows=rows, is_text=True))
+    content = {
+        model.name: {
+            "scores": {name: dict(each.values) for name, each in model.scores.items()},
+            "intervals": {
+                name: {title: each.interval(title)[1:] for title in each.samples}
+                for name, each in model.scores.items()
+            },
+            "origin": dict(model.origin),
+        }
+        for model in models
     }
+    page.parent.mkdir(parents=True, exist_ok=True)
+    numbers.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    page.write_text(
+        render_page("Evaluation of sentence embeddings", _headline(models), sections), encoding="utf-8"
+    )
+    return page
 
 
-def _table(reports: Sequence[ModelReport]) -> str:
-    """Return the numbers as rows of HTML, the best of each row marked; no alignment of a model that has collapsed."""
-    columns = [{**report.sts, "alignment": report.alignment, "uniformity": report.uniformity} for report in reports]
-    rows, classes = [["", *(report.name for report in reports)]], []
-    for key in columns[0]:
-        digits, best_of = (3, min) if key in ("alignment", "uniformity") else (2, max)
-        values = [column[key] for column in columns]
-        able = [value for value, report in zip(values, reports, strict=True) if key != "alignment" or not report.has_collapsed]
-        best = best_of(able) if able and len(values) > 1 else None
-        classes.append(
-            [
-                "best" if value == best and (key != "alignment" or not report.has_collapsed) else ""
-                for value, report in zip(values, reports, strict=True)
-            ]
-        )
-        rows.append([_title(key), *(f"{value:.{digits}f}" for value in values)])
-    return table_rows(rows, marks=classes)
+def _headline(models: Sequence[ModelScores]) -> str:
+    def average(model: ModelScores) -> tuple[float, np.ndarray | None]:
+        groups = [model.scores[name] for name in counted]
+        samples = [group.samples[group.main] for group in groups if group.main in group.samples]
+        mean = float(np.mean([group.values[group.main] for group in groups]))
+        return mean, np.mean(samples, axis=0) if len(samples) == len(groups) else None
+
+    first, *others = models
+    counted = [name for name, group in first.scores.items() if group.is_averaged] or list(first.scores)[:1]
+    single = "average" if first.scores[counted[0]].main == "average" else counted[0]
+    over = f"on average over {len(counted)} scores" if len(counted) > 1 else f"on {single}"
+    if not others:
+        return f"{first.name}: {average(first)[0]:.1f} points {over}."
+    best = max(others, key=lambda model: average(model)[0])
+    name = best.name + (f", the best of {len(others)} models" if len(others) > 1 else "")
+    (before, old), (after, new) = average(first), average(best)
+    change, values, _ = _compared(before, after, old, new)
+    return f"{name}: {change} points {over} compared with {first.name} ({values})."
 
 
-def _origins(reports: Sequence[ModelReport]) -> str:
-    """Return where each model comes from as rows of HTML."""
-    keys = list(dict.fromkeys(key for report in reports for key in report.origin))
-    rows = [["", *(report.name for report in reports)]]
-    rows += [[key, *(report.origin.get(key, "") for report in reports)] for key in keys]
-    return table_rows(rows) if keys else ""
+def _compared(
+    before: float, after: float, old: np.ndarray | None, new: np.ndarray | None
+) -> tuple[str, str, str]:
+    """Return the change, the values and a verdict, which uses the bootstrap samples if there are any."""
+    change, values = after - before, f"{after:.1f} instead of {before:.1f}"
+    if old is None or new is None:
+        word = "about the same" if abs(change) < _SMALL else "higher" if change > 0 else "lower"
+    else:
+        low, high = np.percentile(new - old, [2.5, 97.5])
+        values += f"; 95% interval {low:+.1f} to {high:+.1f}"
+        word = "better" if low > 0 else "worse" if high < 0 else "no clear difference"
+    return f"{change:+.1f}", values, word
 
 
-def _collapsed(reports: Sequence[ModelReport]) -> str:
-    names = ", ".join(html.escape(report.name) for report in reports if report.has_collapsed)
-    if not names:
-        return ""
-    return f"<p>Collapsed: {names}. Any two sentences have a cosine near 1 there: the alignment is small and says nothing.</p>"
+def _verdicts(first: ModelScores, model: ModelScores) -> list[str]:
+    """Return a sentence per evaluator on the difference between two models."""
+    sentences = []
+    for name, new in model.scores.items():
+        old, main = first.scores[name], new.main
+        if new.in_points:
+            samples = old.samples.get(main), new.samples.get(main)
+            change, values, word = _compared(old.values[main], new.values[main], *samples)
+            text = f"{word}, {change} {main} ({values})."
+        else:
+            values = ", ".join(
+                f"{key} {value:.3f} instead of {old.values[key]:.3f}" for key, value in new.values.items()
+            )
+            text = f"{values}." + _TWO_SIDED * ("uniformity" in new.values)
+        sentences.append(f"{new.kind} ({name}): {text}")
+    return sentences
 
 
-def _title(key: str) -> str:
-    return "average" if key.startswith("avg") else key
+def _score_table(models: Sequence[ModelScores]) -> Section:
+    rows: list[list[str]] = []
+    best: set[tuple[int, int]] = set()
+    for name, group in models[0].scores.items():
+        for title in group.values:
+            cells = [model.scores[name].interval(title) for model in models]
+            if group.in_points and len(models) > 1:
+                best |= {
+                    (len(rows), place) for place, cell in enumerate(cells, start=1) if cell == max(cells)
+                }
+            digits = 2 if group.in_points else 3
+            texts = (
+                f"{value:.{digits}f}" + (f" ±{(high - low) / 2:.1f}" if high > low else "")
+                for value, low, high in cells
+            )
+            rows.append([f"{name}: {title}", *texts])
+    collapsed = [
+        f"{model.name} has collapsed: all its embeddings are nearly the same."
+        for model in models
+        if any(group.values.get("uniformity", -np.inf) > _COLLAPSED for group in model.scores.values())
+    ]
+    caption = [
+        "Spearman, v-measure, purity, nDCG, MAP and MRR are multiplied by 100. ± is half of the 95% interval "
+        "over 300 bootstrap samples of the pairs. Other scores have no error estimate.",
+        *(["The best score of a row is bold."] if best else []),
+        *dict.fromkeys(group.note for group in models[0].scores.values() if group.note),
+        *collapsed,
+    ]
+    columns = ["", *(model.name for model in models)]
+    return Section("All scores", columns=columns, rows=rows, best=best, caption=" ".join(caption))
+
+
+def _score_figure(models: Sequence[ModelScores]) -> list[Section]:
+    points = {
+        model.name: {
+            f"{name}: {title}": group.interval(title)
+            for name, group in model.scores.items()
+            if group.is_averaged
+            for title in group.values
+        }
+        for model in models
+    }
+    caption = "Points are scores, bars 95% intervals over bootstrap samples of the pairs."
+    return [Section("Scores", figure=plot_scores(points), caption=caption)] if points[models[0].name] else []
+
+
+def new_figure(height: float, panels: tuple[int, int] = (1, 1)) -> tuple[Figure, list[Axes]]:
+    """Return a matplotlib figure that fits a phone (5.2 inches wide), and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, height), layout="constrained")
+    axes = list(figure.subplots(*panels, squeeze=False).flat)
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.spines[["left", "bottom"]].set_color(_INK)
+        panel.tick_params(colors=_INK, labelsize=9)
+        panel.grid(color=_COLOURS[0], alpha=0.3)
+        panel.set_axisbelow(True)
+    return figure, axes
+
+
+def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Figure:
+    """Draw one row per score and one point with an error bar per model.
+
+    Args:
+        scores: Scores with the lower and the upper end of their error bars, by model and title. The first
+            model is grey.
+    """
+    titles = list(next(iter(scores.values())))
+    figure, (axes,) = new_figure(0.5 + 0.22 * len(scores) + 0.3 * len(titles))
+    for place, (model, rows) in enumerate(scores.items()):
+        points, low, high = np.array([rows[title] for title in titles]).T
+        heights = np.arange(len(titles)) + 0.6 * ((place + 0.5) / len(scores) - 0.5)
+        errors = np.maximum([points - low, high - points], 0)
+        colour = _COLOURS[place % len(_COLOURS)]
+        axes.errorbar(points, heights, xerr=errors, fmt="o", ms=4, color=colour, label=_plain(model))
+    axes.set_yticks(range(len(titles)), [_plain(title) for title in titles])
+    axes.invert_yaxis()
+    figure.legend(loc="outside upper left", frameon=False, fontsize=9, labelcolor=_INK)
+    return figure
+
+
+def plot_learning_curves(log: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Draw one panel per quantity that a training logged at least twice. Return None if there is none.
+
+    Args:
+        log: The history of the training, ``trainer.state.log_history``.
+    """
+    keys = dict.fromkeys(key for entry in log for key in entry if not _NOT_LOGGED.search(key))
+    curves = {key: np.array([(entry["step"], entry[key]) for entry in log if key in entry]) for key in keys}
+    curves = {key: points for key, points in curves.items() if len(points) > 1}
+    if not curves:
+        return None
+    figure, panels = new_figure(1.7 * -(-len(curves) // 2), (-(-len(curves) // 2), 2))
+    for axes, (key, points) in zip(panels, curves.items(), strict=False):
+        axes.plot(*points.T, color=_COLOURS[1], marker="o", ms=3)
+        axes.set_title(_plain(key), loc="left", fontsize=9, color=_INK)
+    for axes in panels[len(curves) :]:
+        axes.remove()
+    return figure
+
+
+def _plain(name: str) -> str:
+    """Return a name that matplotlib does not read as a formula and does not omit from the legend."""
+    return ("\u200b" if name.startswith("_") else "") + name.replace("$", r"\$")

@@ -1,94 +1,127 @@
-"""Semantic textual similarity: the seven tasks of the papers from one pass over the sentences."""
+"""Semantic textual similarity: graded pairs, the seven STS tasks, and the subset where length misleads."""
 
 from __future__ import annotations
 
 import logging
-import math
 import operator
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from scipy.stats import spearmanr
 
-from .embeddings import EmbeddingEvaluator, Embeddings
-from .tables import DATA_VARIABLE, check_tasks, data_directory, read_table
+from .encoding import EmbeddingEvaluator, Encode, unit_rows
+from .tables import DATA_VARIABLE, data_directory, read_rows, stem_of
 
-_FEWEST_PAIRS = 3
-_NO_ORDER = 1e-6  # among cosines of one vector, in float32, rounding makes an order of its own: 5e-7 from first to last
 logger = logging.getLogger(__name__)
+
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
-
-# task -> (files under <data>/sts, dataset on the Hub, split, lowest and highest score)
+YEARS = TASKS[:5]
+ALL_OF_SICK = "SICK-R is all 9,927 pairs here, as in MTEB. Papers report its 4,927 test pairs."
+# Cosines of identical vectors differ by up to 5e-7 in float32.
+_ROUNDING = 1e-6
+# task: (files in <data folder>/sts, dataset on the Hub, split)
 _SOURCES = {
-    **{f"STS{year}": ([f"sts{year}.tsv"], f"mteb/sts{year}-sts", "test", 0, 5) for year in range(12, 17)},
-    "STS-B": (["stsb_test.tsv"], "mteb/stsbenchmark-sts", "test", 0, 5),
-    "STS-B train": (["stsb_train.tsv"], "mteb/stsbenchmark-sts", "train", 0, 5),
-    "STS-B dev": (["stsb_dev.tsv"], "mteb/stsbenchmark-sts", "validation", 0, 5),
-    "SICK-R": (["sick_test.tsv"], None, "test", 1, 5),
-    "SICK-R all": (["sick_train.tsv", "sick_trial.tsv", "sick_test.tsv"], "mteb/sickr-sts", "test", 1, 5),
+    **{f"STS{year}": ([f"sts{year}.tsv"], f"mteb/sts{year}-sts", "test") for year in range(12, 17)},
+    "STS-B": (["stsb_test.tsv"], "mteb/stsbenchmark-sts", "test"),
+    "STS-B train": (["stsb_train.tsv"], "mteb/stsbenchmark-sts", "train"),
+    "STS-B dev": (["stsb_dev.tsv"], "mteb/stsbenchmark-sts", "validation"),
+    "SICK-R": (["sick_test.tsv"], None, "test"),
+    "SICK-R all": (["sick_train.tsv", "sick_trial.tsv", "sick_test.tsv"], "mteb/sickr-sts", "test"),
 }
-
-
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
+_COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 class ScoredPairs(NamedTuple):
-    """Sentence pairs with their gold scores, as three lists of one length."""
+    """Sentence pairs and their grades, as three lists of the same length."""
 
     sentences1: list[str]
     sentences2: list[str]
     scores: list[float]
 
 
-# What a page says beside scores of it.
-ALL_OF_SICK = "SICK-R is all 9,927 pairs here, as mteb scores it; the papers score its 4,927 test pairs."
-_NO_TEST_SET_OF_SICK = (
-    "the Hub's copy of SICK-R holds all 9,927 pairs and does not say which are the 4,927 test pairs: "
-    f"pass sick='all' (mteb's protocol), or a data_dir (or {DATA_VARIABLE}) that has sts/sick_test.tsv."
-)
+class PairsEvaluator(EmbeddingEvaluator):
+    """Spearman correlation, times 100, of cosine similarity and grade over any graded pairs.
+
+    If all pairs have the same cosine, as in a collapsed encoder, the score is 0 and a warning is logged.
+
+    Args:
+        pairs: At least three pairs. A higher grade means more similar; the scale does not matter.
+        **options: ``name``, ``batch_size``, ``show_progress_bar`` and ``write_csv`` of
+            ``EmbeddingEvaluator``.
+
+    Returns:
+        From a call, ``spearman``, with the name in front.
+
+    Raises:
+        ValueError: For lists of different lengths, fewer than three pairs, grades that are all equal or not
+            finite, or embeddings that are not finite.
+
+    Example:
+        >>> from sbert_plugins import evaluation, recipes
+        >>> evaluator = evaluation.PairsEvaluator(recipes.graded_pairs(), name="pairs")
+        >>> spearman = evaluator(model)["pairs_spearman"]
+    """
+
+    description = "Semantic Textual Similarity"
+    csv_file = "pairs.csv"
+
+    def __init__(self, pairs: ScoredPairs, **options: Any) -> None:
+        super().__init__("spearman", **options)
+        lengths, grades = [len(column) for column in pairs], np.unique(pairs.scores)
+        if len(set(lengths)) > 1 or lengths[0] < 3 or len(grades) < 2 or not np.isfinite(grades).all():
+            raise ValueError(
+                "pairs must be three lists of the same length, at least 3, with finite, different grades. "
+                f"Got the lengths {lengths} and {len(grades)} different grades."
+            )
+        self.config = {"measure": "Spearman x 100 of cosine", "pairs": len(pairs.scores)}
+        self.pairs = pairs
+
+    def compute(self, encode: Encode) -> dict[str, float]:
+        """Return ``spearman``."""
+        return {"spearman": pairs_spearman(encode, self.pairs)}
 
 
 class STSSuiteEvaluator(EmbeddingEvaluator):
-    """STS12 to STS16, STS-B and SICK-R in the SentEval "all" protocol: the table of every paper in this field.
+    """The seven STS tasks that papers report: STS12 to STS16, STS-B and SICK-R.
 
-    Each task is the Spearman correlation, times 100, of cosine similarity and gold score over the concatenation of the
-    task's subsets. All tasks share one ``encode`` call over the distinct sentences (37,700 places, 26,125 sentences).
-    Every task and the mean are returned, logged and written into the model card.
+    The score of a task is the Spearman correlation, times 100, of cosine similarity and grade over the
+    concatenation of its subsets: SentEval's "all" setting.
 
     Args:
-        data_dir: A directory with the folder ``sts``, by default the one in the environment variable
-            ``SBERT_PLUGINS_DATA``. Files ``sts12.tsv`` to ``sts16.tsv``, ``stsb_test.tsv`` and ``sick_test.tsv`` with the
-            tab-separated fields subset, score, sentence1, sentence2, without header or quoting.
-        hub: Read the tasks from the Hugging Face Hub (mteb's copies) whatever ``data_dir`` is. It is also what happens
-            when there is neither ``data_dir`` nor the variable.
-        tasks: A selection of :data:`TASKS`.
-        sick: ``"test"`` takes the 4,927 test pairs as SentEval and the papers do, ``"all"`` the 9,927 pairs that mteb
-            scores. By default the first, and from the Hub, which has the second only, the second, with a warning.
-        batch_size: Sentences an encoder call.
-        show_progress_bar: Whether ``encode`` shows its bar.
-        name: Prefix of the metric names.
-        write_csv: Whether to append to ``sts_suite_results.csv`` in the evaluator's output path.
+        data_dir: Folder with ``sts/sts12.tsv`` to ``sts16.tsv``, ``stsb_test.tsv`` and ``sick_test.tsv``.
+            Their tab-separated columns are subset, grade, sentence and sentence, without header and quoting.
+            Default: the folder in the environment variable ``SBERT_PLUGINS_DATA``, otherwise the Hugging Face
+            Hub.
+        hub: Read the tasks from the Hub even if there is a data folder.
+        tasks: A selection of ``TASKS``.
+        sick: ``"test"`` scores the 4,927 test pairs of SICK-R, as papers do; ``"all"`` scores all 9,927
+            pairs, as MTEB does. Default: ``"test"`` from a folder and ``"all"`` from the Hub, which has no
+            test split.
+        **options: ``name``, ``batch_size``, ``show_progress_bar`` and ``write_csv`` of
+            ``EmbeddingEvaluator``.
+
+    Returns:
+        From a call, the score of each task and their mean, ``avg7``. For a selection of n tasks, the mean is
+        ``avg<n>``.
 
     Raises:
-        ValueError: On an unknown task, ``sick="test"`` from the Hub, a malformed row (file and line), a score out of range,
-            embeddings that are not finite.
-        FileNotFoundError: On a missing task file.
-        ConnectionError: If there is neither a data directory nor the Hub.
+        ValueError: For an unknown task, ``sick="test"`` from the Hub, a malformed row, or embeddings that are
+            not finite.
+        FileNotFoundError: If a task's file is missing.
+        ConnectionError: If the Hub is needed and cannot be reached.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
         >>> from sbert_plugins import evaluation
-        >>> evaluator = evaluation.STSSuiteEvaluator()  # from the Hub, without a data directory
+        >>> evaluator = evaluation.STSSuiteEvaluator()
         >>> average = evaluator(SentenceTransformer("bert-base-uncased"))["avg7"]
     """
 
+    description = "Semantic Textual Similarity"
     csv_file = "sts_suite_results.csv"
 
     def __init__(
@@ -98,224 +131,232 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         hub: bool = False,
         tasks: Sequence[str] = TASKS,
         sick: Literal["test", "all"] | None = None,
-        batch_size: int = 128,
-        show_progress_bar: bool = False,
-        name: str = "",
-        write_csv: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
-        check_tasks(tasks, TASKS)
-        if sick not in (None, "test", "all"):
-            raise ValueError(f"sick must be 'test' (4,927 pairs) or 'all' (9,927 pairs), got {sick!r}.")
-        self.test_sets = tuple(tasks)
-        is_from_hub = hub or data_directory(data_dir) is None
-        self.sick = sick or ("all" if is_from_hub else "test")
-        if is_from_hub and "SICK-R" in tasks:
-            if self.sick == "test":
-                raise ValueError(_NO_TEST_SET_OF_SICK)
+        self.average_key = f"avg{len(tasks)}"
+        super().__init__(self.average_key, **options)
+        if not tasks or not set(tasks) <= set(TASKS):
+            raise ValueError(f"tasks must be a selection of {', '.join(TASKS)}, got {list(tasks)}.")
+        self.sick = sick or ("all" if hub or data_directory(data_dir) is None else "test")
+        if self.sick == "all" and "SICK-R" in tasks:
+            self.note = ALL_OF_SICK
             if sick is None:
                 logger.warning(ALL_OF_SICK)
-        self.average_key = f"avg{len(tasks)}"
-        self.primary_metric = self.average_key
-        self.pairs = {
-            task: load_sts("SICK-R all" if task == "SICK-R" and self.sick == "all" else task, data_dir, hub=hub)
-            for task in tasks
-        }
-        self.sentences = [s for pairs in self.pairs.values() for s in (*pairs.sentences1, *pairs.sentences2)]
+        files = {task: "SICK-R all" if task == "SICK-R" and self.sick == "all" else task for task in tasks}
+        self.pairs = {task: load_sts(file, data_dir, hub=hub) for task, file in files.items()}
+        protocol = {"protocol": "SentEval all, Spearman x 100 of cosine"}
+        self.config = {**protocol, "sick": self.sick, "tasks": list(tasks)}
+        self.test_sets = tuple(tasks)
 
-    def compute(self, embeddings: Embeddings) -> dict[str, float]:
-        """Return ``{task: Spearman x 100}`` and the average."""
-        metrics = {task: pairs_spearman(embeddings, pairs) for task, pairs in self.pairs.items()}
-        metrics[self.average_key] = sum(metrics.values()) / len(metrics)
-        return metrics
-
-    @property
-    def caution(self) -> str:
-        """What a reader has to know of a score before it is compared; empty where its name says all."""
-        return ALL_OF_SICK if self.sick == "all" and "SICK-R" in self.pairs else ""
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Semantic Textual Similarity, seven tasks" if len(self.pairs) == 7 else "Semantic Textual Similarity"
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings that decide the numbers."""
-        return {"protocol": "SentEval all, Spearman x 100 of cosine", "sick": self.sick, "tasks": list(self.pairs)}
+    def compute(self, encode: Encode) -> dict[str, float]:
+        """Return the score of each task and the mean."""
+        metrics = {task: pairs_spearman(encode, pairs) for task, pairs in self.pairs.items()}
+        return metrics | {self.average_key: sum(metrics.values()) / len(metrics)}
 
 
-class PairsEvaluator(EmbeddingEvaluator):
-    """Spearman's correlation, times 100, of cosine similarity and gold score on any scored pairs.
+class HardLengthEvaluator(EmbeddingEvaluator):
+    """Pairs of STS12 to STS16 whose lengths mislead: the hard subset of PT-BERT (section 5.2).
+
+    The subset consists of positive pairs that differ by more than 5 words in length, and negative pairs that
+    differ by fewer than 2. A model that mistakes equal length for equal meaning fails on both.
+
+    The paper does not state the grades that make a pair positive or negative, and the score depends on them:
+    five plausible readings differ by 12 points for all-MiniLM-L6-v2. Compare only scores with the same
+    thresholds and the same way to count words. Here the words are those of the texts as published. The copy
+    in SentEval has spaces around punctuation marks, which then count as words; ``count_words`` can reproduce
+    this.
+
+    Paper: https://aclanthology.org/2022.findings-acl.22
 
     Args:
-        pairs: The pairs.
-        name: Prefix of the metric's name, and the dataset's in the model card.
-        batch_size: Sentences an encoder call.
-        show_progress_bar: Whether ``encode`` shows its bar.
-        write_csv: Whether to append to ``<name>_pairs.csv`` in the evaluator's output path.
+        positive: Grades of positive pairs, such as ``">=4"``.
+        negative: Grades of negative pairs, such as ``"<=1"``.
+        data_dir: See ``STSSuiteEvaluator``.
+        count_words: Counts the words of a sentence. Default: the number of parts separated by white space.
+        hub: See ``STSSuiteEvaluator``.
+        **options: ``name`` (default ``"hard_length"``), ``batch_size``, ``show_progress_bar`` and
+            ``write_csv`` of ``EmbeddingEvaluator``.
+
+    Returns:
+        From a call, the score of each year, their mean ``avg5``, and the score ``union`` over all pairs. A
+        year can have few positive pairs, so that its score varies strongly.
 
     Raises:
-        ValueError: On columns of different lengths, grades that are not finite, fewer than three pairs, or all of one grade.
+        ValueError: For a malformed threshold, a year without positive or without negative pairs, or
+            embeddings that are not finite.
+        FileNotFoundError: If a task's file is missing.
+
+    Example:
+        >>> from sbert_plugins import evaluation
+        >>> evaluator = evaluation.HardLengthEvaluator(positive=">=4", negative="<=1")
+        >>> evaluator.num_pairs, evaluator.num_positives
+        (1563, 207)
     """
 
-    csv_file = "pairs.csv"
+    description = "Semantic Textual Similarity, hard by length"
+    csv_file = "results.csv"
+    test_sets = YEARS
 
     def __init__(
         self,
-        pairs: ScoredPairs,
+        data_dir: str | Path | None = None,
         *,
-        name: str = "",
-        batch_size: int = 128,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
+        positive: str,
+        negative: str,
+        count_words: Callable[[str], int] = lambda sentence: len(sentence.split()),
+        hub: bool = False,
+        name: str = "hard_length",
+        **options: Any,
     ) -> None:
-        super().__init__(name=name, batch_size=batch_size, show_progress_bar=show_progress_bar, write_csv=write_csv)
-        check_pairs(pairs)
-        self.primary_metric = "spearman"
-        self.pairs = pairs
-        self.sentences = [*pairs.sentences1, *pairs.sentences2]
+        super().__init__("avg5", name=name, **options)
+        is_positive, is_negative = grade_filter(positive), grade_filter(negative)
+        self.pairs: dict[str, ScoredPairs] = {}
+        self.num_positives = 0
+        for year in YEARS:
+            rows = list(zip(*load_sts(year, data_dir, hub=hub), strict=True))
+            gaps = [abs(count_words(first) - count_words(second)) for first, second, _ in rows]
+            far = [row for row, gap in zip(rows, gaps, strict=True) if is_positive(row[2]) and gap > 5]
+            near = [row for row, gap in zip(rows, gaps, strict=True) if is_negative(row[2]) and gap < 2]
+            if not far or not near:
+                raise ValueError(
+                    f"{year} has {len(far)} positive and {len(near)} negative pairs. Widen the thresholds."
+                )
+            self.pairs[year] = ScoredPairs(*map(list, zip(*far, *near, strict=True)))
+            self.num_positives += len(far)
+        self.union = concatenated(self.pairs.values())
+        self.num_pairs = len(self.union.scores)
+        counts = {"pairs": self.num_pairs, "positive_pairs": self.num_positives}
+        self.config = {"positive": f"grade {positive}", "negative": f"grade {negative}", **counts}
 
-    def compute(self, embeddings: Embeddings) -> dict[str, float]:
-        """Return ``{"spearman": ...}``."""
-        return {"spearman": pairs_spearman(embeddings, self.pairs)}
+    def compute(self, encode: Encode) -> dict[str, float]:
+        """Return the score of each year, their mean and the score of all pairs together."""
+        metrics = {year: pairs_spearman(encode, pairs) for year, pairs in self.pairs.items()}
+        average = sum(metrics.values()) / len(metrics)
+        return metrics | {"avg5": average, "union": pairs_spearman(encode, self.union)}
 
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Semantic Textual Similarity"
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return what the number is, and of how many pairs."""
-        return {"measure": "Spearman x 100 of cosine", "pairs": len(self.pairs.scores)}
+def own_pairs(path: str | Path, **options: Any) -> PairsEvaluator:
+    """Return the evaluator of a file of graded pairs.
+
+    Args:
+        path: See ``read_scored_pairs``.
+        **options: Of ``PairsEvaluator``. The default name is the file's name without its endings.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: For a malformed row, fewer than three pairs, or grades that are all equal.
+    """
+    return PairsEvaluator(read_scored_pairs(path), **({"name": stem_of(path), "write_csv": False} | options))
 
 
 def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False) -> ScoredPairs:
-    """Load one task's pairs: one of :data:`TASKS`, ``"STS-B train"``, ``"STS-B dev"`` or ``"SICK-R all"``.
+    """Return the pairs of one task: one of ``TASKS``, ``"STS-B train"``, ``"STS-B dev"`` or ``"SICK-R all"``.
+
+    Args:
+        task: The task.
+        data_dir: See ``STSSuiteEvaluator``.
+        hub: Read from the Hub even if there is a data folder.
 
     Raises:
-        FileNotFoundError: If a data directory is given (or set in ``SBERT_PLUGINS_DATA``) and the task's file is not there.
-        ConnectionError: If there is neither a data directory nor the Hub.
-        ValueError: For a task name that does not exist, or SICK's test set from the Hub.
+        ValueError: For an unknown task, or the test pairs of SICK-R from the Hub.
+        FileNotFoundError: If the task's file is missing.
+        ConnectionError: If the Hub is needed and cannot be reached.
     """
     if task not in _SOURCES:
         raise ValueError(f"task must be one of {', '.join(_SOURCES)}, got {task!r}.")
-    files, dataset, split, lowest, highest = _SOURCES[task]
+    files, dataset, split = _SOURCES[task]
     directory = None if hub else data_directory(data_dir)
     if directory is not None:
-        parts = [read_scored_pairs(Path(directory) / "sts" / file, lowest=lowest, highest=highest) for file in files]
-        return concatenated(parts)
+        return concatenated(read_scored_pairs(directory / "sts" / file) for file in files)
     if dataset is None:
-        raise ValueError(_NO_TEST_SET_OF_SICK)
+        raise ValueError(
+            "The Hub's copy of SICK-R does not mark the 4,927 test pairs. Use all pairs (sick='all'), or a "
+            "data folder with sts/sick_test.tsv."
+        )
     from datasets import load_dataset
 
     try:
         rows = load_dataset(dataset, split=split)
-    except Exception as error:
+    except ConnectionError as error:
         raise ConnectionError(
-            f"{task} is read from a data directory or from the Hub: set {DATA_VARIABLE} (or data_dir) to a directory with "
-            f"sts/{files[-1]}, or make {dataset} reachable on the Hugging Face Hub ({type(error).__name__}: {error})."
+            f"{task} cannot be read from the Hub: {error} Without a connection, set {DATA_VARIABLE} or "
+            f"data_dir to a folder that holds sts/{files[-1]}."
         ) from error
-    return ScoredPairs(list(rows["sentence1"]), list(rows["sentence2"]), [float(score) for score in rows["score"]])
-
-
-def sts_sentences(data_dir: str | Path | None = None, *, hub: bool = False) -> list[str]:
-    """Return the distinct sentences of the seven tasks, without scores: nearly what ConSERT, PaSeR and SLT-FAI trained on.
-
-    The test pairs of STS12 to STS16 and all pairs of STS-B and SICK: 62,198 places, 29,510 sentences, in the order of the
-    tasks. SLT-FAI's 89,192 are these places and those of 13,497 pairs that STS15 and STS16 were released with and nobody
-    scored, which are not among the tasks' data. Who trains on them has seen the test sets' sentences, and is to be compared
-    with others who have.
-
-    Raises:
-        FileNotFoundError: As :func:`load_sts`, and so are the others.
-        ConnectionError: If there is neither a data directory nor the Hub.
-        ValueError: On a malformed row.
-    """
-    tasks = [*TASKS[:5], "STS-B train", "STS-B dev", "STS-B", "SICK-R all"]
-    pairs = concatenated([load_sts(task, data_dir, hub=hub) for task in tasks])
-    places = (sentence.strip() for both in zip(pairs.sentences1, pairs.sentences2, strict=True) for sentence in both)
-    return list(dict.fromkeys(filter(None, places)))
-
-
-def read_scored_pairs(path: str | Path, *, lowest: float = 0, highest: float = 5) -> ScoredPairs:
-    """Read tab-separated rows of subset, score, sentence1 and sentence2 without header or quoting.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: With file and line, for a row with another number of fields or a score outside ``[lowest, highest]``.
-    """
-    pairs = ScoredPairs([], [], [])
-    for place, (_, text, sentence1, sentence2) in read_table(path, ("subset", "score", "sentence1", "sentence2")):
-        try:
-            score = float(text)
-        except ValueError:
-            score = float("nan")
-        if not lowest <= score <= highest:
-            raise ValueError(f"{place}: score must be a number in [{lowest}, {highest}], got {text!r}.")
-        pairs.sentences1.append(sentence1)
-        pairs.sentences2.append(sentence2)
-        pairs.scores.append(score)
-    return pairs
-
-
-def concatenated(parts: Collection[ScoredPairs]) -> ScoredPairs:
-    """Return the pairs of all parts as one."""
     return ScoredPairs(
-        [sentence for part in parts for sentence in part.sentences1],
-        [sentence for part in parts for sentence in part.sentences2],
-        [score for part in parts for score in part.scores],
+        list(rows["sentence1"]), list(rows["sentence2"]), [float(score) for score in rows["score"]]
     )
 
 
-def check_pairs(pairs: ScoredPairs) -> None:
-    """Raise ``ValueError`` unless a correlation of these pairs means something."""
-    if not isinstance(pairs, ScoredPairs):
-        raise ValueError(
-            f"pairs must be evaluation.ScoredPairs(sentences1, sentences2, scores), got {type(pairs).__name__}: "
-            "evaluation.own_pairs reads a file."
-        )
-    lengths = [len(column) for column in pairs]
-    if len(set(lengths)) > 1:
-        raise ValueError(f"pairs must be three columns of one length, got {', '.join(map(str, lengths))}.")
-    for column in (pairs.sentences1, pairs.sentences2):
-        if bad := [place for place, sentence in enumerate(column) if not isinstance(sentence, str)]:
-            raise ValueError(f"the sentences of pairs must be text, got {column[bad[0]]!r} in row {bad[0]}.")
-    scores: Sequence[object] = pairs.scores
-    if bad := [place for place, score in enumerate(scores) if isinstance(score, str) or not hasattr(score, "__float__")]:
-        raise ValueError(f"the scores of pairs must be numbers, got {pairs.scores[bad[0]]!r} in row {bad[0]}.")
-    if bad := [place for place, score in enumerate(pairs.scores) if not math.isfinite(score)]:
-        raise ValueError(f"the scores of pairs must be finite, got {pairs.scores[bad[0]]} in row {bad[0]}.")
-    if lengths[0] < _FEWEST_PAIRS or len(set(pairs.scores)) < 2:
-        raise ValueError(
-            f"pairs must be at least {_FEWEST_PAIRS}, with two different grades, got {lengths[0]} of "
-            f"{len(set(pairs.scores))}: a correlation needs an order."
-        )
+def sts_sentences(data_dir: str | Path | None = None, *, hub: bool = False) -> list[str]:
+    """Return the 29,510 distinct sentences of the seven STS tasks, including all splits of STS-B and SICK.
 
+    ConSERT, PaSeR and SLT-FAI trained on nearly these sentences. A model that was trained on them has seen
+    the sentences of the test sets. Compare it only with models for which this is also true.
 
-def pairs_spearman(embeddings: Embeddings, pairs: ScoredPairs) -> float:
-    """Return Spearman's correlation, times 100, of cosine similarity and gold score; 0 of cosines that have no order."""
-    cosines = embeddings.cosines(pairs.sentences1, pairs.sentences2)
-    if (cosines.max() - cosines.min()).item() < _NO_ORDER:
-        logger.warning(
-            "All pairs have one cosine, %.5f, so that nothing orders them, and Spearman's correlation is given as 0: the "
-            "encoder has collapsed, or tells these texts not apart.",
-            cosines.mean().item(),
-        )
-        return 0.0
-    return float(100 * spearmanr(cosines.cpu().numpy(), pairs.scores).statistic)
-
-
-def gold_threshold(argument: str, text: str, direction: str) -> Callable[[float], bool]:
-    """Read ``">=4"`` as a function of the gold score.
+    Args:
+        data_dir: See ``STSSuiteEvaluator``.
+        hub: Read from the Hub even if there is a data folder.
 
     Raises:
-        ValueError: If the text is no such comparison, or one in the other direction.
+        FileNotFoundError: If a task's file is missing.
+        ConnectionError: If the Hub is needed and cannot be reached.
     """
-    match = re.fullmatch(r"\s*([<>]=?)\s*(\d+(?:\.\d*)?)\s*", text) if isinstance(text, str) else None
-    if match is None or match[1][0] != direction or not 0 <= float(match[2]) <= 5:
-        raise ValueError(
-            f"{argument} must be {direction!r} or '{direction}=' and a gold score in [0, 5], such as "
-            f"{'>=4' if direction == '>' else '<=1'!r}, got {text!r}."
-        )
+    tasks = [*YEARS, "STS-B train", "STS-B dev", "STS-B", "SICK-R all"]
+    pairs = concatenated(load_sts(task, data_dir, hub=hub) for task in tasks)
+    sentences = (
+        sentence.strip() for row in zip(pairs.sentences1, pairs.sentences2, strict=True) for sentence in row
+    )
+    return list(dict.fromkeys(filter(None, sentences)))
+
+
+def read_scored_pairs(path: str | Path) -> ScoredPairs:
+    """Return the graded pairs of a tab-separated file without header and quoting.
+
+    Args:
+        path: Lines of grade, sentence and sentence, or of subset, grade, sentence and sentence. ``.gz`` is
+            decompressed.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: For a line with another number of fields, or a grade that is not a number.
+    """
+    pairs = ScoredPairs([], [], [])
+    for place, (*_, grade, first, second) in read_rows(path, 3, 4):
+        try:
+            pairs.scores.append(float(grade))
+        except ValueError:
+            raise ValueError(
+                f"{place}: the grade must be a number, got {grade!r}. The file has no header."
+            ) from None
+        pairs.sentences1.append(first)
+        pairs.sentences2.append(second)
+    return pairs
+
+
+def concatenated(parts: Iterable[ScoredPairs]) -> ScoredPairs:
+    """Return the pairs of all parts together."""
+    return ScoredPairs(*(list(chain(*columns)) for columns in zip(*parts, strict=True)))
+
+
+def pair_cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
+    """Return the cosine of each pair."""
+    first, second = unit_rows(encode([*pairs.sentences1, *pairs.sentences2])).chunk(2)
+    return (first * second).sum(dim=1).cpu().numpy()
+
+
+def pairs_spearman(encode: Encode, pairs: ScoredPairs) -> float:
+    """Return the Spearman correlation, times 100, of cosine and grade, or 0 if all cosines are equal."""
+    cosines = pair_cosines(encode, pairs)
+    if np.ptp(cosines) < _ROUNDING:
+        logger.warning("The Spearman correlation is set to 0: all cosines are %.5f.", cosines[0])
+        return 0.0
+    return float(100 * spearmanr(cosines, pairs.scores).statistic)
+
+
+def grade_filter(text: str) -> Callable[[float], bool]:
+    """Return the function that tests a grade for a condition such as ``">=4"``."""
+    match = re.fullmatch(r"([<>]=?)(\d+(?:\.\d+)?)", text.replace(" ", ""))
+    if match is None:
+        raise ValueError(f"A condition on grades must be like '>=4' or '<1.5', got {text!r}.")
     compare, bound = _COMPARISONS[match[1]], float(match[2])
-    return lambda score: compare(score, bound)
+    return lambda grade: bool(compare(grade, bound))

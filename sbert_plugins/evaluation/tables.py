@@ -1,113 +1,60 @@
-"""Tab-separated files of the data directory, read with errors that name file and line."""
+"""Tab-separated files without header and quoting, and the folder that holds the benchmarks."""
 
 from __future__ import annotations
 
 import gzip
 import os
-import zlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 
 
-def data_directory(data_dir: str | Path | None) -> str | Path | None:
-    """Return ``data_dir`` or, without one, the directory that the environment names; an empty name is none."""
-    return data_dir or os.environ.get(DATA_VARIABLE) or None
+def data_directory(data_dir: str | Path | None) -> Path | None:
+    """Return ``data_dir``, or the folder named by the environment variable SBERT_PLUGINS_DATA, or None."""
+    directory = data_dir or os.environ.get(DATA_VARIABLE)
+    return Path(directory) if directory else None
 
 
-def data_path(data_dir: str | Path | None, *parts: str) -> Path:
-    """Return the path of a file in ``data_dir`` or, without one, in the directory that the environment names.
+def data_file(data_dir: str | Path | None, *parts: str) -> Path:
+    """Return the path of a file in the data folder.
 
     Raises:
-        FileNotFoundError: If there is neither.
+        FileNotFoundError: If neither ``data_dir`` nor SBERT_PLUGINS_DATA names a folder.
     """
-    directory = data_directory(data_dir)
-    if directory is None:
+    if (directory := data_directory(data_dir)) is None:
         raise FileNotFoundError(
-            f"{'/'.join(parts)} is read from a data directory: set {DATA_VARIABLE} (or data_dir) to the directory that has it."
+            f"Set {DATA_VARIABLE} or data_dir to the folder that holds {'/'.join(parts)}."
         )
-    return Path(directory, *parts)
+    return directory.joinpath(*parts)
 
 
-def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse tasks that are unknown, named twice or none."""
-    if not tasks or not set(tasks) <= set(known) or len(set(tasks)) < len(tasks):
-        raise ValueError(f"tasks must be a selection, each once, of {', '.join(known)}, got {list(tasks)}.")
+def read_rows(path: str | Path, *widths: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place (file and line, for error messages) and the fields of each line that is not blank.
 
-
-def width_of(path: str | Path) -> int:
-    """Count the fields of a file's first line; 0 of an empty one.
+    Args:
+        path: A UTF-8 file; ``.gz`` is decompressed.
+        widths: The allowed numbers of fields.
 
     Raises:
-        FileNotFoundError: If the file does not exist.
+        ValueError: For a line with another number of fields.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist, or is no file.")
-    line = next(_lines_of(path), "")
-    return len(line.split("\t")) if line else 0
+    opener: Any = gzip.open if str(path).endswith(".gz") else open
+    with opener(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            fields = line.rstrip("\r\n").split("\t")
+            if len(fields) not in widths:
+                wanted = " or ".join(map(str, widths))
+                raise ValueError(
+                    f"{path}, line {number}: expected {wanted} tab-separated fields, got {len(fields)}."
+                )
+            yield f"{path}, line {number}", fields
 
 
-def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield ``(place, fields)`` for each line of a file without header or quoting; ``.gz`` is unpacked.
-
-    ``place`` is the file and the line, for the message of an error that the caller finds.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: For a line with another number of fields than ``columns`` (blank ones at the end are none), and a file
-            that is not UTF-8 or, by its name, not gzipped.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist: {DATA_VARIABLE} or data_dir must name the directory whose folder {path.parent.name} "
-            f"holds {path.name}."
-        )
-    blank = 0  # the first blank line, until another line follows
-    for number, line in enumerate(_lines_of(path), start=1):
-        if not line.strip():
-            blank = blank or number
-            continue
-        fields = line.rstrip("\r\n").split("\t")
-        place = f"{path}, line {blank or number}"
-        if number == 1 and [field.strip().lower() for field in fields] == list(columns):
-            raise ValueError(
-                f"{place}: the first line must be a row, got the columns' names: a file has no header. Remove it."
-            )
-        if blank or len(fields) != len(columns):
-            raise ValueError(
-                f"{place}: expected {len(columns)} tab-separated fields ({', '.join(columns)}), got "
-                f"{1 if blank else len(fields)}."
-            )
-        yield place, fields
-
-
-def whole_number(text: str, column: str, place: str) -> int:
-    """Read a label, a topic or a gain.
-
-    Raises:
-        ValueError: If it is not a whole number from 0.
-    """
-    if not text.isdecimal():
-        raise ValueError(f"{place}: {column} must be a whole number from 0, got {text!r}.")
-    return int(text)
-
-
-def _lines_of(path: Path) -> Iterator[str]:
-    # Not str.splitlines: it would also cut at the rarer Unicode line separators inside a sentence.
-    # utf-8-sig, for the byte order mark that Excel and Notepad write would be part of the first field.
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rb") as lines:
-        try:
-            for number, line in enumerate(lines, start=1):
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: must be UTF-8, got byte 0x{error.object[error.start]:02x}. Convert it first, for "
-                "example: iconv -f ENCODING -t utf-8, with what it was saved in (cp1252, utf-16, gb18030, ...)."
-            ) from error
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} ends in .gz and is not a whole gzip file ({error}).") from error
+def stem_of(path: str | Path) -> str:
+    """Return the name of a file or folder without endings such as ``.tsv.gz``."""
+    return re.sub(r"(\.tsv|\.txt|\.csv)?(\.gz)?$", "", Path(path).resolve().name)

@@ -1,103 +1,47 @@
-"""The papers' training settings, and one function that trains a plain sentence-transformers model with them.
+"""The methods' training settings, and functions that train and compare models with them.
 
-Each constant stands beside the sentence of the paper. Importing this package loads no torch, so that the command line can
-print its tables at once.
+Importing this package loads no torch, so that the command line prints its help at once.
 """
 
-from sbert_plugins.recipes.arccse import ARCCSE
-from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
-from sbert_plugins.recipes.building import build_loss, settings_of
+from sbert_plugins.recipes.budgets import small_budget
 from sbert_plugins.recipes.compare import Comparison, compare
-from sbert_plugins.recipes.consert import CONSERT
-from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.encoders import (
+    average_with_start,
     build_encoder,
+    embeds_already,
     graded_pairs,
     has_pooling,
     offline_encoder,
     offline_sentences_path,
     pooling_of,
 )
-from sbert_plugins.recipes.glossary import LOGGED, meaning
-from sbert_plugins.recipes.hub import check_hub, prepare_push, push_to_hub
-from sbert_plugins.recipes.keywords import known_keywords, read_keywords
-from sbert_plugins.recipes.methods import RECIPES, name_of, recipe_of
-from sbert_plugins.recipes.output import check_output, load_loss, read_results, reconstructions
-from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED, paser_rows, paser_supervised_loss, paser_supervised_rows
-from sbert_plugins.recipes.protocol import SETTINGS, Protocol, Row
-from sbert_plugins.recipes.protocols import PROTOCOLS, STS_SENTENCES, protocol_of, protocol_table
-from sbert_plugins.recipes.pt_bert import PT_BERT
-from sbert_plugins.recipes.recommended import RECOMMENDED, recommended_loss
-from sbert_plugins.recipes.reporting import check_report_to
-from sbert_plugins.recipes.run import AVERAGE, score, train
-from sbert_plugins.recipes.seeds import train_seeds
-from sbert_plugins.recipes.settings import Recipe, Settings, shortened, with_changes
-from sbert_plugins.recipes.simcse import SIMCSE, simcse_loss
-from sbert_plugins.recipes.slt_fai import SLT_FAI, slt_fai_loss, slt_fai_settings
-from sbert_plugins.recipes.texts import read_text
-
-DEFAULT_MODEL = "bert-base-uncased"
-DEFAULT_TEXT = ARCCSE.text
+from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords
+from sbert_plugins.recipes.protocol import Protocol, protocol_names, read_protocol
+from sbert_plugins.recipes.recipe import Recipe
+from sbert_plugins.recipes.recommended import recommended_loss
+from sbert_plugins.recipes.simcse import simcse_loss
+from sbert_plugins.recipes.train import train
 
 __all__ = [
-    "ARCCSE",
-    "AVERAGE",
-    "BAG_OF_WORDS",
-    "CONSERT",
-    "DEFAULT_MODEL",
-    "DEFAULT_TEXT",
-    "DENOSENT",
-    "LOGGED",
-    "PASER",
-    "PASER_SUPERVISED",
-    "PROTOCOLS",
-    "PT_BERT",
     "RECIPES",
-    "RECOMMENDED",
-    "SETTINGS",
-    "SIMCSE",
-    "SLT_FAI",
-    "STS_SENTENCES",
     "Comparison",
     "Protocol",
     "Recipe",
-    "Row",
-    "Settings",
+    "average_with_start",
     "build_encoder",
-    "build_loss",
-    "check_hub",
-    "check_output",
-    "check_report_to",
     "compare",
+    "embeds_already",
+    "find_recipe",
     "graded_pairs",
     "has_pooling",
-    "known_keywords",
-    "load_loss",
-    "meaning",
-    "name_of",
     "offline_encoder",
     "offline_sentences_path",
-    "paser_rows",
-    "paser_supervised_loss",
-    "paser_supervised_rows",
     "pooling_of",
-    "prepare_push",
-    "protocol_of",
-    "protocol_table",
-    "push_to_hub",
+    "protocol_names",
     "read_keywords",
-    "read_results",
-    "read_text",
-    "recipe_of",
+    "read_protocol",
     "recommended_loss",
-    "reconstructions",
-    "score",
-    "settings_of",
-    "shortened",
     "simcse_loss",
-    "slt_fai_loss",
-    "slt_fai_settings",
+    "small_budget",
     "train",
-    "train_seeds",
-    "with_changes",
 ]

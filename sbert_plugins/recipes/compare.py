@@ -1,450 +1,331 @@
-"""A grid of trainings, method by seed, on one text and from one start: scores, records, a table and a page."""
+"""A comparison: several methods, each with several seeds, from one start on one text."""
 
 from __future__ import annotations
 
-import gc
+import json
 import logging
+import re
+import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.building import build_loss
-from sbert_plugins.recipes.cells import Cell, Method, leave_out_neighbours, read_methods, read_record
-from sbert_plugins.recipes.checked import check_columns, check_count, check_patience, how_prepared, read_seeds, run_values
-from sbert_plugins.recipes.compare_page import warning_of_tests, write_page
-from sbert_plugins.recipes.encoders import build_encoder, check_encoder, pooling_of, truncated_to
-from sbert_plugins.recipes.methods import recipe_of
-from sbert_plugins.recipes.neighbours import neighbours_of
-from sbert_plugins.recipes.output import (
-    RUN_FILE,
-    changes,
-    encoder_mark,
-    encoder_settings,
-    has_checkpoint,
-    held,
-    read_results,
-    refuse_file,
-    remove_folder,
-    text_mark,
-    time_text,
-    write_json,
-)
-from sbert_plugins.recipes.provenance import mixed_versions, provenance
-from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.run import repetitions, train
-from sbert_plugins.recipes.scoring import Scorer
-from sbert_plugins.recipes.settings import Settings, processes
-from sbert_plugins.recipes.summary import Summary, digits_of, printed, shown, summarise
-from sbert_plugins.recipes.texts import read_text
+from sbert_plugins.recipes.encoders import build_encoder, embeds_already, name_of_encoder, pooling_of
+from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_value
+from sbert_plugins.recipes.recommended import RECOMMENDED, adapt_to
+from sbert_plugins.recipes.run import check_same_run, digest_of_sentences, digest_of_weights, hold, versions
+from sbert_plugins.recipes.scores import Change, Measured, main_score, measure
+from sbert_plugins.recipes.train import train
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
 
-    from sbert_plugins.evaluation import ScoredPairs
-
 logger = logging.getLogger(__name__)
-_START = "start.json"
-_SOME = 1000  # sentences, to build a loss that will train on all
-
-
-class Comparison(NamedTuple):
-    """What :func:`compare` returns: rows of numbers, the printed table, the page, and why cells failed, by name."""
-
-    rows: list[Summary]
-    table: list[list[str]]
-    page: Path
-    failed: dict[str, str]
+RECORDS = "results.jsonl"
+# Settings of some recipes that would make their trainings longer than those of the other methods.
+_EQUAL = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """What all cells share."""
+class Method:
+    """A method of a comparison, with keywords of its loss and training arguments of its own."""
 
-    sentences: Dataset
-    text: str | None
-    build: Callable[[], SentenceTransformer]
-    settings: Settings
-    score: Scorer
-    dev: ScoredPairs | None
-    bf16: bool | None
-    report: Callable[[str], None]
-    neighbours: int
-    keep_models: bool
+    text: str
+    name: str
+    loss_keywords: dict[str, Any]
+    arguments: dict[str, Any]
 
-    def start(self) -> SentenceTransformer:
-        """Build the encoder that every cell starts from."""
-        from sbert_plugins.encoder import apply_mask_template
 
-        model = self.build()
-        return apply_mask_template(model) if self.settings.pooling == "mask" else model
+@dataclass(frozen=True)
+class Row:
+    """A method's results over its seeds: one change from the start per score."""
 
-    def cells(self, methods: Sequence[Method], seeds: Sequence[int], output: Path, start: SentenceTransformer) -> list[Cell]:
-        """Return all cells, a seed of each method and then the next, with all that decides their numbers."""
-        made = [self._made_with(method, seeds[0], start) for method in methods]
-        return [
-            Cell(method, seed, output, values | {"seed": seed})
-            for seed in seeds
-            for method, values in zip(methods, made, strict=True)
-        ]
+    method: str
+    seeds: list[int]
+    changes: list[Change]
+    seconds: float
 
-    def _made_with(self, method: Method, seed: int, start: SentenceTransformer) -> dict[str, Any]:
-        settings, prepared = method.settings(self.settings), how_prepared(recipe_of(method.name), self.sentences)
-        made = run_values(
-            method.name,
-            self.sentences,
-            start,
-            settings,
-            seed,
-            self.bf16,
-            method.loss_keywords,
-            {},
-            prepared,
-            self.text,
-            self.dev,
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of :func:`compare`: a row per method, why cells failed, and the page."""
+
+    rows: list[Row]
+    failed: dict[str, str]
+    page: Path
+
+    @property
+    def headline(self) -> str:
+        """The best result in one sentence."""
+        best = max(self.rows, key=lambda row: row.changes[0].after - row.changes[0].before)
+        change = best.changes[0]
+        return (
+            f"{best.method}: {change.after - change.before:+.1f} points over the start on {change.name} ({change.metric}, mean "
+            f"over {len(best.seeds)} seed{'s' * (len(best.seeds) > 1)})."
         )
-        return made | {"scored_on": self.score.mark, "selected_by": None if self.dev is None else "STS-B dev"}
+
+    @property
+    def table(self) -> list[list[str]]:
+        """The scores as text: a heading, the start, and a row per method with mean and standard error."""
+        titles = [f"{change.name}: {change.metric}" for change in self.rows[0].changes]
+        start = [f"{change.before:.2f}" for change in self.rows[0].changes]
+        lines = [["method", "seeds", *titles, "seconds"], ["start", "", *start, ""]]
+        for row in self.rows:
+            scores = [
+                f"{one.after:.2f}" + ("" if one.error is None else f" ± {one.error:.2f}")
+                for one in row.changes
+            ]
+            lines.append([row.method, str(len(row.seeds)), *scores, f"{row.seconds:.0f}"])
+        return lines
+
+    @property
+    def verdict(self) -> list[str]:
+        """One sentence per method and score."""
+        return [f"{row.method}, {change.sentence}" for row in self.rows for change in row.changes]
+
+
+def read_method(text: str) -> Method:
+    """Read ``name``, ``name:key=value,key=value`` or ``package.module:Class:key=value``.
+
+    A key is a keyword of the loss or a field of :class:`training.TrainingArguments`.
+
+    Raises:
+        ValueError: For an unknown method or keyword.
+
+    Example:
+        >>> read_method("pt-bert:attend_to=pooled,momentum=0.99").loss_keywords
+        {'attend_to': 'pooled', 'momentum': 0.99}
+    """
+    from sbert_plugins.training import TrainingArguments
+
+    first, *others = text.split(":")
+    if first not in RECIPES and others and "=" not in others[0]:
+        first = f"{first}:{others.pop(0)}"
+    recipe = find_recipe(first)
+    values: dict[str, str] = {}
+    for part in ":".join(others).split(",") if others else []:
+        key, equals, value = part.partition("=")
+        if equals:
+            values[key] = value
+        else:  # a value with commas
+            values[next(reversed(values))] += f",{part}"
+    names = {field.name for field in fields(TrainingArguments)}
+    arguments = {key: read_value(value) for key, value in values.items() if key in names}
+    keywords = {key: read_value(value) for key, value in values.items() if key not in names}
+    check_keywords(recipe, keywords)
+    return Method(text, first, keywords, arguments)
 
 
 def compare(
     methods: Sequence[str],
-    text: str | Path | Dataset,
+    sentences: Dataset,
     *,
+    model: str | Callable[[], SentenceTransformer],
     output: str | Path,
     evaluators: Sequence[BaseEvaluator],
-    model: str | Callable[[], SentenceTransformer],
     seeds: int | Sequence[int] = 3,
-    settings: Settings | None = None,
-    dev: ScoredPairs | None = None,
-    column: str | None = None,
-    limit: int | None = None,
-    data_dir: str | Path | None = None,
-    hub: bool = False,
-    name: str | None = None,
-    bf16: bool | None = None,
-    force: bool = False,
-    neighbours: int = 10,
-    keep_models: bool = True,
-    report: Callable[[str], None] = logger.info,
+    dev: BaseEvaluator | None = None,
+    max_seq_length: int | None = 32,
+    text: str | None = None,
+    **arguments: Any,
 ) -> Comparison:
-    """Train each method on a text with each seed, from one encoder and with one set of settings, and score what comes out.
+    """Train each method with each seed from one start, with equal settings, and score the results.
 
-    ``output`` then holds ``index.html``, ``start.json``, and for each cell ``<method>_seed<N>.json`` and a folder of that name
-    with ``model/``. A comparison that was killed goes on: finished cells are skipped, one that was begun is resumed.
+    A finished training is a line of ``output/results.jsonl``. The same call continues after a kill; a call with more methods or
+    seeds adds them. The models are in folders of ``output``, the page is ``output/index.html``.
 
     Args:
-        methods: Names of :data:`RECIPES`, ``name:key=value,key=value`` with keywords of the loss or settings of its own, or
-            ``package.module:Class`` for a loss class of one's own. The others are compared with the first.
-        text: Sentences: a name as in :func:`read_text`, or a dataset with the column ``anchor``, and ``positive`` where each
-            sentence has one: the methods must take it.
-        output: A new or empty directory, or that of an earlier comparison.
-        evaluators: What scores the start and each result, all in one way. Nothing is chosen by them.
-        model: Path or Hub name of the encoder, or a function that builds it, the same each time.
-        seeds: How many, from 0, or which.
-        settings: Of all trainings; by default those of ``recommended``, also for the other methods: what is compared are
-            losses, at equal updates.
-        dev: STS-B dev. With it each training ends with its best checkpoint by this, otherwise with its last.
-        column: Column of a table or Hub dataset.
-        limit: Use the first sentences only.
-        data_dir: Of the STS tasks, for ``sts-sentences``.
-        hub: Take these from the Hub in any case.
-        name: What page, records and cards call a dataset; ``organization/name`` is one on the Hub.
-        bf16: As in :func:`train`.
-        force: Make cells anew that were made with other settings, text or encoder, and score those anew that were scored by
-            other labels, instead of refusing.
-        neighbours: Sentences of the text whose neighbours records and page show; 0 for records that may be published, also
-            of cells that are finished.
-        keep_models: Whether the models stay. A grid of a hundred cells is some kilobytes of records without.
-        report: Called with each message for the person who waits.
+        methods: Names, with keywords if wanted (:func:`read_method`).
+        sentences: The column ``anchor``, and ``positive`` where there are positives.
+        model: Path or Hub name of the start, or a function that builds it.
+        output: A new or empty folder, or that of the comparison to continue.
+        evaluators: Evaluators that score the start and each result. They select nothing.
+        seeds: How many seeds, from 0, or which.
+        dev: Evaluator that selects the checkpoint of each training; without it the last update counts.
+        max_seq_length: Tokens per sentence in training.
+        text: Name of the text.
+        **arguments: Fields of :class:`training.TrainingArguments` for all methods, by default those of ``recommended``.
 
     Returns:
-        Rows, table, page, and the cells that failed: they lose no other.
+        The results by method.
 
     Raises:
-        ValueError: For methods, seeds or a text that cannot be used, in one of several processes, or for an ``output`` whose
-            cells were made with something else, each named. All of this comes before anything is trained.
-        FileExistsError: If ``output`` holds something else than a comparison, or another process trains one of the cells: two
-            calls may share an output, with other methods or other seeds.
+        ValueError: For an unknown method or keyword, or if ``output`` holds a comparison with other settings.
+        RuntimeError: If every training failed.
+
+    Example:
+        >>> comparison = compare(["recommended", "simcse"], dataset, model=name, output="runs/compared", evaluators=[pairs])
+        ... # doctest: +SKIP
+        >>> print(comparison.headline)  # doctest: +SKIP
     """
-    asked = read_methods(methods)
-    numbers = _seeds(seeds)
-    output = _checked_directory(Path(output))
-    grid = _Grid(
-        sentences=_sentences(text, column=column, limit=limit, data_dir=data_dir, hub=hub),
-        text=str(text) if isinstance(text, str | Path) else name,
-        build=_builder(model, (settings or RECOMMENDED.settings).pooling),
-        settings=settings or RECOMMENDED.settings,
-        score=Scorer(evaluators),
+    output, asked = Path(output), [read_method(method) for method in methods]
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    build = model if callable(model) else lambda: build_encoder(str(model))
+    start = build()
+    shared = {
+        "arguments": RECOMMENDED.arguments
+        | adapt_to(embeds=embeds_already(start)).arguments
+        | _EQUAL
+        | arguments,
+        "max_seq_length": max_seq_length,
+        "dev": getattr(dev, "name", None),
+        "scores": [str(evaluator.name) for evaluator in evaluators],
+        "text": text,
+        "sentences_digest": digest_of_sentences(sentences),
+        "encoder": name_of_encoder(start),
+        "weights_digest": digest_of_weights(start),
+        "pooling": pooling_of(start),
+    }
+    failed = {}
+    with hold(output):
+        before, cells = _begin(output, shared, start, evaluators)
+        del start
+        for seed in numbers:
+            for method in asked:
+                name = f"{method.text}, seed {seed}"
+                if (method.text, seed) in cells:
+                    logger.info("%s: finished before.", name)
+                    continue
+                logger.info("%s", name)
+                try:
+                    cell = _run_cell(
+                        method, seed, sentences, build(), output, evaluators, dev, before, shared
+                    )
+                except Exception as error:  # the other cells are not lost
+                    logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))
+                    failed[name] = f"{type(error).__name__}: {error}"
+                    continue
+                cells[method.text, seed] = cell
+                _append(output, cell)
+        rows = [
+            row for method in asked if (row := _row(method, numbers, cells, before, evaluators)) is not None
+        ]
+        if not rows:
+            raise RuntimeError(f"Every training failed: {next(iter(failed.values()))}")
+        comparison = Comparison(rows, failed, output / "index.html")
+        _write_page(comparison, shared, len(sentences))
+    return comparison
+
+
+def _begin(
+    output: Path, shared: dict[str, Any], start: SentenceTransformer, evaluators: Sequence[BaseEvaluator]
+) -> tuple[Measured, dict[tuple[str, int], dict[str, Any]]]:
+    """Return the scores of the start and the cells that are finished; in a new folder score the start."""
+    path = output / RECORDS
+    if path.exists():
+        first, *cells = (
+            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")
+        )
+        check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
+        return Measured(first["scores"], {}), {(cell["method"], cell["seed"]): cell for cell in cells}
+    logger.info("Scoring the start.")
+    before = measure(start, evaluators)
+    _append(output, {"method": "start", "shared": shared, "scores": before.metrics, "versions": versions()})
+    return Measured(before.metrics, {}), {}
+
+
+def _append(output: Path, record: dict[str, Any]) -> None:
+    with (output / RECORDS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, default=str) + "\n")
+
+
+def _run_cell(
+    method: Method,
+    seed: int,
+    sentences: Dataset,
+    model: SentenceTransformer,
+    output: Path,
+    evaluators: Sequence[BaseEvaluator],
+    dev: BaseEvaluator | None,
+    before: Measured,
+    shared: dict[str, Any],
+) -> dict[str, Any]:
+    folder = output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}"
+    results = train(
+        method.name,
+        sentences,
+        model,
+        output=folder,
+        loss_keywords=method.loss_keywords,
+        max_seq_length=shared["max_seq_length"],
         dev=dev,
-        bf16=bf16,
-        report=report,
-        neighbours=neighbours,
-        keep_models=keep_models,
+        evaluators=evaluators,
+        before=before if dev is None else None,
+        seed=seed,
+        text=shared["text"],
+        resume=True,
+        **(shared["arguments"] | method.arguments),
     )
-    _check_methods(grid, asked)
-    check_encoder(encoder := grid.start())
-    cells = grid.cells(asked, numbers, output, encoder)
-    _say_notes(grid, cells)
-    begins_with = _begins_with(grid, encoder)
-    _check_losses(grid, cells)
-    _refuse_others(cells, output, begins_with, force=force)
-    start = _start(grid, encoder, output, begins_with)
-    _run_all(grid, cells, start)
-    return _ended(grid, cells, start, output)
-
-
-def _builder(model: str | Callable[[], SentenceTransformer], pooling: str) -> Callable[[], SentenceTransformer]:
-    """Return what builds the start; an encoder can be called, too, and builds none."""
-    if not (isinstance(model, str) or (callable(model) and not hasattr(model, "forward"))):
-        raise ValueError(f"model must be a name, or a function that builds an encoder each time, got {type(model).__name__}.")
-    return model if callable(model) else lambda: build_encoder(model, pooling=pooling)
-
-
-def _check_methods(grid: _Grid, asked: Sequence[Method]) -> None:
-    """Refuse methods that cannot be trained on these columns, or wait for evaluations that there are none of."""
-    for method in asked:
-        check_columns(recipe_of(method.name), grid.sentences.column_names)
-        check_patience(method.settings(grid.settings).patience, has_dev=grid.dev is not None)
-
-
-def _check_losses(grid: _Grid, cells: Sequence[Cell]) -> None:
-    """Refuse values that a method's loss does not take, before hours go into the others: each is built once."""
-    some = grid.sentences.select(range(0, len(grid.sentences), 1 + len(grid.sentences) // _SOME))
-    asked = {cell.method.text: cell.method for cell in cells if cell.method.loss_keywords and not cell.is_finished}
-    for method in asked.values():
-        recipe, settings, model = recipe_of(method.name), method.settings(grid.settings), grid.start()
-        with suppress(OSError, TypeError), truncated_to(model, settings.max_seq_length):  # of these the cell tells
-            try:
-                found = recipe.keywords(some, model, settings, method.loss_keywords) if recipe.keywords else {}
-                build_loss(method.name, model, **(found | method.loss_keywords))
-            except ValueError as error:
-                raise ValueError(f"method {method.text}: {error}") from error
-        del model
-        gc.collect()  # an encoder is part of a circle
-
-
-def _say_notes(grid: _Grid, cells: Sequence[Cell]) -> None:
-    """Say once what each training of a recipe would say, and what test sets are not for."""
-    notes = [note for cell in cells for note in _notes(grid, cell)]
-    for note in dict.fromkeys([*notes, warning_of_tests(grid.score.test_sets)]):
-        if note:
-            grid.report(note)
-
-
-def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    if processes() > 1:
-        raise ValueError("a comparison trains one cell after the other in one process: start it without torchrun.")
-    return read_seeds(seeds)
-
-
-def _checked_directory(output: Path) -> Path:
-    """Refuse a directory that is somebody else's."""
-    refuse_file(output)
-    # A kill may leave a .tmp behind.
-    others = output.exists() and any(path.suffix != ".tmp" for path in output.iterdir())
-    if others and not (output / _START).exists():
-        raise FileExistsError(f"output must be new, empty or that of a comparison, got {output}, which holds something else.")
-    return output
-
-
-def _make_directory(output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    probe = output / ".writable"
-    probe.touch()  # said now, not when the first training is over
-    probe.unlink(missing_ok=True)  # of two calls that share an output the other one may have been here
-
-
-def _sentences(text: str | Path | Dataset, *, limit: int | None, **how: Any) -> Dataset:
-    from datasets import Dataset
-
-    if isinstance(text, str | Path):
-        sentences = read_text(text, limit=limit, **how)
-    elif not isinstance(text, Dataset):
-        raise ValueError(f"text must be a name, a path or a datasets.Dataset, got {type(text).__name__}: Dataset.from_dict.")
-    elif of_names := [name for name, value in how.items() if value]:
-        raise ValueError(f"{', '.join(of_names)} would be of a text by name, and text is a dataset: leave it out.")
-    else:
-        sentences = text if limit is None else text.select(range(min(limit, len(text))))
-    if sentences.column_names not in (["anchor"], ["anchor", "positive"]):
-        raise ValueError(
-            f"text must have the column anchor, and may have positive behind it, got {', '.join(sentences.column_names)}: "
-            "select_columns."
-        )
-    check_count(sentences)
-    return sentences
-
-
-def _refuse_others(cells: Sequence[Cell], output: Path, begins_with: dict[str, Any], *, force: bool) -> None:
-    """Refuse, before anything is trained, what is there and was made otherwise; with ``force`` remove these cells."""
-    for cell in cells:
-        if differs := cell.what_differs():
-            if not force:
-                raise ValueError(
-                    f"{cell.folder} was made with {differs}: ask for the same, make it anew with --force (force=True), or "
-                    "name another output."
-                )
-            with held(cell.folder):
-                cell.record_path.unlink(missing_ok=True)
-                if cell.what_differs():  # the training, not what it was scored on
-                    cell.clear()
-    if not force and (others := _left_out(cells, output)) and (output / _START).exists():
-        record = read_record(output / _START)
-        if differs := changes(record, {key: value for key, value in begins_with.items() if key in record}):
-            raise ValueError(
-                f"{output} holds {', '.join(others)}, made with {differs}: ask for the same, leave these out with --force "
-                "(force=True), or name another output."
-            )
-
-
-def _begins_with(grid: _Grid, encoder: SentenceTransformer) -> dict[str, Any]:
-    """Return what decides the numbers of the start."""
-    return {
-        "encoder": encoder_mark(encoder),
-        "encoder_settings": encoder_settings(encoder),
-        "text": text_mark(grid.sentences, grid.text),
-        "scored_on": grid.score.mark,
-        "pooling": pooling_of(encoder),
-        "max_seq_length": encoder.max_seq_length,
-        "layers": getattr(getattr(encoder.transformers_model, "config", None), "num_hidden_layers", None),
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return {"method": method.text, "seed": seed, "scores": results["after"]} | {
+        key: results[key]
+        for key in ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
     }
 
 
-def _start(grid: _Grid, encoder: SentenceTransformer, output: Path, made: dict[str, Any]) -> dict[str, Any]:
-    """Return scores and neighbours of the encoder before any training; on record, they are not made again."""
-    _make_directory(output)
-    path = output / _START
-    if path.exists() and not changes(record := read_record(path), made):
-        if 0 < grid.neighbours <= len(record["neighbours"]):
-            return record
-    else:
-        grid.report(f"Scoring the start: {made['encoder']['name']}, {made['pooling']} pooling.")
-        scores = grid.score(encoder)
-        shows = {"scores": scores, "main": grid.score.main(scores)}
-        shows |= {"lower": grid.score.lower(scores), "undirected": grid.score.undirected(scores)}
-        record = made | shows | {"notes": grid.score.notes} | provenance(encoder.device)
-    write_json(path, record | {"neighbours": neighbours_of(encoder, grid.sentences, shown=grid.neighbours)})
-    return read_record(path)
+def _row(
+    method: Method,
+    seeds: Sequence[int],
+    cells: dict[tuple[str, int], dict[str, Any]],
+    before: Measured,
+    evaluators: Sequence[BaseEvaluator],
+) -> Row | None:
+    """Return the means over the seeds of a method; None if there is no result."""
+    done = [seed for seed in seeds if (method.text, seed) in cells]
+    if not done:
+        return None
+    changes = []
+    for evaluator in evaluators:
+        name = str(evaluator.name)
+        metric, first = main_score(evaluator, before.metrics[name])
+        values = [main_score(evaluator, cells[method.text, seed]["scores"][name])[1] for seed in done]
+        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+        basis = f"over {len(values)} seeds" if len(values) > 1 else "one seed"
+        changes.append(Change(name, metric, first, fmean(values), error, basis))
+    return Row(method.text, done, changes, fmean(cells[method.text, seed]["seconds"] for seed in done))
 
 
-def _run_all(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any]) -> None:
-    """Run the cells that are not finished, and say of each where it is among them."""
-    for place, cell in enumerate(cells, start=1):
-        where = f"{place}/{len(cells)} {cell.method.text}, seed {cell.seed}"
-        if cell.is_finished:
-            grid.report(f"{where}: finished before, {cell.record_path.name}")
-        else:
-            grid.report(f"{where} ...")
-            with held(cell.folder):
-                _run(grid, cell, start)
+def _write_page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> None:
+    from jinja2 import Environment
 
-
-def _run(grid: _Grid, cell: Cell, start: dict[str, Any]) -> None:
-    """Train and score one cell, and put it on record; why it failed, if it did."""
-    try:
-        record = _trained(grid, cell)
-    except Exception as error:  # whatever it is, the other cells are not lost
-        logger.debug("a cell failed", exc_info=error)
-        reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
-        if not grid.neighbours:  # a record that may be published
-            reason = reason.replace(getattr(error, "texts", "") or "\0", "")
-        cell.write({"failed": reason, **provenance()})
-        grid.report(f"  failed: {reason}")
-        return
-    cell.write(record)
-    # Optimizer and all, of no use to a finished training.
-    with suppress(OSError):  # nothing is lost
-        remove_folder(cell.folder / "checkpoints" if grid.keep_models else cell.folder)
-    row = summarise({cell.method.text: [cell.made_with | record]}, start["main"])
-    digits = {title: digits_of(title, start, row) for title in start["main"]}
-    scores = ", ".join(
-        f"{title} {shown(start['scores'][title], digits=count)} to {shown(record['scores'][title], digits=count)}"
-        for title, count in digits.items()
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(
+        (files("sbert_plugins.recipes") / "compare.html").read_text(encoding="utf-8")
     )
-    grid.report(f"  {scores}" + (f"; training took {known}" if (known := time_text(record)) else ""))
+    page = template.render(
+        comparison=comparison,
+        shared=shared,
+        sentences=sentences,
+        versions=versions(),
+        plots=_plots(comparison),
+    )
+    comparison.page.write_text(page, encoding="utf-8")
 
 
-def _trained(grid: _Grid, cell: Cell) -> dict[str, Any]:
-    """Train a cell, go on where it was interrupted, or load it where only its scores are missing."""
-    settings = cell.method.settings(grid.settings)
-    results_path = cell.folder / "results.json"
-    resume = False
-    was_begun = (cell.folder / RUN_FILE).exists() and not changes(read_results(cell.folder / RUN_FILE), cell.trained_with)
-    if was_begun and results_path.exists():
-        model, results = build_encoder(str(cell.folder / "model")), read_results(results_path)
-    else:
-        resume = was_begun and has_checkpoint(cell.folder)
-        if not resume:
-            cell.clear()
-        model = grid.start()
-        if encoder_mark(model)["sha256"] != cell.made_with["encoder"]["sha256"]:
-            raise ValueError("model must build one encoder each time, got weights that differ: seed what is random.")
-        results = train(
-            cell.method.name,
-            grid.sentences,
-            model,
-            output=cell.folder,
-            settings=settings,
-            seed=cell.seed,
-            bf16=grid.bf16,
-            dev=grid.dev,
-            loss_keywords=cell.method.loss_keywords,
-            resume=resume,
-            text=grid.text,
-            report=_without(grid.report, _notes(grid, cell)),
-        )
-    dev = "eval_stsb-dev_spearman_cosine"
-    return {
-        "scores": grid.score(model),
-        "seconds": results["seconds"],
-        "evaluation_seconds": results.get("evaluation_seconds"),
-        "steps": results["steps"],
-        "saved_update": results.get("saved_update", results["steps"]),
-        "rows": results["rows"],
-        "pooling": results["pooling"],
-        "loss": results["loss"],
-        "curve": [
-            {"step": entry["step"], "STS-B dev": 100 * entry[dev]} for entry in results["log"] if entry.get(dev) is not None
-        ],
-        "log": results["log"],
-        "neighbours": neighbours_of(model, grid.sentences, shown=grid.neighbours),
-        "date": results["date"],
-        **provenance(model.device),
-    }
-
-
-def _notes(grid: _Grid, cell: Cell) -> list[str | None]:
-    """Return what each training of a recipe on this text says: it is said once."""
-    recipe = recipe_of(cell.method.name)
-    return [recipe.note, repetitions(cell.made_with["text"], len(grid.sentences), recipe)]
-
-
-def _without(report: Callable[[str], None], lines: Sequence[str | None]) -> Callable[[str], None]:
-    return lambda line: None if line in lines else report(line)
-
-
-def _ended(grid: _Grid, cells: Sequence[Cell], start: dict[str, Any], output: Path) -> Comparison:
-    """Return the numbers of all cells, and write the page."""
-    if not grid.neighbours:  # of what this call leaves out, too: the folder may be published
-        for path in output.glob("*_seed*.json"):
-            leave_out_neighbours(path)
-    records: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        records.setdefault(cell.method.text, []).append(read_record(cell.record_path))
-    if note := mixed_versions([start, *(record for of_method in records.values() for record in of_method)]):
-        grid.report(note)
-    if left := _left_out(cells, output):
-        grid.report(f"In {output} and not on this page, for this call does not name them: {', '.join(left)}.")
-    rows = summarise(records, list(start["scores"]))
-    units = "pairs" if len(grid.sentences.column_names) == 2 else "sentences"
-    page = write_page(output, start, records, rows, units=units, test_sets=grid.score.test_sets)
-    failed = {f"{row.method}, seed {seed}": reason for row in rows for seed, reason in row.failed.items()}
-    return Comparison(rows, printed(rows, start), page, failed)
-
-
-def _left_out(cells: Sequence[Cell], output: Path) -> list[str]:
-    """Return the cells of earlier calls that this one leaves out, by their files' names."""
-    shown = {cell.record_path.name for cell in cells}
-    return sorted(path.stem for path in output.glob("*_seed*.json") if path.name not in shown)
+def _plots(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return a plot per score: the difference of each method to the start with two standard errors, in percent of the width."""
+    plots = []
+    for place, first in enumerate(comparison.rows[0].changes):
+        changes = [row.changes[place] for row in comparison.rows]
+        spans = [(one.after - one.before, 2 * (one.error or 0.0)) for one in changes]
+        low = min(0.0, *(difference - error for difference, error in spans))
+        high = max(0.0, *(difference + error for difference, error in spans))
+        scale = 100 / ((high - low) or 1.0)
+        bars = [
+            {
+                "method": row.method,
+                "left": scale * (min(0.0, difference) - low),
+                "width": scale * abs(difference),
+                "error_left": scale * (difference - error - low),
+                "error_width": scale * 2 * error,
+                "text": f"{difference:+.2f}",
+            }
+            for row, (difference, error) in zip(comparison.rows, spans, strict=True)
+        ]
+        plots.append({"title": f"{first.name}: {first.metric}", "zero": -scale * low, "bars": bars})
+    return plots

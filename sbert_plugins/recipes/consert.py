@@ -1,21 +1,18 @@
-"""ConSERT's training settings: those of the tables; ``recommended`` is it with a projection head.
+"""ConSERT at the settings of this library's tables.
 
-The official script has 5e-7 for ten epochs, and its authors later called rates of this size far too low; SLT-FAI's protocols
-keep it.
+The official script has a learning rate of 5e-7, which its authors later called far too low; the protocols of SLT-FAI keep it.
 """
 
-from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.settings import Recipe
+from sbert_plugins.recipes.recipe import Recipe
 
 CONSERT = Recipe(
-    method="consert",
-    name="ConSERT",
+    name="consert",
+    title="ConSERT",
     paper="Yan et al., ACL 2021",
     url="https://aclanthology.org/2021.acl-long.393",
+    summary="contrastive loss on two augmented views: features cut off, tokens shuffled (eq. 1)",
     loss="ConSERTLoss",
     columns=("anchor",),
     second_column="positive",
-    equation="contrast of two views: features cut off, tokens shuffled (eq. 1)",
-    settings=RECOMMENDED.settings,
-    offline=RECOMMENDED.offline,
+    arguments={"learning_rate": 5e-5, "per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},
 )

@@ -1,21 +1,26 @@
-"""The methods: one line each."""
+"""The methods by name, loss classes of one's own, and the keywords of a method's loss."""
 
 from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.consert import CONSERT
 from sbert_plugins.recipes.denosent import DENOSENT
-from sbert_plugins.recipes.own import own_recipe
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
 from sbert_plugins.recipes.pt_bert import PT_BERT
+from sbert_plugins.recipes.recipe import Recipe, did_you_mean
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.settings import Recipe
 from sbert_plugins.recipes.simcse import SIMCSE
 from sbert_plugins.recipes.slt_fai import SLT_FAI
 
 RECIPES = {
-    recipe.method: recipe
+    recipe.name: recipe
     for recipe in (
         RECOMMENDED,
         ARCCSE,
@@ -31,21 +36,109 @@ RECIPES = {
 }
 
 
-def recipe_of(method: str) -> Recipe:
-    """Return the recipe of a method's name, or of ``package.module:Class``, a loss class of one's own.
+def find_recipe(method: str) -> Recipe:
+    """Return the recipe of a method, or one with the settings of ConSERT for a loss class of one's own.
+
+    Args:
+        method: A name in :data:`RECIPES`, or ``package.module:Class`` for a class that is built as ``Class(model)``.
 
     Raises:
-        ValueError: For a name that is neither.
+        ValueError: For an unknown name, with the nearest one.
+        ImportError: If the class cannot be imported.
     """
     if method in RECIPES:
         return RECIPES[method]
-    if ":" in method:
-        return own_recipe(method)
-    raise ValueError(
-        f"method must be one of {', '.join(RECIPES)}, or package.module:Class for a loss of your own, got {method!r}."
+    if ":" not in method:
+        raise ValueError(
+            f"There is no method {method!r}.{did_you_mean(method, RECIPES)} The methods are {', '.join(RECIPES)}, and "
+            "package.module:Class for a loss of your own."
+        )
+    module, _, name = method.partition(":")
+    found = importlib.import_module(module)
+    if not hasattr(found, name):
+        raise ImportError(f"{module} has no {name}.{did_you_mean(name, vars(found))}")
+    return Recipe(
+        name=method,
+        title=name,
+        paper="a loss of your own",
+        url="",
+        summary="",
+        loss=method,
+        columns=("anchor",),
+        second_column="positive",
+        arguments=CONSERT.arguments,
+        build=getattr(found, name),
     )
 
 
-def name_of(method: str) -> str:
-    """Return what people call a method; a class of one's own is not imported for it."""
-    return RECIPES[method].name if method in RECIPES else method.rpartition(":")[2]
+def read_keywords(recipe: Recipe, pairs: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts as keywords of a method's loss.
+
+    Raises:
+        ValueError: For a text without ``=``, or a key that the loss does not have, with the nearest one.
+
+    Example:
+        >>> read_keywords(RECIPES["arccse"], ["temperature=0.1", "projection_head=false"])
+        {'temperature': 0.1, 'projection_head': False}
+    """
+    keywords = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise ValueError(f"A keyword of the loss is KEY=VALUE, got {pair!r}.")
+        keywords[key] = read_value(text)
+    check_keywords(recipe, keywords)
+    return keywords
+
+
+def check_keywords(recipe: Recipe, keywords: Iterable[str]) -> None:
+    """Raise for a keyword that the loss of a recipe does not have.
+
+    Raises:
+        ValueError: With the nearest keyword.
+    """
+    known = known_keywords(recipe)
+    for key in keywords:
+        if known is not None and key not in known:
+            raise ValueError(
+                f"The loss of {recipe.name} has no keyword {key!r}.{did_you_mean(key, known)} It has {', '.join(known)}."
+            )
+
+
+def known_keywords(recipe: Recipe) -> list[str] | None:
+    """Return the keywords of a recipe's loss; None if it takes any."""
+    from sbert_plugins import losses
+
+    loss = getattr(losses, recipe.loss, None)
+    build = recipe.build or loss
+    known = _keywords_of(build, is_ours=loss is not None)
+    if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(build).parameters.values()):
+        if loss is None:
+            return None
+        known += [name for name in _keywords_of(loss) if name not in known]
+    return known + (["official"] if recipe.build is None and hasattr(losses.official, recipe.loss) else [])
+
+
+def _keywords_of(build: Any, *, is_ours: bool = True) -> list[str]:
+    """Return the keywords of a function or class; of a user's class also its positional arguments after the model."""
+    parameters = list(inspect.signature(build).parameters.values())[1:]
+    return [
+        one.name
+        for one in parameters
+        if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not is_ours)
+    ]
+
+
+def read_value(text: str) -> Any:
+    """Read a value of the command line: none, true, false, a number, a list with commas, or a word.
+
+    Example:
+        >>> [read_value(text) for text in ("none", "0.05", "True", "dropout,token_cutoff", "tokens")]
+        [None, 0.05, True, ['dropout', 'token_cutoff'], 'tokens']
+    """
+    if text.lower() in ("none", "null"):
+        return None
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    except json.JSONDecodeError:
+        return [read_value(part) for part in text.split(",") if part] if "," in text else text

@@ -1,72 +1,80 @@
-"""What a protocol is: a training as a paper, or its authors' code, describes it, each value beside where it stands."""
+"""Protocols: trainings as a paper or its authors' code describes them, each setting with its source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, NamedTuple
 
-from sbert_plugins.recipes.settings import Settings
-
-SETTINGS = tuple(field.name for field in fields(Settings))
-_LOSS, _COLUMNS = "loss.", "columns."
+from sbert_plugins.recipes.recipe import did_you_mean
 
 
-class Row(NamedTuple):
-    """A value of a protocol and its source: a place in the ``paper``, the authors' ``code``, or ``silent: ours``."""
+class Setting(NamedTuple):
+    """A setting of a protocol, and the place where its value is stated."""
 
-    setting: str
+    section: str
+    name: str
     value: Any
     source: str
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A training with all that decides its result; ``rows`` are what is printed and what is run.
+    """A training with everything that decides its result.
 
-    A row is a field of :class:`Settings`, ``loss.`` and a keyword of the loss, ``columns.`` and a keyword of what makes the
-    columns, or one of ``encoder``, ``text``, ``positives``, ``template``, ``dropout`` and ``bf16``. All others are for people.
+    Attributes:
+        method: Name of the method.
+        name: ``paper``, ``official`` for the authors' code, or another name.
+        settings: In the sections ``about`` (for people), ``start`` (encoder and text), ``arguments`` (fields of
+            :class:`training.TrainingArguments`), ``columns`` (keywords of the column maker) and ``loss`` (keywords of the loss).
     """
 
     method: str
     name: str
-    rows: tuple[Row, ...]
+    settings: tuple[Setting, ...]
 
-    def __getitem__(self, setting: str) -> Any:
-        """Return a value; None where there is no such row."""
-        return next((row.value for row in self.rows if row.setting == setting), None)
-
-    def source(self, setting: str) -> str:
-        """Return where a value stands."""
-        return next((row.source for row in self.rows if row.setting == setting), "silent: ours")
-
-    @property
-    def settings(self) -> Settings:
-        """How it is trained."""
-        return Settings(**{name: self[name] for name in SETTINGS})
-
-    @property
-    def loss_keywords(self) -> dict[str, Any]:
-        """Keywords of the method's loss."""
-        return self._under(_LOSS)
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Keywords of what makes the method's columns."""
-        return self._under(_COLUMNS)
-
-    def _under(self, prefix: str) -> dict[str, Any]:
-        return {row.setting.removeprefix(prefix): row.value for row in self.rows if row.setting.startswith(prefix)}
-
-    @property
-    def printed(self) -> float:
-        """The average of the seven STS tasks that is printed, where its source says."""
-        return self["printed"]
+    def section(self, name: str) -> dict[str, Any]:
+        """Return the settings of a section that have a value, by name."""
+        return {one.name: one.value for one in self.settings if one.section == name}
 
 
-def protocol(method: str, name: str, *parts: Mapping[str, tuple[Any, str]]) -> Protocol:
-    """Build a protocol of parts, the later ones over the earlier ones."""
-    values: dict[str, tuple[Any, str]] = {}
-    for part in parts:
-        values |= part
-    return Protocol(method, name, tuple(Row(setting, *value) for setting, value in values.items()))
+def protocol_names() -> dict[str, list[str]]:
+    """Return the names of the protocols by method.
+
+    Example:
+        >>> protocol_names()["arccse"]
+        ['paper']
+    """
+    names: dict[str, list[str]] = {}
+    for file in sorted(path.name for path in _folder().iterdir()):
+        method, name, _ = file.split(".")
+        names.setdefault(method, []).append(name)
+    return names
+
+
+def read_protocol(method: str, name: str) -> Protocol:
+    """Read a protocol of a method.
+
+    Raises:
+        ValueError: If there is none of that name, with the names that exist.
+
+    Example:
+        >>> read_protocol("arccse", "paper").section("arguments")["learning_rate"]
+        3e-05
+    """
+    names = protocol_names().get(method, [])
+    if name not in names:
+        there = f"{did_you_mean(name, names)} It has {', '.join(names)}." if names else " It has none."
+        raise ValueError(f"{method} has no protocol {name!r}.{there}")
+    sections = tomllib.loads((_folder() / f"{method}.{name}.toml").read_text(encoding="utf-8"))
+    settings = [
+        Setting(section, key, None if entry["value"] == "none" else entry["value"], entry["source"])
+        for section, entries in sections.items()
+        for key, entry in entries.items()
+    ]
+    return Protocol(method, name, tuple(settings))
+
+
+def _folder() -> Any:
+    return files("sbert_plugins.recipes") / "protocols"

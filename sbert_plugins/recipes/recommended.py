@@ -1,117 +1,100 @@
-"""What this library's own tables say is best: ConSERT with a projection head, in training only, and the words beside it."""
+"""The recommended way to adapt a model: ConSERT with a projection head, a bag-of-words loss, and self-distillation."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
-from sbert_plugins.recipes.frequencies import frequencies_of
-from sbert_plugins.recipes.settings import Recipe, Settings
-from sbert_plugins.recipes.simcse import SIMCSE
+from sbert_plugins.recipes.recipe import Adaptation, Recipe, count_tokens_if_needed
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+    from torch import nn
 
     from sbert_plugins.data import TokenFrequencies
 
-
-_WORDS = 0.3
+# Chosen by development data for the two kinds of start. Weight of the self-distillation, and peak learning rate.
+EMBEDDER_KEEP, EMBEDDER_RATE = 0.1, 2e-5
+LANGUAGE_MODEL_RATE = 5e-5
 
 
 def recommended_loss(
     model: SentenceTransformer,
     *,
-    projection_head: bool = True,
-    words: float = _WORDS,
+    keep: float | None = None,
+    words: float = 0.3,
     token_weights: float | None = 1e-6,
     frequencies: TokenFrequencies | str | None = None,
     mlm_head: str = "embeddings",
+    projection_head: bool = True,
     **keywords: Any,
-) -> Any:
-    """Build :class:`losses.ConSERTLoss` with a projection head, and :class:`losses.BagOfWordsLoss` beside it.
+) -> nn.Module:
+    """Build the sum of a contrastive loss, a bag-of-words loss and, with ``keep``, self-distillation from the start.
 
-    For one column of sentences, or sentences and positives, of which the words are those of the sentences.
+    It learns from one column of sentences, or from sentences and positives.
 
     Args:
         model: The encoder.
-        projection_head: As in :class:`losses.ConSERTLoss`.
-        words: The most that the gradient of the words may be at the sentence vectors, as a multiple of the contrast's; 0
-            leaves them out. ``MatryoshkaLoss`` goes round this with ``words=0, projection_head=False``.
-        token_weights: As in :class:`losses.BagOfWordsLoss`, like the two that follow.
-        frequencies: See there: an encoder of another vocabulary than ``bert-base-uncased`` needs them.
-        mlm_head: See there.
-        **keywords: The others of :class:`losses.ConSERTLoss`.
-
-    Raises:
-        ValueError: If ``words`` is not a finite number, 0 or above, or for what the two losses refuse.
+        keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has now; None or 0
+            leaves it out. Useful for a model that embeds well already.
+        words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple of the
+            contrastive gradient; 0 leaves the loss out.
+        token_weights: Keyword of :class:`losses.BagOfWordsLoss`.
+        frequencies: Keyword of :class:`losses.BagOfWordsLoss`; needed for a vocabulary other than that of
+            ``bert-base-uncased``.
+        mlm_head: Keyword of :class:`losses.BagOfWordsLoss`.
+        projection_head: Keyword of :class:`losses.ConSERTLoss`.
+        **keywords: Further keywords of :class:`losses.ConSERTLoss`.
     """
     from sbert_plugins import losses
 
-    is_number = isinstance(words, int | float) and not isinstance(words, bool)
-    if not is_number or not 0 <= words < math.inf:  # not true of NaN
-        raise ValueError(f"words must be a finite number, 0 or above, got {words!r}: 0 leaves the words out.")
-    contrast = losses.ConSERTLoss(model, projection_head=projection_head, **keywords)
-    if words == 0:
-        return contrast
-    bag = losses.BagOfWordsLoss(model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head)
-    return losses.WeightedSumLoss(model, {"contrast": (contrast, 1.0), "words": (bag, 1.0, [0])}, balance=words)
+    loss: nn.Module = losses.ConSERTLoss(model, projection_head=projection_head, **keywords)
+    if words:
+        bag = losses.BagOfWordsLoss(
+            model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head
+        )
+        loss = losses.WeightedSumLoss(
+            model, {"contrast": (loss, 1.0), "words": (bag, 1.0, [0])}, balance=words
+        )
+    if keep:
+        kept = losses.SelfDistillationLoss(model)
+        loss = losses.WeightedSumLoss(model, {"learn": (loss, 1.0), "keep": (kept, keep, [0])})
+    return loss
 
 
-def counts_for_words(
-    sentences: Dataset, model: SentenceTransformer, settings: Settings, given: dict[str, Any]
+def adapt_to(*, embeds: bool) -> Adaptation:
+    """Choose self-distillation and the learning rate by whether the start embeds sentences already."""
+    if embeds:
+        reason = (
+            f"The start is an embedding model, so self-distillation keeps what it knows (keep={EMBEDDER_KEEP:g}, learning rate "
+            f"{EMBEDDER_RATE:g}). Without it: --no-keep --learning_rate {LANGUAGE_MODEL_RATE:g}."
+        )
+        return Adaptation({"keep": EMBEDDER_KEEP}, {"learning_rate": EMBEDDER_RATE}, reason)
+    reason = (
+        f"The start is a plain language model, so it is trained without self-distillation (learning rate "
+        f"{LANGUAGE_MODEL_RATE:g}). With it: --keep {EMBEDDER_KEEP:g}."
+    )
+    return Adaptation({}, {"learning_rate": LANGUAGE_MODEL_RATE}, reason)
+
+
+def find_keywords(
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Find ``frequencies``, where there are words to weigh.
-
-    Raises:
-        ValueError: If what is read of the words is given, and they are left out.
-    """
-    if given.get("words", _WORDS):
-        return frequencies_of(sentences, model, settings, given)
-    if unread := [key for key in ("token_weights", "frequencies", "mlm_head") if key in given]:
-        raise ValueError(f"{', '.join(unread)} would be of words, which words=0 leaves out: leave out one or the other.")
-    return {}
+    """Find counts of the encoder's vocabulary, where there is a bag-of-words loss."""
+    return count_tokens_if_needed(rows, model, given) if given.get("words", True) else {}
 
 
 RECOMMENDED = Recipe(
-    method="recommended",
-    name="ConSERT with a projection head, and words",
-    paper="this library, of two papers",
-    url="https://aclanthology.org/2021.acl-long.393",
+    name="recommended",
+    title="Recommended",
+    paper="this library, after ConSERT, DenoSent and RankCSE",
+    url="https://sbert-plugins.github.io/sbert-plugins/methods/recommended.html",
+    summary="ConSERT with a projection head, a bag-of-words loss and, for embedding models, self-distillation from the start",
     loss="ConSERTLoss",
-    beside={"BagOfWordsLoss": "words"},
     columns=("anchor",),
     second_column="positive",
-    equation="ConSERT's views, SimCSE's head in training, temperature 0.1; a sentence's words beside, bounded",
-    # Those of the tables (docs/benchmarks.md), which compare methods at equal updates.
-    settings=Settings(
-        learning_rate=5e-5,
-        batch_size=64,
-        gradient_accumulation_steps=1,
-        epochs=1,
-        # Minutes on a laptop. 400 add .8 to two points (docs/guides/text.md); without the words they may take points away.
-        max_steps=60,
-        pooling="mean",
-        max_seq_length=32,
-        eval_steps=20,
-    ),
-    # The first four layers of MiniLM and 1,281 short sentences.
-    offline=Settings(
-        learning_rate=1e-4,
-        batch_size=64,
-        gradient_accumulation_steps=1,
-        epochs=1,  # 20 updates
-        pooling="mean",
-        max_seq_length=32,
-        eval_steps=10,
-    ),
+    arguments={"per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},
     build=recommended_loss,
-    keywords=counts_for_words,
-    reload=BAG_OF_WORDS.reload,
-    citations=SIMCSE.citations,  # of the head
-    note="recommended is, by default, ConSERT with a projection head in training and a sentence's words beside it, the best "
-    "by STS-B dev in this library's tables of short trainings at one rate "
-    "(https://sbert-plugins.github.io/sbert-plugins/benchmarks.html). "
-    "Contrast can harm topics and clusters: for those compare it with paser and bag-of-words, which have no negatives.",
+    adapt_to=adapt_to,
+    find_keywords=find_keywords,
 )

@@ -1,5 +1,6 @@
 """Training with losses that own something. Generic: knows the host's trainer and no method."""
 
+from .arguments import TrainingArguments
 from .checkpoints import newest_complete_checkpoint
 from .collator import AugmentingCollator, EpochCallback, LengthGroupedBatchSampler
 from .finite import DivergedError, json_text
@@ -13,6 +14,7 @@ __all__ = [
     "LengthGroupedBatchSampler",
     "LossStateCallback",
     "SentenceTransformerTrainer",
+    "TrainingArguments",
     "json_text",
     "load_loss_state",
     "newest_complete_checkpoint",

@@ -136,6 +136,7 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         host.require_trainer()
         super().__init__(*args, **kwargs)
         self._refuse_model_init()
+        sam_rho = sam_rho or getattr(self.args, "sam_rho", 0.0) or None
         self._sharpness = None if sam_rho is None else SharpnessAwareStep(self, sam_rho)
         self._own_parameters: list[nn.Parameter] = []
         self._made_optimizer: Any = None
@@ -183,6 +184,8 @@ class SentenceTransformerTrainer(sentence_transformers.SentenceTransformerTraine
         require_same_model(self.loss, self.model)
         freeze_mask_template(self.model)  # before DistributedDataParallel waits for its gradient
         self._check_direction()
+        if resume_from_checkpoint is True and newest_complete_checkpoint(self.args.output_dir) is None:
+            resume_from_checkpoint = None
         checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
         if checkpoint is not None:
             check_settings(self.loss, checkpoint, allow_changed=allow_changed_settings)

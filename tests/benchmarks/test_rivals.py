@@ -80,5 +80,5 @@ def test_tfidf_has_the_cosines_of_latent_semantic_analysis():
     model = rivals.tfidf_svd(TEXTS, dimensions=8)
     np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
     pairs = evaluation.ScoredPairs(TEXTS[:10], TEXTS[10:20], list(range(10)))
-    scores = evaluation.OnePassEvaluator([evaluation.PairsEvaluator(pairs, name="own", write_csv=False)])(model)
+    scores = evaluation.JointEvaluator([evaluation.PairsEvaluator(pairs, name="own", write_csv=False)])(model)
     assert np.isfinite(scores["own_spearman"])

@@ -1,324 +1,315 @@
-import base64
 import io
 import json
 import re
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from encoders import project_text
-from matplotlib.figure import Figure
+from evaluation_inputs import write_rows, write_sts
+from markupsafe import Markup
 from PIL import Image
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from test_one_pass import CountingEncoder
+from scipy.stats import spearmanr
 
-from sbert_plugins.evaluation import TASKS, AlignmentUniformityEvaluator, CosineDensityEvaluator, STSSuiteEvaluator, report
-from sbert_plugins.evaluation.plots import Map
-from sbert_plugins.evaluation.sts import ALL_OF_SICK
-
-LEVELS = ("0 to 1", "1 to 2", "2 to 3", "3 to 4", "4 to 5")
-
-
-def model_report(name, average=60.0, **changes):
-    rng = np.random.default_rng(len(name))
-    values = {
-        "name": name,
-        "sts": {task: average + i for i, task in enumerate((*TASKS, "avg7"))},
-        "alignment": 0.2 + average / 1000,
-        "uniformity": -average / 20,
-        "cosines": {level: rng.normal(0.15 * i, 0.1, 40) for i, level in enumerate(LEVELS)},
-        "maps": {kind: Map(rng.normal(size=(30, 2)), rng.integers(1, 50, 30)) for kind in ("words", "sentences")},
-    }
-    return report.ModelReport(**(values | changes))
+from sbert_plugins import data, evaluation, recipes
+from sbert_plugins.evaluation import Section, render_page, score_model, write_report
+from sbert_plugins.evaluation.report import EvaluatorScores, ModelScores, bootstrap_spearman
 
 
 class Page(HTMLParser):
-    """What a page loads from elsewhere, and its images."""
+    """The tags, texts and links of a page. Raises for tags that are not closed."""
 
     def __init__(self, text):
         super().__init__()
-        self.sources, self.tags = [], []
+        self.tags, self.links, self.texts, self.open = [], [], [], []
         self.feed(text)
-        assert not re.search(r"url\(|@import|https?://", re.sub(r'src="data:[^"]*"', "", text))
+        assert self.open == []
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.sources += [value for key, value in attributes if key in ("src", "href")]
+        self.links += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in ("meta", "img", "br"):
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        self.texts.append(text)
 
 
-class TestReportOn:
-    @pytest.fixture
-    def evaluators(self, tmp_path):
-        (tmp_path / "sts").mkdir()
+def scores(values, samples=(), *, kind="Semantic Textual Similarity", note="", **kinds):
+    return EvaluatorScores(
+        kind, values, dict(samples), **{"in_points": True, "is_averaged": True, **kinds}, note=note
+    )
+
+
+def pairs(value, spread=1.0):
+    """Scores of graded pairs whose bootstrap samples differ by the same random numbers for all models."""
+    return scores(
+        {"Spearman": value}, {"Spearman": value + spread * np.random.default_rng(0).normal(size=300)}
+    )
+
+
+def geometry(alignment=0.2, uniformity=-2.5):
+    return scores(
+        {"alignment": alignment, "uniformity": uniformity},
+        kind="Geometry",
+        in_points=False,
+        is_averaged=False,
+    )
+
+
+def topics(value):
+    return scores({"v-measure": value, "purity@10": value}, kind="Topics")
+
+
+def model(name, log=(), origin=None, **groups):
+    return ModelScores(name, groups, log, origin or {})
+
+
+def written(folder, *models):
+    return write_report(models, folder).read_text(encoding="utf-8")
+
+
+def plain(text):
+    return re.sub(r"\s+", " ", " ".join(Page(text).texts))
+
+
+class TestRenderPage:
+    def test_parts_of_a_section(self):
+        figure, (axes,) = evaluation.new_figure(2)
+        axes.plot([1, 2], label="a")
+        picture = io.BytesIO()
+        Image.new("RGB", (4, 4)).save(picture, "png")
+        sections = [
+            Section("Words", ["first <b>", Markup("second <i>x</i>")], ["a point"]),
+            Section(
+                "Numbers",
+                columns=["", "a & b"],
+                rows=[["row", "1.0"], ["other", "2.0"]],
+                best={(1, 1)},
+                caption="why",
+            ),
+            Section("Drawing", figure=figure),
+            Section("Picture", figure=picture.getvalue()),
+        ]
+        text = render_page("My <page>", "+16.2 points", sections, footer="Made by me.")
+        page = Page(text)
+        assert "first &lt;b&gt;" in text
+        assert "second <i>x</i>" in text
+        assert "<th>a &amp; b</th>" in text
+        assert "<tr><th>row</th><td>1.0</td></tr>" in text
+        assert '<tr><th>other</th><td class="best">2.0</td></tr>' in text
+        assert (
+            page.tags.count("svg")
+            == page.tags.count("img")
+            == page.tags.count("table")
+            == page.tags.count("ul")
+            == 1
+        )
+        assert "My &lt;page&gt;" in text
+        assert "Made by me." in text
+
+    def test_needs_no_other_file_and_has_a_dark_mode(self):
+        figure, (axes,) = evaluation.new_figure(2)
+        axes.plot([1, 2])
+        text = render_page("t", "h", [Section("Drawing", figure=figure)])
+        page = Page(text)
+        assert not {"script", "link", "iframe"} & set(page.tags)
+        assert all(link.startswith(("#", "data:")) for link in page.links)
+        assert "prefers-color-scheme: dark" in text
+        assert "currentColor" in text  # the axes have the text colour
+
+
+class TestScoreModel:
+    def test_labels_of_all_kinds(self, tiny_encoder, wordnet, tmp_path):
+        """Own pairs, topics and retrieval, the package's pairs, STS, geometry and the label-free score."""
         text = project_text()
-        for place, stem in enumerate(("stsb_test", "sts12", "stsb_dev")):
-            rows = [f"x\t{i % 6}\t{text[i]}\t{text[30 + 20 * place + i]}\n" for i in range(18)]
-            (tmp_path / "sts" / f"{stem}.tsv").write_text("".join(rows), encoding="utf-8")
-        return {
-            "suite": STSSuiteEvaluator(tmp_path, tasks=["STS12", "STS-B"]),
-            "geometry": AlignmentUniformityEvaluator(tmp_path, split="test"),
-            "density": CosineDensityEvaluator(tmp_path, split="test"),
-        }
+        write_sts(tmp_path / "data")
+        write_rows(tmp_path / "mine.tsv", *((i % 5, text[i], text[i + 20]) for i in range(20)))
+        write_rows(tmp_path / "topics.tsv", *((i % 2, text[i]) for i in range(30)))
+        write_rows(tmp_path / "search" / "queries.tsv", ("q", text[0]))
+        write_rows(tmp_path / "search" / "corpus.tsv", *((i, text[i]) for i in range(1, 20)))
+        write_rows(tmp_path / "search" / "qrels.tsv", ("q", 3, 1))
+        evaluators = [
+            evaluation.STSSuiteEvaluator(tmp_path / "data", name="STS"),
+            evaluation.own_pairs(tmp_path / "mine.tsv"),
+            evaluation.own_topics(tmp_path / "topics.tsv"),
+            evaluation.own_retrieval(tmp_path / "search"),
+            evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs"),
+            evaluation.AlignmentUniformityEvaluator(tmp_path / "data"),
+            evaluation.LabelFreeEvaluator(
+                data.label_free_texts(text[:150], text=text[150:]), name="own sentences"
+            ),
+        ]
+        models = [
+            score_model(tiny_encoder(pooling=pooling), evaluators, name=pooling, origin={"pooling": pooling})
+            for pooling in ("cls", "mean")
+        ]
+        first = models[0].scores
+        expected = evaluation.evaluate(tiny_encoder(pooling="cls"), evaluators)
+        assert list(first) == [evaluator.name for evaluator in evaluators]
+        assert first["STS"].values["average"] == pytest.approx(expected["STS"]["avg7"])
+        assert list(first["STS"].values) == ["average", *evaluation.TASKS]
+        assert set(first["STS"].samples) == {"average", *evaluation.TASKS}
+        assert first["search"].values["nDCG@10"] == pytest.approx(100 * expected["search"]["cosine_ndcg@10"])
+        averaged = [name for name, group in first.items() if group.is_averaged]
+        assert averaged == ["STS", "mine", "topics", "search", "graded pairs"]
+        text = plain(written(tmp_path / "page", *models))
+        assert "over 5 scores compared with cls" in text
+        for name in first:
+            assert f"{name}: {first[name].main}" in text
+        numbers = json.loads((tmp_path / "page" / "report.json").read_text(encoding="utf-8"))
+        assert numbers["cls"]["scores"]["mine"]["Spearman"] == first["mine"].values["Spearman"]
+        assert numbers["mean"]["origin"] == {"pooling": "mean"}
 
-    def test_is_what_the_evaluators_say(self, tiny_encoder, evaluators):
-        model = tiny_encoder()
-        measured = report.report_on(model, "tiny", **evaluators)
-        assert measured.sts == pytest.approx(evaluators["suite"](model))
-        geometry = evaluators["geometry"](model)
-        assert measured.alignment == pytest.approx(geometry["stsb_test_alignment"])
-        assert measured.protocol == "STS-B test, positive pairs gold >4, duplicates drop"
-        assert measured.uniformity == pytest.approx(geometry["stsb_test_uniformity"])
-        density = evaluators["density"](model)
-        for level, row in measured.cosines.items():
-            assert row.mean() == pytest.approx(density[f"stsb_test_cosine_mean_{level}"], abs=1e-6)
+    def test_an_evaluator_from_elsewhere_is_shown_but_not_averaged(self, tiny_encoder):
+        from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-    def test_encodes_each_sentence_once(self, tiny_encoder, evaluators):
-        encoder = CountingEncoder(tiny_encoder())
-        measured = report.report_on(encoder.model, "tiny", **evaluators)
-        (sentences,) = encoder.calls
-        assert len(sentences) == len(set(sentences))
-        distinct = len(set(evaluators["density"].sentences))
-        assert len(measured.maps["sentences"].points) == distinct < len(sentences)
+        text = project_text()
+        other = EmbeddingSimilarityEvaluator(
+            text[:5], text[5:10], [0, 0.2, 0.4, 0.6, 1], name="other", write_csv=False
+        )
+        found = score_model(tiny_encoder(), [other], name="tiny").scores["other"]
+        assert list(found.values) == ["spearman_cosine"]
+        assert not found.in_points
 
-    def test_static_embeddings(self, tiny_encoder, evaluators, tmp_path):
-        """Their tokenizer is no callable, and they have no transformer whose input embeddings were words."""
-        static = StaticEmbedding(tiny_encoder().tokenizer, embedding_dim=8)
-        model = SentenceTransformer(modules=[static], device="cpu")
-        measured = report.report_on(model, "static", **evaluators)
-        assert list(measured.maps) == ["sentences"]
-        assert report.write_report([measured], tmp_path / "page").is_file()
 
-    def test_captions_name_the_split(self, tiny_encoder, evaluators, tmp_path):
-        """Alignment's split stands in its protocol; the Spearman in brackets is the suite's, of the test set always."""
-        density = CosineDensityEvaluator(tmp_path, split="dev")
-        measured = report.report_on(tiny_encoder(), "tiny", **evaluators | {"density": density})
-        assert measured.split == "STS-B dev"
-        captions = {stem: caption for stem, _, caption, _ in report._figures([measured])}
-        assert captions["density"].startswith("STS-B dev.")
-        assert "in the sentences of STS-B dev," in captions["frequency"]
-        assert "(STS-B test, positive pairs" in captions["alignment_uniformity"]
-        numbers = report._numbers([measured])
-        assert numbers["models"]["tiny"]["split"] == "STS-B dev"
+class TestBootstrap:
+    def test_covers_the_true_correlation(self):
+        """Of 60 draws from one distribution, about 57 intervals contain its Spearman correlation."""
+        rng = np.random.default_rng(1)
+        population = rng.normal(size=(200_000, 2)) @ np.array([[1, 0.6], [0, 0.8]])
+        true, hits = 100 * spearmanr(*population.T).statistic, 0
+        for _ in range(60):
+            x, y = population[rng.integers(len(population), size=200)].T
+            low, high = np.percentile(bootstrap_spearman(x, y), [2.5, 97.5])
+            hits += low < true < high
+        assert 52 <= hits <= 60
 
-    def test_which_pairs_of_sick_it_is_of(self):
-        all_of_it = model_report("a", caution=ALL_OF_SICK)
-        sts = {stem: caption for stem, _, caption, _ in report._figures([all_of_it])}["sts"]
-        assert sts == f"{report._STS} {ALL_OF_SICK}"
-        assert report._numbers([all_of_it])["models"]["a"]["caution"] == ALL_OF_SICK
+    def test_models_are_compared_on_the_same_samples(self):
+        rng = np.random.default_rng(0)
+        grades = rng.normal(size=300)
+        first = grades + rng.normal(size=300)
+        second = first + 0.05 * rng.normal(size=300)
+        one, other = bootstrap_spearman(first, grades), bootstrap_spearman(second, grades)
+        assert np.std(one - other) < 0.2 * np.std(one)
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        ("before", "after", "word"),
+        [
+            (pairs(60.0), pairs(62.0), "better, +2.0 Spearman"),
+            (pairs(60.0), pairs(57.0), "worse, -3.0 Spearman"),
+            (pairs(60.0, spread=1), pairs(60.5, spread=5), "no clear difference, +0.5 Spearman"),
+            (topics(60.0), topics(60.4), "about the same, +0.4 v-measure"),
+            (topics(60.0), topics(61.0), "higher, +1.0 v-measure"),
+            (topics(60.0), topics(59.0), "lower, -1.0 v-measure"),
+            (
+                geometry(0.2, -2.5),
+                geometry(0.1, -2.0),
+                "alignment 0.100 instead of 0.200, uniformity -2.000 instead of",
+            ),
+        ],
+    )
+    def test_each_kind(self, tmp_path, before, after, word):
+        text = plain(written(tmp_path, model("start", mine=before), model("trained", mine=after)))
+        assert f"{after.kind} (mine): {word}" in text
+
+    def test_headline(self, tmp_path):
+        start = model("start", mine=pairs(62.1), geometry=geometry())
+        trained = model("trained", mine=pairs(78.3), geometry=geometry())
+        worse = model("worse", mine=pairs(50.0), geometry=geometry())
+        text = plain(written(tmp_path, start, trained))
+        assert (
+            "trained: +16.2 points on mine compared with start (78.3 instead of 62.1; 95% interval +16.2 to "
+            in text
+        )
+        assert "trained, the best of 2 models: +16.2" in plain(written(tmp_path, start, worse, trained))
+        assert "start: 62.1 points on mine." in plain(written(tmp_path, start))
+        two = [
+            model(name, mine=pairs(value), news=topics(2 * value)) for name, value in (("a", 20), ("b", 30))
+        ]
+        assert "b: +15.0 points on average over 2 scores compared with a (45.0 instead of 30.0)." in plain(
+            written(tmp_path, *two)
+        )
+
+    def test_a_collapsed_model(self, tmp_path):
+        reports = [model("start", g=geometry()), model("flat", g=geometry(0.001, -0.01))]
+        assert "flat has collapsed" in plain(written(tmp_path, *reports))
+        assert "collapsed" not in plain(written(tmp_path, reports[0]))
 
 
 class TestPage:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def folder(cls, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("report") / "page"
-        log = [{"loss": 3.0 / step, "step": step} for step in (1, 2, 3)]
-        report.write_report([model_report("raw"), model_report("trained & <kept>", 70.0, log=log)], folder)
-        return folder
-
-    def test_files(self, folder):
-        stems = ["sts", "density", "alignment_uniformity", "frequency", "learning_1"]
-        assert sorted(path.name for path in folder.iterdir()) == sorted(
-            ["index.html", "report.json", *(f"{stem}.png" for stem in stems)]
+    def test_best_is_bold_only_where_higher_is_better(self, tmp_path):
+        text = written(
+            tmp_path,
+            model("a", mine=pairs(60.0), g=geometry(0.1)),
+            model("b", mine=pairs(70.0), g=geometry(0.3)),
         )
+        assert re.search(r'<td>60\.00 ±[\d.]+</td><td class="best">70\.00 ±', text)
+        assert "<tr><th>g: alignment</th><td>0.100</td><td>0.300</td></tr>" in text
+        assert 'class="best"' not in written(tmp_path, model("a", mine=pairs(60.0)))
 
-    def test_is_self_contained(self, folder):
-        page = Page((folder / "index.html").read_text(encoding="utf-8"))
-        assert len(page.sources) == page.tags.count("img") == 5
-        assert not {"script", "link", "iframe"} & set(page.tags)
+    def test_figures_notes_and_origins(self, tmp_path):
+        log = [{"loss": 3.0 / step, "a$b": 1.0, "epoch": 1, "step": step} for step in (1, 2, 3)]
+        log += [{"eval_x": 60.0 + step, "eval_runtime": 1, "step": step} for step in (2, 3)]
+        noted = scores({"average": 60.0}, note="SICK-R is all 9,927 pairs.")
+        start = model("_start$", mine=noted, origin={"pooling": "mean"})
+        trained = model("trained & <kept>", mine=noted, log=log, origin={"text": "mine.txt", "updates": "9"})
+        page = written(tmp_path, start, trained)
+        assert Page(page).tags.count("svg") == 2  # the scores and the training
+        assert "SICK-R is all 9,927 pairs." in page
+        assert "trained &amp; &lt;kept&gt;" in page
+        assert "<tr><th>updates</th><td></td><td>9</td></tr>" in page
 
-    def test_each_plot_holds_data(self, folder):
-        page = Page((folder / "index.html").read_text(encoding="utf-8"))
-        for source in page.sources:
-            image = Image.open(io.BytesIO(base64.b64decode(source.removeprefix("data:image/png;base64,"))))
-            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
-            assert image.width > 400
-            assert (pixels != 255).any(axis=1).mean() > 0.01  # ink, not an empty frame
-            assert len(np.unique(pixels @ np.array([1 << 16, 1 << 8, 1]))) > 20  # colours
+    def test_learning_curves(self):
+        log = [
+            {"loss": 3.0, "step": 1},
+            {"loss": 2.0, "step": 2},
+            {"eval_x": 1.0, "step": 2},
+            {"train_loss": 1, "step": 2},
+        ]
+        figure = evaluation.plot_learning_curves(log)
+        (axes,) = figure.axes
+        assert axes.get_title("left") == "loss"
+        np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[1, 3], [2, 2]])
+        assert evaluation.plot_learning_curves(log[:1]) is None
 
-    def test_table(self, folder):
-        text = (folder / "index.html").read_text(encoding="utf-8")
-        assert "<th>trained &amp; &lt;kept&gt;</th>" in text
-        assert '<tr><th>STS12</th><td>60.00</td><td class="best">70.00</td></tr>' in text
-        assert '<tr><th>alignment</th><td class="best">0.260</td><td>0.270</td></tr>' in text
-
-    def test_numbers(self, folder):
-        numbers = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        raw = numbers["models"]["raw"]
-        assert raw["sts"]["STS12"] == 60.0
-        assert raw["uniformity"] == -3.0
-        assert raw["levels"]["4 to 5"]["pairs"] == 40
-        assert raw["levels"]["4 to 5"]["mean"] == pytest.approx(0.6, abs=0.06)
-
-    def test_no_bold_alignment_for_a_collapsed_model(self, tmp_path):
-        reports = [model_report("raw"), model_report("flat", alignment=0.001, uniformity=-0.01)]
-        text = report.write_report(reports, tmp_path).read_text(encoding="utf-8")
-        assert '<tr><th>alignment</th><td class="best">0.260</td><td>0.001</td></tr>' in text
-        assert "Collapsed: flat." in text
-        text = report.write_report([model_report("a"), model_report("b")], tmp_path).read_text(encoding="utf-8")
-        assert "Collapsed:" not in text
-
-    def test_says_what_is_compared_and_what_the_numbers_mean(self, tmp_path):
-        origin = {"pooling": "cls", "text": "mine <1>.txt, 30 sentences", "updates": "9", "date": "2026-01-02"}
-        reports = [model_report("raw", origin={"pooling": "mean"}), model_report("mine", origin=origin)]
-        text = report.write_report(reports, tmp_path).read_text(encoding="utf-8")
-        assert "<tr><th>pooling</th><td>mean</td><td>cls</td></tr>" in text
-        assert "<tr><th>text</th><td></td><td>mine &lt;1&gt;.txt, 30 sentences</td></tr>" in text
-        for word in ("alignment", "uniformity", "pooling", "update", "average"):
-            assert f"<dt>{word}</dt>" in text
-        numbers = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
-        assert numbers["models"]["mine"]["origin"] == origin
-
-    def test_a_name_that_looks_like_a_formula(self, tmp_path):
-        log = [{"a$x^{$": 1.0, "step": 1}, {"a$x^{$": 2.0, "step": 2}, {"loss": 1.0}]
-        text = report.write_report([model_report("a$x^{$", log=log)], tmp_path).read_text(encoding="utf-8")
-        assert "Learning curves of a$x^{$" in text
-
-    def test_an_earlier_report_is_replaced(self, tmp_path):
-        (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
-        for name in ("first", "second"):
-            page = report.write_report([model_report(name)], tmp_path)
-        assert "<th>second</th>" in page.read_text(encoding="utf-8")
-        assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "mine"
-
-    def test_one_model(self, tmp_path):
-        page = report.write_report([model_report("one")], tmp_path)
-        assert page == tmp_path / "index.html"
-        assert "dashed" not in page.read_text(encoding="utf-8")
-
-
-class TestBadInput:
-    def test_names(self, tmp_path):
-        for reports in ([], [model_report("a"), model_report("a")]):
-            with pytest.raises(ValueError, match="at least one model and each under a name of its own"):
-                report.write_report(reports, tmp_path)
-
-    @pytest.mark.parametrize("place", ["taken", "taken/page/below"])
-    def test_a_file_in_the_way(self, tmp_path, place):
-        (tmp_path / "taken").write_text("mine", encoding="utf-8")
-        with pytest.raises(ValueError, match=r"must be a folder or not exist yet, got .*: .*taken is a file"):
-            report.write_report([model_report("a")], tmp_path / place)
-
-    @pytest.mark.parametrize(
-        "files",
-        [
-            {"index.html": "mine"},
-            {"report.json": "mine"},
-            {"report.json": "[1]"},
-            {"index.html": "mine", "report.json": '{"models": {}, "versions": {"numpy": "2"}}'},
-            {"index.html": "of a comparison", "start.json": "{}"},
-            {"start.json": "{}", "report.json": '{"models": {}, "versions": {"sbert-plugins": "1"}}'},
-        ],
-    )
-    def test_a_page_of_something_else_is_kept(self, tmp_path, files):
-        for name, text in files.items():
-            (tmp_path / name).write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=f"must hold no page or picture but .* got .* with {min(files)}.*name another"):
-            report.write_report([model_report("a")], tmp_path)
-        assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == files
-
-    def test_scores(self, tmp_path):
-        with pytest.raises(ValueError, match="scores of a must be finite, got NaN or infinity for uniformity"):
-            report.write_report([model_report("a", uniformity=float("nan"))], tmp_path)
-
-    @pytest.mark.parametrize("tasks", [{"STS-B": 80.0}, {"SICK-R": 80.0, "average": 80.0}])
-    def test_other_tasks(self, tmp_path, tasks):
-        with pytest.raises(ValueError, match="sts must have STS-B, and the same tasks in all reports, got .* of b"):
-            report.write_report([model_report("a"), model_report("b", sts=tasks)], tmp_path)
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("key", ["protocol", "split", "caution"])
-    def test_measured_in_two_ways(self, tmp_path, key):
-        reports = [model_report("a"), model_report("b", **{key: "STS-B dev"})]
-        with pytest.raises(ValueError, match=f"the {key} of all reports must be the same, got .* of a and 'STS-B dev' of b"):
-            report.write_report(reports, tmp_path / "page")
-        assert not (tmp_path / "page").exists()
-
-    def test_an_empty_plot(self):
-        figure = Figure()
-        figure.subplots().set_title("nothing", loc="left")
-        with pytest.raises(ValueError, match=r"a plot has nothing to show: \['nothing'\]"):
-            report.png(figure)
+    def test_error_bars(self):
+        figure = evaluation.plot_scores(
+            {
+                "a": {"x": (1.0, 0.5, 2.0), "y": (3.0, 3.0, 3.0)},
+                "b": {"x": (2.0, 1.0, 4.0)} | {"y": (1.0,) * 3},
+            }
+        )
+        bars = [collection.get_segments() for collection in figure.axes[0].collections]
+        assert [[segment[:, 0].tolist() for segment in bar] for bar in bars] == [
+            [[0.5, 2], [3, 3]],
+            [[1, 4], [1, 1]],
+        ]
 
     def test_without_matplotlib(self, tmp_path, monkeypatch):
-        for name in [name for name in sys.modules if name.startswith(("matplotlib", "sbert_plugins.evaluation.plots"))]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.delattr("sbert_plugins.evaluation.plots", raising=False)
-        monkeypatch.setitem(sys.modules, "matplotlib", None)
-        with pytest.raises(ModuleNotFoundError, match=r'matplotlib is not installed: pip install "sbert-plugins\[plot\]"'):
-            report.write_report([model_report("a")], tmp_path)
-        with pytest.raises(ModuleNotFoundError, match="matplotlib is not installed"):
-            report.report_on(None, "before anything is encoded", suite=None, geometry=None, density=None)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        text = written(tmp_path, model("a", mine=pairs(60.0)))
+        assert "sbert-plugins[plot]" in text
+        assert "<svg" not in text
 
+    def test_an_earlier_report_is_replaced_and_another_page_is_not(self, tmp_path):
+        for name in ("first", "second"):
+            assert f"<th>{name}</th>" in written(tmp_path / "page", model(name, mine=pairs(60.0)))
+        (tmp_path / "index.html").write_text("mine", encoding="utf-8")
+        with pytest.raises(FileExistsError):
+            written(tmp_path, model("a", mine=pairs(60.0)))
+        assert (tmp_path / "index.html").read_text(encoding="utf-8") == "mine"
 
-class TestMaps:
-    def test_a_cone_lies_on_one_side(self):
-        rng = np.random.default_rng(0)
-        cone = rng.normal(size=(200, 16)) + 5 * np.eye(16)[3]
-        points, counts = report.embedding_map(cone, np.arange(200))
-        assert (points[:, 0] > 0).all()
-        np.testing.assert_array_equal(counts, np.arange(200))
-        values = np.linalg.svd(cone, compute_uv=False)
-        np.testing.assert_allclose(np.linalg.norm(points, axis=0), values[:2])
-
-    def test_counts_of_words_and_sentences(self, tiny_encoder):
-        model = tiny_encoder()
-        sentences = ["a a b", "a b", "c"]
-        ids = [model.tokenizer(letter, add_special_tokens=False)["input_ids"] for letter in "abc"]
-        assert all(len(row) == 1 for row in ids)
-        maps = report.frequency_maps(model, sentences, np.eye(3, 8))
-        np.testing.assert_array_equal(maps["words"].counts, [3, 2, 1])
-        np.testing.assert_allclose(maps["sentences"].counts, [18 ** (1 / 3), 6**0.5, 1])
-        assert maps["words"].points.shape == (3, 2)
-
-    def test_a_model_without_input_embeddings(self, tiny_encoder):
-        model = tiny_encoder()
-        model[0].model.get_input_embeddings = lambda: None
-        assert list(report.frequency_maps(model, ["a", "b"], np.eye(2, 8))) == ["sentences"]
-
-
-def test_the_log_and_the_origin_are_kept(tiny_encoder, tmp_path):
-    (tmp_path / "sts").mkdir()
-    text, log = project_text(), [{"loss": 3.0, "step": 1}]
-    rows = [f"x\t{i % 6}\t{text[i]}\t{text[30 + i]}\n" for i in range(18)]
-    (tmp_path / "sts" / "stsb_test.tsv").write_text("".join(rows), encoding="utf-8")
-    evaluators = {
-        "suite": STSSuiteEvaluator(tmp_path, tasks=["STS-B"]),
-        "geometry": AlignmentUniformityEvaluator(tmp_path, split="test"),
-        "density": CosineDensityEvaluator(tmp_path, split="test"),
-    }
-    measured = report.report_on(tiny_encoder(), "tiny", **evaluators, log=log, origin={"updates": "60"})
-    assert (measured.log, measured.origin) == (log, {"updates": "60"})
-
-
-def test_each_number_stands_on_its_own_axis():
-    models = [model_report("raw"), model_report("trained", 70.0)]
-    figure = {stem: figure for stem, _, _, figure in report._figures(models)}["alignment_uniformity"]
-    axes = figure.axes[0]
-    points = [(model.uniformity, model.alignment) for model in models]
-    np.testing.assert_allclose(axes.collections[0].get_offsets(), points)
-    assert axes.get_xlabel().startswith("uniformity")
-    assert [text.get_text() for text in axes.texts] == [f"{model.name} ({model.sts['STS-B']:.1f})" for model in models]
-
-
-def test_mean_and_variance_of_levels(tmp_path):
-    model = model_report("raw")
-    report.write_report([model], tmp_path)
-    levels = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["models"]["raw"]["levels"]
-    for level, row in model.cosines.items():
-        assert levels[level] == {"pairs": 40, "mean": pytest.approx(row.mean()), "variance": pytest.approx(row.var())}
-
-
-@pytest.mark.parametrize(("uniformity", "has_collapsed"), [(-0.05, True), (-0.39, True), (-0.41, False)])
-def test_collapsed(uniformity, has_collapsed):
-    """Two random sentences at a squared distance of .2, a cosine of .9."""
-    assert model_report("a", uniformity=uniformity).has_collapsed is has_collapsed
-
-
-def test_maps_are_of_directions(tiny_encoder):
-    model, vectors = tiny_encoder(), np.random.default_rng(0).normal(size=(3, 8))
-    scaled = vectors * [[1], [30], [0.1]]
-    first, second = (report.frequency_maps(model, ["a a b", "a b", "c"], of)["sentences"] for of in (vectors, scaled))
-    np.testing.assert_allclose(first.points, second.points)
+    def test_names_must_differ(self, tmp_path):
+        with pytest.raises(ValueError, match="name"):
+            written(tmp_path, model("a", mine=pairs(60.0)), model("a", mine=pairs(60.0)))

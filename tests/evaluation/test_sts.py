@@ -1,252 +1,281 @@
-import csv
-from types import SimpleNamespace
+import itertools
 
 import numpy as np
 import pytest
 import torch
 from encoders import project_text
-from evaluation_inputs import CountingEncoder
+from evaluation_inputs import CountingEncoder, write_rows, write_sts
 from scipy.stats import spearmanr
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-from sbert_plugins import evaluation
-from sbert_plugins.evaluation import TASKS, PairsEvaluator, ScoredPairs, STSSuiteEvaluator, load_sts, read_scored_pairs
-from sbert_plugins.evaluation.sts import ALL_OF_SICK
-from sbert_plugins.recipes.scoring import Scorer
+from sbert_plugins.evaluation import (
+    TASKS,
+    HardLengthEvaluator,
+    PairsEvaluator,
+    ScoredPairs,
+    STSSuiteEvaluator,
+    encode_once,
+    load_sts,
+    own_pairs,
+    read_scored_pairs,
+    sts_sentences,
+)
 
-FILES = {
-    "STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15", "STS16": "sts16",
-    "STS-B": "stsb_test", "SICK-R": "sick_test",
-}  # fmt: skip
+LONG = "one two three four five six seven"
 
 
 @pytest.fixture
 def small_data(tmp_path):
-    """The layout of the data directory with ten pairs a task; half of the sentences occur in every task."""
-    folder = tmp_path / "data" / "sts"
-    folder.mkdir(parents=True)
-    text = project_text()
-    for number, stem in enumerate([*FILES.values(), "stsb_dev", "sick_train", "sick_trial"], start=1):
-        lines = [f"subset\t{1 + i % 5}\t{text[i]}\t{text[10 * number + i]}\n" for i in range(10)]
-        (folder / f"{stem}.tsv").write_text("".join(lines), encoding="utf-8")
-    return tmp_path / "data"
+    return write_sts(tmp_path / "data")
 
 
-def test_seven_tasks_one_deduplicated_encode(tiny_encoder, small_data):
-    encoder = CountingEncoder(tiny_encoder())
-    metrics = STSSuiteEvaluator(small_data)(encoder.model)
-    assert set(metrics) == {*TASKS, "avg7"}
-    assert metrics["avg7"] == pytest.approx(np.mean([metrics[task] for task in TASKS]))
-    (sentences,) = encoder.calls
-    assert len(sentences) == len(set(sentences)) == 10 + 7 * 10
+class TestSuite:
+    def test_each_task_is_the_spearman_of_sentence_transformers(self, tiny_encoder, small_data):
+        model = tiny_encoder()
+        metrics = STSSuiteEvaluator(small_data)(model)
+        assert list(metrics) == [*TASKS, "avg7"]
+        for task in TASKS:
+            expected = EmbeddingSimilarityEvaluator(
+                *load_sts(task, small_data), main_similarity="cosine", write_csv=False
+            )
+            assert metrics[task] == pytest.approx(100 * expected(model)["spearman_cosine"], abs=1e-4)
+        assert metrics["avg7"] == pytest.approx(np.mean([metrics[task] for task in TASKS]))
+
+    def test_no_sentence_is_encoded_twice(self, tiny_encoder, small_data):
+        counting = CountingEncoder(tiny_encoder())
+        STSSuiteEvaluator(small_data)(counting.model)
+        assert set(counting.times.values()) == {1}
+
+    def test_subsets_are_concatenated_not_averaged(self, tiny_encoder, tmp_path):
+        """SentEval "all": one correlation over the rows of all subsets."""
+        rows = [
+            ("a", 1, "one dog", "two cats"),
+            ("a", 2, "a red car", "a blue car"),
+            ("b", 5, "it rains", "rain falls"),
+        ]
+        rows += [("b", 0, "he sings", "stones are hard"), ("b", 4, "a man runs", "a man is running")]
+        write_rows(tmp_path / "sts" / "sts16.tsv", *rows)
+        model = tiny_encoder()
+        first, second = (model.encode([row[i] for row in rows], normalize_embeddings=True) for i in (2, 3))
+        expected = 100 * spearmanr((first * second).sum(axis=1), [row[1] for row in rows]).statistic
+        metrics = STSSuiteEvaluator(tmp_path, tasks=["STS16"])(model)
+        assert metrics == pytest.approx({"STS16": expected, "avg1": expected}, abs=1e-4)
+
+    def test_all_pairs_of_sick(self, small_data):
+        evaluator = STSSuiteEvaluator(small_data, sick="all", tasks=["SICK-R"])
+        assert len(evaluator.pairs["SICK-R"].scores) == 30
+        assert "9,927" in evaluator.note
+        assert STSSuiteEvaluator(small_data).note == ""
+
+    def test_model_card_and_test_sets(self, tiny_encoder, small_data, tmp_path):
+        model, evaluator = tiny_encoder(), STSSuiteEvaluator(small_data, name="suite")
+        metrics = evaluator(model)
+        assert evaluator.primary_metric == "suite_avg7"
+        assert set(metrics) == {f"suite_{key}" for key in (*TASKS, "avg7")}
+        assert evaluator.test_sets == TASKS
+        model.save_pretrained(str(tmp_path / "model"))
+        card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+        assert all(f"| {task} " in card for task in (*TASKS, "**avg7**"))
+
+    @pytest.mark.slow
+    def test_published_value_of_minilm(self, minilm, data_dir):
+        """STS16 with the full model takes half a minute; the published Spearman correlation is 78.99."""
+        assert STSSuiteEvaluator(data_dir, tasks=["STS16"])(minilm)["STS16"] == pytest.approx(78.99, abs=0.03)
 
 
-def test_each_task_is_the_hosts_spearman(tiny_encoder, small_data):
-    model = tiny_encoder()
-    metrics = STSSuiteEvaluator(small_data)(model)
-    for task in TASKS:
-        pairs = load_sts(task, small_data)
-        host = EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine", write_csv=False)
-        assert metrics[task] == pytest.approx(100 * host(model)["spearman_cosine"], abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        ((["a", "b", "c"], ["a"], [1.0, 2.0, 3.0]), "three columns of one length, got 3, 1, 3"),
-        ((["a", "b", "c"], ["a", "b", "c"], [1.0, float("nan"), 3.0]), "must be finite, got nan in row 1"),
-        ((["a", "b", "c"], ["a", "b", "c"], [1.0, 1.0, 1.0]), "at least 3, with two different grades, got 3 of 1"),
-        ((["a"], ["a"], [1.0]), "got 1 of 1"),
-        ((["a", "b", "c"], ["a", "b", None], [1.0, 2.0, 3.0]), "must be text, got None in row 2"),
-        ((["a", "b", "c"], ["a", "b", "c"], ["1", "2", "3"]), "must be numbers, got '1' in row 0"),
-        (([], [], []), "got 0 of 0"),
-    ],
-)
-def test_pairs_that_say_nothing(pairs, message):
-    with pytest.raises(ValueError, match=message):
-        PairsEvaluator(ScoredPairs(*pairs))
-
-
-def test_any_pairs_are_the_hosts_spearman(tiny_encoder, small_data):
-    model, pairs = tiny_encoder(), load_sts("STS-B dev", small_data)
-    host = EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine", write_csv=False)
-    expected = pytest.approx(100 * host(model)["spearman_cosine"], abs=1e-4)
-    assert PairsEvaluator(pairs, name="dev")(model) == {"dev_spearman": expected}
-    assert PairsEvaluator(pairs).get_config_dict()["pairs"] == 10
-
-
-def test_subsets_are_concatenated_not_averaged(tiny_encoder, tmp_path):
-    """SentEval "all": one correlation over the rows of all subsets."""
-    (tmp_path / "sts").mkdir()
-    rows = [("a", 1, "one dog", "two cats"), ("a", 2, "a red car", "a blue car"), ("b", 5, "it rains", "rain falls")]
-    rows += [("b", 0, "he sings", "stones are hard"), ("b", 4, "a man runs", "a man is running")]
-    (tmp_path / "sts" / "sts16.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
-    model = tiny_encoder()
-    first, second = (model.encode([row[i] for row in rows], normalize_embeddings=True) for i in (2, 3))
-    expected = 100 * spearmanr((first * second).sum(axis=1), [row[1] for row in rows]).statistic
-    assert STSSuiteEvaluator(tmp_path, tasks=["STS16"])(model) == {
-        "STS16": pytest.approx(expected, abs=1e-4),
-        "avg1": pytest.approx(expected, abs=1e-4),
-    }
-
-
-def test_sick_all_is_the_three_files(small_data):
-    evaluator = STSSuiteEvaluator(small_data, sick="all", tasks=["SICK-R"])
-    assert len(evaluator.pairs["SICK-R"].scores) == 30
-
-
-@pytest.mark.parametrize(
-    ("how", "notes"),
-    [({"sick": "all"}, [ALL_OF_SICK]), ({}, []), ({"sick": "all", "tasks": ["STS12"]}, [])],
-)
-def test_a_page_says_that_sick_is_all_of_it(small_data, how, notes):
-    assert Scorer([STSSuiteEvaluator(small_data, **how)]).notes == notes
-
-
-def test_model_card_csv_and_name(tiny_encoder, small_data, tmp_path):
-    model = tiny_encoder()
-    evaluator = STSSuiteEvaluator(small_data, name="suite")
-    for step in (5, 10):
-        metrics = evaluator(model, output_path=str(tmp_path / "eval"), epoch=0, steps=step)
-    assert evaluator.primary_metric == "suite_avg7"
-    assert set(metrics) == {f"suite_{key}" for key in (*TASKS, "avg7")}
-    with open(tmp_path / "eval" / "suite_sts_suite_results.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["steps"] for row in rows] == ["5", "10"]
-    assert float(rows[1]["avg7"]) == metrics["suite_avg7"]
-    model.save_pretrained(str(tmp_path / "model"))
-    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
-    for task in TASKS:
-        assert f"| {task} " in card
-    assert "| **avg7** " in card
-
-
-class TestBadInput:
-    def test_missing_directory_and_file(self, small_data, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"nowhere/sts/sts12.tsv does not exist: SBERT_PLUGINS_DATA or data_dir"):
-            STSSuiteEvaluator(tmp_path / "nowhere")
-        (small_data / "sts" / "sts14.tsv").unlink()
-        with pytest.raises(FileNotFoundError, match="sts14.tsv does not exist"):
-            STSSuiteEvaluator(small_data)
-
-    @pytest.mark.usefixtures("no_hub")
-    def test_neither_data_nor_hub(self, monkeypatch):
-        monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
-        with pytest.raises(ConnectionError, match="set SBERT_PLUGINS_DATA .* or make mteb/sts12-sts reachable on the Hugging"):
-            STSSuiteEvaluator()
-
-    def test_environment_variable(self, monkeypatch, small_data):
+class TestSources:
+    def test_the_environment_variable(self, monkeypatch, small_data):
         monkeypatch.setenv("SBERT_PLUGINS_DATA", str(small_data))
         assert len(STSSuiteEvaluator().pairs) == 7
 
-    def test_the_hub_has_no_test_set_of_sick(self):
-        with pytest.raises(ValueError, match="pass sick='all'"):
-            load_sts("SICK-R", hub=True)
-        with pytest.raises(ValueError, match="pass sick='all'"):  # before it loads the other six
-            STSSuiteEvaluator(sick="test", hub=True)
+    def test_a_missing_file(self, small_data):
+        (small_data / "sts" / "sts14.tsv").unlink()
+        with pytest.raises(FileNotFoundError, match=r"sts14\.tsv"):
+            STSSuiteEvaluator(small_data)
 
-    @pytest.mark.parametrize("how", [{"hub": True}, {"hub": True, "sick": "all"}, {"hub": True, "tasks": ["STS12"]}, {}])
-    def test_from_the_hub_all_of_sick_is_scored_and_said(self, monkeypatch, caplog, how):
+    @pytest.mark.usefixtures("no_hub")
+    @pytest.mark.parametrize("value", ["", None])
+    def test_neither_folder_nor_hub(self, monkeypatch, value):
         monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
-        asked = []
-        rows = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "score": [1, 2, 3]}
-        monkeypatch.setattr("datasets.load_dataset", lambda name, split: asked.append((name, split)) or rows)
-        suite = STSSuiteEvaluator(**how)
-        assert asked[-1] == (("mteb/sts12-sts", "test") if "tasks" in how else ("mteb/sickr-sts", "test"))
-        assert suite.get_config_dict()["sick"] == "all"
-        assert ("the papers score its 4,927" in caplog.text) is ("tasks" not in how and "sick" not in how)
+        if value is not None:
+            monkeypatch.setenv("SBERT_PLUGINS_DATA", value)
+        with pytest.raises(ConnectionError, match="SBERT_PLUGINS_DATA"):
+            load_sts("STS-B dev")
 
     @pytest.mark.parametrize(
-        ("keywords", "message"),
+        ("task", "dataset", "split"),
         [
-            ({"tasks": ["STS17"]}, r"tasks must be a selection, each once, of STS12, .* got \['STS17'\]"),
-            ({"tasks": []}, r"tasks must be a selection"),
-            ({"tasks": ["STS12", "STS12"]}, r"each once, of STS12"),
-            ({"sick": "train"}, "sick must be 'test' .* got 'train'"),
+            *((f"STS{year}", f"mteb/sts{year}-sts", "test") for year in range(12, 17)),
+            ("STS-B", "mteb/stsbenchmark-sts", "test"),
+            ("STS-B train", "mteb/stsbenchmark-sts", "train"),
+            ("STS-B dev", "mteb/stsbenchmark-sts", "validation"),
+            ("SICK-R all", "mteb/sickr-sts", "test"),
         ],
     )
-    def test_values(self, small_data, keywords, message):
-        with pytest.raises(ValueError, match=message):
-            STSSuiteEvaluator(small_data, **keywords)
-        with pytest.raises(ValueError, match="task must be one of STS12, .* got 'STS17'"):
+    def test_datasets_on_the_hub(self, monkeypatch, task, dataset, split):
+        """Dev chooses checkpoints, so it must not be a test set."""
+        calls, rows = [], {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1, 4.5]}
+        monkeypatch.setattr(
+            "datasets.load_dataset", lambda name, *, split: calls.append((name, split)) or rows
+        )
+        assert load_sts(task, hub=True) == ScoredPairs(["a", "b"], ["c", "d"], [1.0, 4.5])
+        assert calls == [(dataset, split)]
+
+    def test_sick_from_the_hub(self, monkeypatch, caplog):
+        rows = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "score": [1, 2, 3]}
+        monkeypatch.setattr("datasets.load_dataset", lambda name, split: rows)
+        assert STSSuiteEvaluator(hub=True).sick == "all"
+        assert "4,927" in caplog.text
+        with pytest.raises(ValueError, match="4,927"):
+            STSSuiteEvaluator(hub=True, sick="test")
+
+    def test_unknown_tasks(self, small_data):
+        with pytest.raises(ValueError, match="STS17"):
+            STSSuiteEvaluator(small_data, tasks=["STS17"])
+        with pytest.raises(ValueError, match="STS17"):
             load_sts("STS17", small_data)
 
+    def test_sentences_of_all_tasks(self, small_data):
+        assert sts_sentences(small_data)[:2] == [project_text()[0], project_text()[10]]
+        assert sorted(sts_sentences(small_data)) == sorted(project_text()[:120])
+
+
+class TestPairs:
+    def test_the_spearman_of_sentence_transformers(self, tiny_encoder, small_data):
+        model, pairs = tiny_encoder(), load_sts("STS-B dev", small_data)
+        expected = EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine", write_csv=False)(model)
+        metrics = PairsEvaluator(pairs, name="dev")(model)
+        assert metrics == {"dev_spearman": pytest.approx(100 * expected["spearman_cosine"], abs=1e-4)}
+
     @pytest.mark.parametrize(
-        ("line", "message"),
+        "pairs",
         [
-            ("a\t3.0\tonly one", "line 2: expected 4 tab-separated fields .* got 3"),
-            ("a\t5.2\tx\ty", r"line 2: score must be a number in \[0, 5\], got '5.2'"),
-            ("a\t-0.1\tx\ty", r"line 2: score must be a number in \[0, 5\], got '-0.1'"),
-            ("a\thigh\tx\ty", r"line 2: score must be a number in \[0, 5\], got 'high'"),
-            ("a\tnan\tx\ty", r"line 2: score must be a number in \[0, 5\], got 'nan'"),
+            (["a", "b", "c"], ["a"], [1.0, 2.0, 3.0]),
+            (["a", "b", "c"], ["a", "b", "c"], [1.0, float("nan"), 3.0]),
+            (["a", "b", "c"], ["a", "b", "c"], [1.0, 1.0, 1.0]),
+            (["a", "b"], ["a", "b"], [1.0, 2.0]),
+            ([], [], []),
         ],
     )
-    def test_rows(self, tmp_path, line, message):
-        path = tmp_path / "pairs.tsv"
-        path.write_text(f"a\t1\tx\ty\n{line}\n", encoding="utf-8")
-        with pytest.raises(ValueError, match=f"pairs.tsv, {message}"):
-            read_scored_pairs(path)
+    def test_pairs_without_a_correlation(self, pairs):
+        with pytest.raises(ValueError, match="pairs must be"):
+            PairsEvaluator(ScoredPairs(*pairs))
 
-    def test_a_model_that_has_diverged(self, tiny_encoder, small_data):
+    def test_a_collapsed_encoder_scores_0(self, tiny_encoder, caplog):
+        """Rounding alone would give a correlation between -20 and 20."""
         model = tiny_encoder()
         with torch.no_grad():
-            model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
-        with pytest.raises(ValueError, match="embeddings must be finite, got NaN or infinity for 80 of 80 sentences"):
-            STSSuiteEvaluator(small_data)(model)
+            model[0].model.encoder.layer[-1].output.LayerNorm.weight.zero_()
+            model[0].model.encoder.layer[-1].output.LayerNorm.bias.normal_()
+        sentences = [
+            f"{word} and {other}" for word in ("dogs", "cats", "rain") for other in ("men", "sun", "snow")
+        ]
+        pairs = ScoredPairs(sentences, sentences[::-1], [float(place) for place in range(9)])
+        assert PairsEvaluator(pairs, name="x")(model) == {"x_spearman": 0.0}
+        assert "set to 0" in caplog.text
+
+    def test_cosines_that_are_close_have_an_order(self):
+        """As the cosines of [CLS] vectors before any training."""
+        angles = {"a": 0.0, "d": 3.5e-3, "b": 0.0, "e": 2.8e-3, "c": 0.0, "f": 1.4e-3}
+        vectors = {text: torch.tensor([np.cos(angle), np.sin(angle)]) for text, angle in angles.items()}
+        pairs = ScoredPairs(["a", "b", "c"], ["d", "e", "f"], [1.0, 2.0, 3.0])
+        metrics = PairsEvaluator(pairs).compute(lambda texts: torch.stack([vectors[text] for text in texts]))
+        assert metrics == {"spearman": pytest.approx(100)}
 
 
-def test_rows_keep_odd_characters(tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text('a\t1\tHe said "no"\twith\u2028a line separator\r\n', encoding="utf-8", newline="")
-    assert read_scored_pairs(path).sentences1 == ['He said "no"']
-    assert read_scored_pairs(path).sentences2 == ["with\u2028a line separator"]
+class TestFiles:
+    @pytest.mark.parametrize("first_columns", [[], ["news"]])
+    @pytest.mark.parametrize("name", ["mine.tsv", "mine.tsv.gz"])
+    def test_three_or_four_columns(self, tmp_path, tiny_encoder, first_columns, name):
+        path = write_rows(
+            tmp_path / name, *([*first_columns, grade, f"a {grade}", "b"] for grade in (0.5, 2, 11))
+        )
+        evaluator = own_pairs(path)
+        assert evaluator.pairs == ScoredPairs(["a 0.5", "a 2", "a 11"], ["b"] * 3, [0.5, 2, 11])
+        assert list(evaluator(tiny_encoder())) == ["mine_spearman"]
+
+    def test_characters_are_kept(self, tmp_path):
+        path = tmp_path / "pairs.tsv"
+        path.write_bytes('\ufeff1\tHe said "no"\twith\u2028a line separator\r\n\r\n'.encode())
+        assert read_scored_pairs(path) == ScoredPairs(['He said "no"'], ["with\u2028a line separator"], [1.0])
+
+    @pytest.mark.parametrize(
+        "row", [("a", "b", "no grade"), ("a", "high", "x", "y"), ("grade", "first", "second"), ("x",)]
+    )
+    def test_errors_name_file_and_line(self, tmp_path, row):
+        rows = [row] if row[0] == "grade" else [("a", 1, "x", "y"), row]
+        path = write_rows(tmp_path / "pairs.tsv", *rows)
+        with pytest.raises(ValueError, match=rf"pairs\.tsv, line {len(rows)}"):
+            read_scored_pairs(path)
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            own_pairs(tmp_path / "mine.tsv")
 
 
-@pytest.mark.parametrize("pairs", [(["a", "b"], ["a", "b"], [1.0, 2.0]), {"a": 1}, ScoredPairs])
-def test_pairs_are_scored_pairs(pairs):
-    with pytest.raises(ValueError, match=r"pairs must be evaluation.ScoredPairs\(.*got (tuple|dict|type)"):
-        PairsEvaluator(pairs)
+class TestHardLength:
+    def write_years(self, folder, rows):
+        for year in range(12, 17):
+            write_rows(folder / "sts" / f"sts{year}.tsv", *(("subset", *row) for row in rows))
+        return folder
+
+    def test_selected_pairs(self, tmp_path):
+        rows = [
+            (4.0, LONG, "one"),  # 7 - 1 = 6 words: kept
+            (4.0, "one", LONG),  # kept
+            (4.0, LONG, "one two"),  # 5 words
+            (3.9, LONG, "one"),  # neither positive nor negative
+            (1.0, "a cat", "a  red   house"),  # 1 word: kept
+            (0.0, "a cat", "no dog"),  # kept
+            (1.0, "a cat", "a red house there"),  # 2 words
+            (1.1, "a cat", "a red house"),
+        ]
+        data = self.write_years(tmp_path, rows)
+        evaluator = HardLengthEvaluator(data, positive=">=4", negative="<=1")
+        assert evaluator.pairs["STS13"].scores == [4.0, 4.0, 1.0, 0.0]
+        assert (evaluator.num_pairs, evaluator.num_positives) == (20, 10)
+        assert HardLengthEvaluator(data, positive="> 3.5", negative="<1").num_pairs == 5 * (3 + 1)
+        counted = HardLengthEvaluator(
+            data, positive=">=4", negative="<=1", count_words=lambda text: 2 * len(text.split())
+        )
+        assert counted.num_positives == 15
+        with pytest.raises(ValueError, match="STS12"):
+            HardLengthEvaluator(data, positive=">4.5", negative="<1")
+        with pytest.raises(ValueError, match="'4'"):
+            HardLengthEvaluator(data, positive="4", negative="<1")
+
+    def test_years_mean_and_union(self, tiny_encoder, tmp_path):
+        text, model, years = project_text(), tiny_encoder(), {}
+        for year in range(12, 17):
+            own = text[8 * (year - 12) :][:8]
+            years[year] = [(5 - 0.1 * i, f"{LONG} {one} {one}", one) for i, one in enumerate(own)]
+            years[year] += [(0.1 * i, one, f"{one} {i}") for i, one in enumerate(own)]
+            write_rows(tmp_path / "sts" / f"sts{year}.tsv", *(("subset", *row) for row in years[year]))
+        metrics = HardLengthEvaluator(tmp_path, positive=">4", negative="<1", name="hard")(model)
+
+        def correlation(rows):
+            first, second = (
+                model.encode([row[i] for row in rows], normalize_embeddings=True) for i in (1, 2)
+            )
+            return 100 * spearmanr((first * second).sum(axis=1), [row[0] for row in rows]).statistic
+
+        expected = [correlation(rows) for rows in years.values()]
+        union = correlation(list(itertools.chain(*years.values())))
+        assert list(metrics.values()) == pytest.approx([*expected, np.mean(expected), union], abs=1e-3)
+        assert list(metrics)[-2:] == ["hard_avg5", "hard_union"]
+
+    @pytest.mark.parametrize(
+        ("positive", "negative", "pairs", "positives"),
+        [(">4", "<1", 1242, 128), (">2.5", "<=2.5", 3264, 783)],
+    )
+    def test_sizes_of_the_real_subset(self, data_dir, positive, negative, pairs, positives):
+        evaluator = HardLengthEvaluator(data_dir, positive=positive, negative=negative)
+        assert (evaluator.num_pairs, evaluator.num_positives) == (pairs, positives)
 
 
-def test_an_encoder_that_has_collapsed_has_no_order(tiny_encoder, caplog):
-    """Rounding would give one: -20 to 20."""
-    model = tiny_encoder()
-    with torch.no_grad():
-        model[0].model.encoder.layer[-1].output.LayerNorm.weight.zero_()
-        model[0].model.encoder.layer[-1].output.LayerNorm.bias.normal_()
-    sentences = [f"{word} and {other}" for word in ("dogs", "cats", "rain") for other in ("men", "sun", "snow")]
-    pairs = ScoredPairs(sentences, sentences[::-1], [float(place) for place in range(9)])
-    assert PairsEvaluator(pairs, name="x")(model) == {"x_spearman": 0.0}
-    assert "All pairs have one cosine, 1.00000" in caplog.text
-
-
-def test_cosines_that_are_near_have_an_order():
-    """As those of [CLS] before any training are: the last digits of float32 alone are noise."""
-    pairs = ScoredPairs(["a", "b", "c"], ["d", "e", "f"], torch.tensor([1.0, 2.0, 3.0]))
-    near = SimpleNamespace(cosines=lambda *_: torch.tensor([0.999994, 0.999996, 0.999999]))
-    assert PairsEvaluator(pairs).compute(near) == {"spearman": pytest.approx(100)}
-
-
-@pytest.mark.parametrize(
-    ("task", "dataset", "split"),
-    [
-        *((f"STS{year}", f"mteb/sts{year}-sts", "test") for year in range(12, 17)),
-        ("STS-B", "mteb/stsbenchmark-sts", "test"),
-        ("STS-B train", "mteb/stsbenchmark-sts", "train"),
-        ("STS-B dev", "mteb/stsbenchmark-sts", "validation"),
-        ("SICK-R all", "mteb/sickr-sts", "test"),
-    ],
-)
-def test_what_is_read_from_the_hub(monkeypatch, task, dataset, split):
-    """Dev chooses checkpoints: it must be no test set."""
-    asked, rows = [], {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1, 4.5]}
-    monkeypatch.setattr("datasets.load_dataset", lambda name, *, split: asked.append((name, split)) or rows)
-    assert evaluation.load_sts(task, hub=True) == evaluation.ScoredPairs(["a", "b"], ["c", "d"], [1.0, 4.5])
-    assert asked == [(dataset, split)]
-
-
-@pytest.mark.usefixtures("no_hub")
-def test_an_empty_variable_names_no_directory(monkeypatch):
-    monkeypatch.setenv("SBERT_PLUGINS_DATA", "")
-    with pytest.raises(ConnectionError, match="STS-B dev is read from a data directory or from the Hub"):
-        load_sts("STS-B dev")
+def test_within_one_block_two_evaluators_share_their_sentences(tiny_encoder, small_data):
+    counting = CountingEncoder(tiny_encoder())
+    with encode_once(counting.model):
+        STSSuiteEvaluator(small_data)(counting.model)
+        PairsEvaluator(load_sts("STS-B", small_data))(counting.model)
+    assert set(counting.times.values()) == {1}

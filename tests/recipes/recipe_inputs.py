@@ -1,4 +1,4 @@
-"""What the tests of the recipes train on, and how briefly."""
+"""Sentences, short trainings, and an interruption."""
 
 from contextlib import contextmanager
 
@@ -6,30 +6,60 @@ import pytest
 from datasets import Dataset
 from encoders import project_text
 
-from sbert_plugins import recipes, training
+from sbert_plugins import evaluation, recipes, training
 
-QUICK = {"max_steps": 4, "batch_size": 8, "eval_steps": 2}
+QUICK = {
+    "max_steps": 4,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "eval_steps": 2,
+    "sam_rho": 0.0,
+    "learning_rate": 1e-3,
+}
+# The decoders of the papers are too large for tiny encoders.
+SMALL = {
+    "paser": {"decoder_layers": 1, "decoder_heads": 4},
+    "paser-supervised": {"decoder_layers": 1, "decoder_heads": 4},
+    "denosent": {"decoder_layers": 1, "decoder_feedforward": 48},
+    "pt-bert": {"num_pseudo_tokens": 8},
+}
 
 
 def anchors(count):
     return Dataset.from_dict({"anchor": project_text()[:count]})
 
 
-def texts(method, count):
-    """What a person hands over: sentences, or triplets."""
-    if recipes.RECIPES[method].reads == "sentences":
-        return anchors(count)
+def rows(method, count):
+    """Sentences, or triplets for the method that reads them."""
     text = project_text()
-    return Dataset.from_dict({"anchor": text[:count], "positive": text[1 : count + 1], "negative": text[2 : count + 2]})
+    columns = recipes.RECIPES[method].text_columns
+    return Dataset.from_dict({name: text[place : count + place] for place, name in enumerate(columns)})
 
 
-def quick(**changes):
-    return recipes.with_changes(recipes.ARCCSE.offline, **(QUICK | changes))
+def pairs(name="pairs", step=12):
+    some = evaluation.ScoredPairs(*(values[::step] for values in recipes.graded_pairs()))
+    return evaluation.PairsEvaluator(some, name=name, write_csv=False)
+
+
+def train(method, model, output, *, count=40, **changes):
+    """Train a method briefly."""
+    keywords = SMALL.get(method, {}) | changes.pop("loss_keywords", {})
+    columns = {"synonyms": None} if recipes.RECIPES[method].make_columns else {}
+    sentences = changes.pop("sentences", None) or rows(method, count)
+    return recipes.train(
+        method,
+        sentences,
+        model,
+        output=output,
+        loss_keywords=keywords,
+        column_keywords=columns,
+        **(QUICK | changes),
+    )
 
 
 @contextmanager
 def interrupted(after):
-    """Interrupt every training of the block, as a person would, after so many updates."""
+    """Interrupt every training of the block after so many updates."""
     step = training.SentenceTransformerTrainer.training_step
 
     def interrupting(trainer, *arguments):

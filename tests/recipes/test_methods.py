@@ -1,8 +1,212 @@
-from sbert_plugins import losses, recipes
+import sys
+from dataclasses import fields
+
+import pytest
+from datasets import Dataset
+from encoders import project_text
+from recipe_inputs import SMALL, anchors, rows
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from sbert_plugins import host, losses, recipes, training
+from sbert_plugins.recipes import paser, pt_bert, recommended, simcse, slt_fai
+from sbert_plugins.recipes.methods import check_keywords, read_value
+from sbert_plugins.recipes.recipe import LENGTH_GROUPED
+
+ARGUMENTS = {field.name for field in fields(training.TrainingArguments)}
 
 
-def test_each_method_has_a_loss_and_a_paper():
-    for name, recipe in recipes.RECIPES.items():
-        assert recipe.method == name
-        assert hasattr(losses, recipe.loss)
-        assert recipe.url.startswith("https://")
+@pytest.mark.parametrize("recipe", recipes.RECIPES.values(), ids=recipes.RECIPES)
+class TestEveryRecipe:
+    def test_has_arguments_of_the_trainer(self, recipe):
+        assert {*recipe.arguments, *recipe.offline_arguments} <= ARGUMENTS
+        assert {"per_device_train_batch_size", "eval_steps"} <= {*recipe.arguments}
+        assert {"max_steps", "num_train_epochs"} & {*recipe.arguments}
+
+    def test_agrees_with_the_protocol_of_its_paper(self, recipe):
+        if "paper" not in recipes.protocol_names().get(recipe.name, []):
+            assert recipe.name in ("recommended", "consert", "bag-of-words", "simcse")
+            return
+        plan = recipes.read_protocol(recipe.name, "paper")
+        stated = plan.section("arguments")
+        for name in (
+            "learning_rate",
+            "per_device_train_batch_size",
+            "gradient_accumulation_steps",
+            "sam_rho",
+        ):
+            assert recipe.arguments.get(name) == stated.get(name) or name not in recipe.arguments
+        assert recipe.pooling == plan.section("start")["pooling"]
+        assert recipe.max_seq_length == plan.section("start")["max_seq_length"]
+        assert recipe.paper_updates is not None
+
+    def test_builds_a_loss_that_reads_its_columns(self, recipe, tiny_encoder):
+        model = tiny_encoder(pooling="mean").train()
+        table = rows(recipe.name, 8)
+        if recipe.make_columns:
+            table = recipe.make_columns(table, model, seed=1, synonyms=None)
+        assert tuple(table.column_names) == recipe.columns
+        given = SMALL.get(recipe.name, {})
+        found = recipe.find_keywords(table, model, 1.0, given) if recipe.find_keywords else {}
+        loss = recipe.build_loss(model, **(found | given))
+        value = loss([model.preprocess(table[name][:]) for name in table.column_names])
+        assert sum(value.values()).isfinite()
+
+
+def test_a_mistyped_name_gets_a_suggestion():
+    with pytest.raises(ValueError, match="Did you mean recommended"):
+        recipes.find_recipe("recomended")
+
+
+def test_a_mistyped_keyword_gets_a_suggestion():
+    with pytest.raises(ValueError, match="Did you mean temperature"):
+        recipes.read_keywords(recipes.RECIPES["arccse"], ["temprature=0.1"])
+    with pytest.raises(ValueError, match="KEY=VALUE"):
+        recipes.read_keywords(recipes.RECIPES["arccse"], ["temperature"])
+
+
+@pytest.mark.parametrize(
+    ("method", "keyword"),
+    [
+        ("recommended", "first_view"),
+        ("recommended", "keep"),
+        ("slt-fai", "masking_ratio"),
+        ("paser-supervised", "signed"),
+        ("paser", "official"),
+        ("simcse", "temperature"),
+    ],
+)
+def test_keywords_that_are_passed_on_are_known(method, keyword):
+    check_keywords(recipes.RECIPES[method], [keyword])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.05", 0.05),
+        ("5e-2", 0.05),
+        ("3", 3),
+        ("True", True),
+        ("none", None),
+        ("tokens", "tokens"),
+        ("a,b", ["a", "b"]),
+    ],
+)
+def test_values_of_the_command_line(text, value):
+    assert read_value(text) == value
+    assert type(read_value(text)) is type(value)
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "my_losses.py").write_text(
+        "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, model, scale=2.0):\n"
+        "        super().__init__()\n        self.model, self.scale = model, scale\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "my_losses"
+    sys.modules.pop("my_losses", None)
+
+
+def test_a_loss_of_ones_own(own_module, tiny_encoder):
+    recipe = recipes.find_recipe(f"{own_module}:Mine")
+    keywords = recipes.read_keywords(recipe, ["scale=3"])
+    loss = recipe.build_loss(tiny_encoder(), **keywords)
+    assert isinstance(loss, nn.Module)
+    assert loss.scale == 3
+    with pytest.raises(ValueError, match="Did you mean scale"):
+        recipes.read_keywords(recipe, ["scal=3"])
+    with pytest.raises(ImportError, match="Did you mean Mine"):
+        recipes.find_recipe(f"{own_module}:Min")
+
+
+class TestPTBERT:
+    @pytest.mark.parametrize(("pooling", "attend_to"), [("mean", "tokens"), ("cls", "pooled")])
+    def test_the_attention_goes_with_the_pooling(self, pooling, attend_to, tiny_encoder):
+        found = pt_bert.find_keywords(anchors(600), tiny_encoder(pooling=pooling), 1.0, {})
+        assert found == {"attend_to": attend_to}
+
+    def test_the_queue_is_no_longer_than_half_of_the_text(self, tiny_encoder, caplog):
+        assert pt_bert.find_keywords(anchors(60), tiny_encoder(), 1.0, {})["queue_size"] == 30
+        assert "shortened to 30" in caplog.text
+        assert "queue_size" not in pt_bert.find_keywords(anchors(60), tiny_encoder(), 1.0, {"queue_size": 40})
+        assert "their own negatives" in caplog.text
+
+
+class TestSLTFAI:
+    @pytest.mark.parametrize(
+        ("backbone", "epochs", "share"), [("simcse", 1.0, 0.1), ("simcse", 0.1, 0.5), ("consert", 10.0, 0.05)]
+    )
+    def test_the_warm_up_is_counted_in_epochs(self, backbone, epochs, share, tiny_encoder):
+        found = slt_fai.find_keywords(anchors(40), tiny_encoder(), epochs, {"backbone": backbone})
+        assert found["warmup_steps"] == pytest.approx(share)
+
+    def test_the_base_loss(self, tiny_encoder):
+        model = tiny_encoder()
+        found = slt_fai.find_keywords(anchors(40), model, 1.0, {})
+        assert isinstance(slt_fai.slt_fai_loss(model, backbone="consert", **found).loss, losses.ConSERTLoss)
+        with pytest.raises(ValueError, match="backbone"):
+            slt_fai.slt_fai_loss(model, backbone="bert", **found)
+
+
+def test_simcse_contrasts_with_positives_where_there_are_some(tiny_encoder):
+    model = tiny_encoder()
+    for columns, read in ((["anchor"], [0, 0]), (["anchor", "positive"], [0, 1])):
+        table = Dataset.from_dict({name: project_text()[:4] for name in columns})
+        assert (
+            simcse.simcse_loss(model, **simcse.find_keywords(table, model, 1.0, {})).columns_of["simcse"]
+            == read
+        )
+
+
+def test_supervised_paser_reads_five_columns(tiny_encoder):
+    loss = paser.paser_supervised_loss(tiny_encoder(), **SMALL["paser-supervised"])
+    assert loss.columns_of == {"contrastive": [0, 1, 2], "paser": [0, 3, 4]}
+
+
+def test_counts_are_made_for_another_vocabulary_only(tiny_encoder, minilm_mlm):
+    recipe = recipes.RECIPES["bag-of-words"]
+    found = recipe.find_keywords(anchors(40), tiny_encoder(), 1.0, {})["frequencies"]
+    assert found.counts.sum() > 0
+    assert recipe.find_keywords(anchors(40), minilm_mlm, 1.0, {}) == {}
+    assert recipe.find_keywords(anchors(40), tiny_encoder(), 1.0, {"token_weights": None}) == {}
+
+
+class TestRecommended:
+    def loss(self, model, **keywords):
+        found = recommended.find_keywords(anchors(40), model, 1.0, keywords)
+        return recommended.recommended_loss(model, **(found | keywords))
+
+    def test_without_words_it_is_consert(self, tiny_encoder):
+        loss = recommended.recommended_loss(tiny_encoder(), words=0, temperature=0.2)
+        assert isinstance(loss, losses.ConSERTLoss)
+        assert loss.temperature == 0.2
+
+    def test_words_are_bounded(self, tiny_encoder):
+        loss = self.loss(tiny_encoder(), words=0.5)
+        assert list(loss.losses) == ["contrast", "words"]
+        assert loss.balance == 0.5
+
+    def test_keep_adds_self_distillation(self, tiny_encoder, monkeypatch):
+        if not hasattr(host, "has_new_adapter"):  # until it lands
+            monkeypatch.setattr(host, "has_new_adapter", lambda model: False, raising=False)
+        model = tiny_encoder().train()
+        loss = self.loss(model, keep=0.1)
+        assert loss.weights["keep"] == 0.1
+        terms = loss([model.preprocess(project_text()[:4])])
+        assert {name.split("/")[0] for name in terms} == {"learn", "keep"}
+
+    def test_defaults_follow_the_start(self, tiny_encoder, tmp_path):
+        model = tiny_encoder()
+        assert not recipes.embeds_already(model)
+        model.save_pretrained(str(tmp_path))
+        assert recipes.embeds_already(SentenceTransformer(str(tmp_path), device="cpu"))
+        embedder, plain = (recommended.adapt_to(embeds=embeds) for embeds in (True, False))
+        assert embedder.loss_keywords["keep"] > 0
+        assert plain.loss_keywords == {}
+        assert embedder.arguments["learning_rate"] < plain.arguments["learning_rate"]
+
+
+def test_batches_of_similar_length_are_named_without_torch():
+    assert recipes.RECIPES["arccse"].arguments["batch_sampler"] == LENGTH_GROUPED

@@ -1,50 +1,67 @@
-import io
+import logging
+import re
 from types import SimpleNamespace
 
 import pytest
 
-from sbert_plugins.recipes.progress import ProgressLine
-
-LOGS = [
-    {"grad_norm": 2.0, "learning_rate": 1e-5, "arccon": 0.5, "loss": 1.23456, "epoch": 0.1},
-    {"eval_dev_spearman": 0.61234, "eval_runtime": 3.0, "epoch": 0.1},
-    {"train_runtime": 9.0, "train_loss": 1.0, "epoch": 1.0},
-    {"epoch": 1.0},
-]
+from sbert_plugins.recipes import progress
 
 
-def shown(stream):
-    lines = []
-    progress = ProgressLine(lines.append, stream=stream, score=("eval_dev_spearman", "dev"))
-    state = SimpleNamespace(max_steps=10, global_step=0, is_world_process_zero=True)
-    progress.on_train_begin(None, state, None)
-    for step, logs in enumerate(LOGS, start=1):
-        state.global_step = step
-        progress.on_step_end(None, state, None)
-        progress.on_log(None, state, None, logs=logs)
-    progress.on_train_end(None, state, None)
-    return lines, stream.getvalue()
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now.seconds)
+    return now
 
 
-def test_lines_where_there_is_no_terminal():
-    lines, written = shown(io.StringIO())
-    assert lines == ["update  1/10  loss 1.235  arccon 0.5", "update  2/10  dev 61.23"]
-    assert written == ""
+def run(callback, clock, *, seconds, updates=10, is_first=True):
+    """Report a training of so many seconds per update, logged at each."""
+    state = SimpleNamespace(global_step=0, max_steps=updates, is_world_process_zero=is_first)
+    callback.on_train_begin(None, state, None)
+    for step in range(1, updates + 1):
+        state.global_step, clock.seconds = step, step * seconds
+        terms = {"loss": 1.0 / step, "a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4, "grad_norm": 9.0, "epoch": 1.0}
+        callback.on_log(None, state, None, logs=terms)
+        if step == 5:
+            callback.on_log(None, state, None, logs={"eval_dev_spearman": 71.234, "epoch": 1.0})
+        callback.on_step_end(None, state, None)
+    callback.on_train_end(None, state, None)
 
 
-def test_one_line_at_a_terminal(monkeypatch):
-    stream = io.StringIO()
-    stream.isatty = lambda: True
-    lines, written = shown(stream)
-    assert lines == []
-    assert "4/10" in written
-    assert "dev 61.23" in written
-    assert written.count("\n") == 1
+def lines_of(caplog):
+    return [record.message for record in caplog.records]
 
 
-@pytest.mark.parametrize("is_main", [True, False])
-def test_one_process_speaks(is_main):
-    lines = []
-    state = SimpleNamespace(max_steps=1, global_step=1, is_world_process_zero=is_main)
-    ProgressLine(lines.append, stream=io.StringIO()).on_log(None, state, None, logs={"loss": 1.0})
-    assert bool(lines) is is_main
+def test_a_line_per_minute_with_rate_and_remaining_time(clock, caplog):
+    caplog.set_level(logging.INFO, "sbert_plugins")
+    run(progress.Progress(), clock, seconds=30)
+    lines = lines_of(caplog)
+    assert [re.match(r"Update (\d+) of 10", line)[1] for line in lines] == ["2", "4", "6", "8", "10", "10"]
+    assert "(0.03 per second, 04:00 left)" in lines[0]
+
+
+def test_at_most_four_numbers(clock, caplog):
+    caplog.set_level(logging.INFO, "sbert_plugins")
+    run(progress.Progress(), clock, seconds=1)
+    (line,) = lines_of(caplog)
+    assert line.endswith("loss 0.1, a 0.1, b 0.2, c 0.3")
+
+
+def test_a_score_is_shown_at_once(clock, caplog):
+    caplog.set_level(logging.INFO, "sbert_plugins")
+    run(progress.Progress(("eval_dev_spearman", "STS-B dev")), clock, seconds=1)
+    assert lines_of(caplog)[0].endswith("STS-B dev 71.23")
+
+
+def test_one_process_prints(clock, caplog):
+    caplog.set_level(logging.INFO, "sbert_plugins")
+    run(progress.Progress(), clock, seconds=60, is_first=False)
+    assert lines_of(caplog) == []
+
+
+def test_a_bar_in_a_terminal(clock, caplog, monkeypatch, capsys):
+    caplog.set_level(logging.INFO, "sbert_plugins")
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
+    run(progress.Progress(), clock, seconds=60)
+    assert lines_of(caplog) == []
+    assert "10/10" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from transformers import EarlyStoppingCallback
 
 from sbert_plugins import losses, training
-from sbert_plugins.evaluation import EmbeddingEvaluator, OnePassEvaluator
+from sbert_plugins.evaluation import EmbeddingEvaluator, JointEvaluator
 from sbert_plugins.training.checkpoints import COMPLETE_FILE, STATE_FILE, mark_complete, why_incomplete
 
 
@@ -796,7 +796,7 @@ class TestChoiceByTestSet:
             model,
             losses.ArcCSELoss(model),
             folder,
-            evaluator=OnePassEvaluator(evaluators, np.mean) if nested else evaluators,
+            evaluator=JointEvaluator(evaluators, np.mean) if nested else evaluators,
             metric_for_best_model=metric,
         )
         return trainer.evaluate()
@@ -815,14 +815,14 @@ class TestChoiceByTestSet:
 
     def test_the_first_of_several_chooses(self, model, tmp_path):
         """The sequential score is the first's, whatever else is measured."""
-        both = OnePassEvaluator([self.Scored("dev", ()), self.Scored("avg7", ("STS12",))])
+        both = JointEvaluator([self.Scored("dev", ()), self.Scored("avg7", ("STS12",))])
         arguments = {"evaluator": both, "metric_for_best_model": "eval_sequential_score"}
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="metric_for_best_model")
             trainer_of(model, losses.ArcCSELoss(model), tmp_path, **arguments).evaluate()
 
     def test_the_lowest_of_the_one_that_makes_the_sequential_score(self, model, tmp_path):
-        arguments = {"evaluator": OnePassEvaluator([Distances()]), "metric_for_best_model": "eval_sequential_score"}
+        arguments = {"evaluator": JointEvaluator([Distances()]), "metric_for_best_model": "eval_sequential_score"}
         with pytest.raises(ValueError, match="is better the lower, and greater_is_better is True"):
             trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1, **arguments).train()
 
@@ -840,16 +840,13 @@ class TestChoiceByTestSet:
 class Distances(EmbeddingEvaluator):
     """A metric that is better the lower, of sentences that a training changes."""
 
-    sentences = tuple(SENTENCES)
-    lower_is_better = ("low",)
-
     def __init__(self):
-        super().__init__(name="x", write_csv=False)
-        self.primary_metric = "low"
+        super().__init__("low", name="x", write_csv=False)
         self.greater_is_better = False
 
-    def compute(self, embeddings):
-        return {"low": embeddings.matrix[0].norm(), "first": embeddings.matrix[0, 0]}
+    def compute(self, encode):
+        first = encode(SENTENCES)[0]
+        return {"low": first.norm(), "first": first[0]}
 
 
 @pytest.mark.parametrize("save_steps", [2, 4, None])
@@ -1206,7 +1203,7 @@ def test_what_is_kept_here_is_what_a_checkpoint_has_beside_the_hosts(model, tmp_
 
 def test_a_score_of_several_evaluators_is_not_that_of_the_first(model, tmp_path):
     """The first is better the lower; a mean of it with another goes where its maker says."""
-    both = OnePassEvaluator([Distances(), TestChoiceByTestSet.Scored("dev", ())], np.mean)
+    both = JointEvaluator([Distances(), TestChoiceByTestSet.Scored("dev", ())], np.mean)
     arguments = {"evaluator": both, "metric_for_best_model": "eval_sequential_score", "greater_is_better": True}
     trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1, **arguments).train()
 

@@ -1,1 +1,1 @@
-"""Text written for this project: sentences to train on offline, and graded pairs to look at afterwards."""
+"""Text written for this package: sentences for training offline, and graded pairs for evaluating afterwards."""

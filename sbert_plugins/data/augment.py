@@ -1,0 +1,90 @@
+"""Copies of a sentence with words deleted, swapped (EDA, Wei and Zou 2019) or duplicated."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections.abc import Callable, Iterable
+from operator import eq
+
+from datasets import Dataset
+
+from .read import as_dataset
+from .phrases import find_words
+
+logger = logging.getLogger(__name__)
+
+
+def delete_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
+    """Delete each word with probability ``ratio``. The token ``keep`` (the mask) is never deleted, and one word always stays."""
+    matches = [match for match in find_words(sentence, keep) if match[0] != keep]
+    deleted = [match for match in matches if rng.random() < ratio]
+    if matches and len(deleted) == len(matches):
+        deleted.remove(rng.choice(deleted))
+    for match in reversed(deleted):
+        sentence = sentence[: match.start()] + sentence[match.end() :]
+    return re.sub(r"\s+", " ", sentence).strip() if deleted else sentence
+
+
+def swap_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
+    """Swap two random words, as many times as ``ratio`` times the number of words, at least once. ``keep`` is not moved."""
+    matches = [match for match in find_words(sentence, keep) if match[0] != keep]
+    if ratio == 0 or len(matches) < 2:
+        return sentence
+    words = [match[0] for match in matches]
+    for _ in range(max(1, int(ratio * len(words)))):
+        i, j = rng.sample(range(len(words)), 2)
+        words[i], words[j] = words[j], words[i]
+    for match, word in zip(reversed(matches), reversed(words), strict=True):
+        sentence = sentence[: match.start()] + word + sentence[match.end() :]
+    return sentence
+
+
+def duplicate_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
+    """Repeat each word with probability ``ratio``. The token ``keep`` (the mask) is never repeated."""
+    matches = [match for match in find_words(sentence, keep) if match[0] != keep]
+    for match in reversed([match for match in matches if rng.random() < ratio]):
+        sentence = f"{sentence[: match.end()]} {sentence[match.start() :]}"
+    return sentence
+
+
+AUGMENTATIONS = {"reorder": swap_words, "duplication": duplicate_words, "deletion": delete_words}
+
+
+def positive_pairs(
+    sentences: Dataset | Iterable[str],
+    augment: str | Callable[[str, random.Random], str],
+    *,
+    ratio: float = 0.1,
+    seed: int = 0,
+) -> Dataset:
+    """Pair each sentence with an altered copy: PT-BERT's discrete baselines, with ``PTBERTLoss(model, num_pseudo_tokens=0)``.
+
+    Args:
+        sentences: Sentences, or a dataset with the column ``anchor``.
+        augment: ``"reorder"``, ``"duplication"`` or ``"deletion"``, or a function of a sentence and a ``random.Random`` that
+            returns the copy.
+        ratio: Share of the words that are changed by the three named augmentations. The paper does not give it; 0.1 is EDA's.
+        seed: Seed of the changes.
+
+    Returns:
+        A dataset with the columns ``anchor`` and ``positive``.
+
+    Raises:
+        ValueError: If the augmentation is unknown.
+
+    Example:
+        >>> positive_pairs(["The old harbour master counts the boats."], "duplication", ratio=0.4)["positive"][0]
+        'The old harbour master master counts counts the boats.'
+    """
+    if not callable(augment) and augment not in AUGMENTATIONS:
+        raise ValueError(f"augment must be a function or one of {', '.join(AUGMENTATIONS)}, not {augment!r}.")
+    rng, anchors = random.Random(seed), as_dataset(sentences, "anchor")["anchor"][:]
+    if callable(augment):
+        positives = [augment(sentence, rng) for sentence in anchors]
+    else:
+        positives = [AUGMENTATIONS[augment](sentence, ratio, rng) for sentence in anchors]
+    if unchanged := sum(map(eq, anchors, positives)):
+        logger.warning("%s of %s copies are equal to their sentence.", f"{unchanged:,}", f"{len(anchors):,}")
+    return Dataset.from_dict({"anchor": anchors, "positive": positives})

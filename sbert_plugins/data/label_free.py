@@ -1,0 +1,154 @@
+"""Altered copies of sentences that show something of an encoder without labels."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .phrases import find_words, stop_word_share
+from .synonyms import SynonymReplacer, open_wordnet
+
+_FEWEST_SENTENCES, _FEWEST_COPIES = 100, 30
+_ENGLISH = 0.2  # share of stop words, above that of headlines
+
+
+class Substitution(NamedTuple):
+    """A sentence, a copy with one word replaced by a synonym, and a copy with the same word replaced by another word."""
+
+    sentence: str
+    synonym: str
+    other: str
+
+
+class LabelFreeTexts(NamedTuple):
+    """The texts of :class:`~sbert_plugins.evaluation.LabelFreeEvaluator`: sentences, and altered copies of some of them."""
+
+    sentences: list[str]
+    substitutions: list[Substitution]
+    halves: list[tuple[str, str]]  # a sentence, and half of its words
+
+
+def label_free_texts(
+    sentences: Sequence[str], *, text: Sequence[str] = (), limit: int = 300, seed: int = 0
+) -> LabelFreeTexts:
+    """Make copies of English sentences that keep their meaning, lose it, or lose half of their words.
+
+    The synonym belongs to the first sense that NLTK lists, nouns before verbs, and occurs in the text. The other word has the
+    part of speech of that sense and is about as frequent as the synonym.
+
+    Args:
+        sentences: Some hundred different sentences that are not trained on.
+        text: Further sentences from which the frequencies of words are counted, such as those of the training.
+        limit: Largest number of substitutions, and of halves.
+        seed: Seed of the choices.
+
+    Raises:
+        ValueError: If there are fewer than 100 different sentences, their stop words are not English, or fewer than 30 of
+            them have a word to replace or six words.
+        FileNotFoundError: If WordNet is not installed.
+
+    Example:
+        >>> from sbert_plugins import data, recipes
+        >>> sentences = data.read_sentences(recipes.offline_sentences_path())["anchor"][:]
+        >>> texts = data.label_free_texts(sentences[:600], text=sentences[600:])
+        >>> texts.substitutions[0].sentence != texts.substitutions[0].synonym
+        True
+    """
+    sentences = list(dict.fromkeys(sentences))
+    if len(sentences) < _FEWEST_SENTENCES:
+        raise ValueError(
+            f"At least {_FEWEST_SENTENCES} different sentences are needed, not {len(sentences)}."
+        )
+    share = stop_word_share(sentences)
+    if share < _ENGLISH:
+        raise ValueError(
+            f"Only {share:.1%} of the words are English stop words, and at least {_ENGLISH:.0%} are needed. Evaluate text of "
+            "another language with labels."
+        )
+    words = WordKinds([*text, *sentences])
+    rng = random.Random(seed)
+    substitutions = [found for sentence in sentences if (found := words.substitute(sentence, rng))][:limit]
+    halves = [(sentence, drop_half(sentence, rng)) for sentence in sentences if len(sentence.split()) >= 6][
+        :limit
+    ]
+    if min(len(substitutions), len(halves)) < _FEWEST_COPIES:
+        raise ValueError(
+            f"At least {_FEWEST_COPIES} sentences must have a word with a synonym in the text, and as many must have six words. "
+            f"There are {len(substitutions)} and {len(halves)}: give more or longer sentences."
+        )
+    return LabelFreeTexts(sentences, substitutions, halves)
+
+
+def drop_half(sentence: str, rng: random.Random) -> str:
+    """Return the sentence without a random half of its words."""
+    words = sentence.split()
+    dropped = set(rng.sample(range(len(words)), round(len(words) / 2)))
+    return " ".join(word for place, word in enumerate(words) if place not in dropped)
+
+
+class WordKinds:
+    """The words of a text, grouped by part of speech and frequency.
+
+    Args:
+        sentences: The text.
+    """
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self.replacer = SynonymReplacer()
+        self.wordnet = open_wordnet()
+        self.counts = Counter(match[0].lower() for sentence in sentences for match in find_words(sentence))
+        self.groups: dict[tuple[str, int], list[str]] = {}
+        for word in sorted(self.counts):
+            part = self.part_of_speech(word)
+            if (
+                part and word.isalpha() and self.wordnet.morphy(word, part) == word
+            ):  # in dictionary form, as synonyms are
+                self.groups.setdefault((part, self.magnitude(word)), []).append(word)
+
+    def magnitude(self, word: str) -> int:
+        """Return the frequency of a word as a power of two."""
+        return int(math.log2(1 + self.counts[word]))
+
+    def part_of_speech(self, word: str) -> str | None:
+        """Return the part of speech of a word's first sense, or None for a word without synonyms."""
+        if not self.replacer.synonyms(word):
+            return None
+        return self.wordnet.synsets(word)[0].pos().replace("s", "a")
+
+    def synonyms(self, word: str) -> list[str]:
+        """Return the synonyms of the word's first sense that occur in the text."""
+        synsets = self.wordnet.synsets(word)
+        first = {name.replace("_", " ") for name in synsets[0].lemma_names()} if synsets else set()
+        return [
+            name
+            for name in self.replacer.synonyms(word)
+            if name in first and self.counts[name] and name.isalpha()
+        ]
+
+    def target_magnitude(self, word: str, synonym: str) -> int:
+        """Return the magnitude that the other word shall have: the synonym's."""
+        return self.magnitude(synonym)
+
+    def substitute(self, sentence: str, rng: random.Random) -> Substitution | None:
+        """Replace one word, by a synonym and by another word. Return None if no word has both."""
+        matches = find_words(sentence)
+        present = {match[0].lower() for match in matches}
+        for match in rng.sample(matches, len(matches)):
+            word = match[0].lower()
+            synonyms = [name for name in self.synonyms(word) if name.lower() not in present]
+            if not synonyms:
+                continue
+            synonym = rng.choice(synonyms)
+            excluded = present | {name.lower() for name in self.replacer.synonyms(word)}
+            group = (self.part_of_speech(word) or "", self.target_magnitude(word, synonym))
+            others = [other for other in self.groups.get(group, []) if other not in excluded]
+            if others:
+                copies = (
+                    sentence[: match.start()] + new + sentence[match.end() :]
+                    for new in (synonym, rng.choice(others))
+                )
+                return Substitution(sentence, *copies)
+        return None

@@ -1,0 +1,268 @@
+"""Encode each text once for any number of evaluators, and the base class of our evaluators."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.evaluation import BaseEvaluator, SequentialEvaluator
+from torch import Tensor
+
+from sbert_plugins import host
+
+logger = logging.getLogger(__name__)
+#: A function from N texts to their (N, D) embeddings in float32.
+Encode = Callable[[Sequence[str]], Tensor]
+# The arguments of ``encode`` whose effect on the embeddings is known here.
+_KNOWN = {
+    *("prompt", "prompt_name", "truncate_dim", "normalize_embeddings", "task", "output_value", "precision"),
+    *("batch_size", "show_progress_bar", "convert_to_numpy", "convert_to_tensor"),
+}
+
+
+@contextmanager
+def encode_once(model: SentenceTransformer) -> Iterator[None]:
+    """Let ``model.encode`` remember its embeddings inside the block, so that no text is encoded twice.
+
+    This includes ``encode_query`` and ``encode_document``, which call ``encode``. Two calls share the
+    embedding of a text if they agree in prompt, truncation, normalisation and, for a model that routes by
+    task, in the task. Calls for anything else than float32 sentence embeddings of strings go to the model
+    unchanged. Blocks can be nested: the outermost one keeps the embeddings. The weights must not change
+    inside the block.
+
+    Args:
+        model: The model. Its method is replaced inside the block and restored afterwards.
+
+    Raises:
+        ValueError: From ``encode``, if an embedding is not finite.
+
+    Example:
+        >>> from sbert_plugins import evaluation
+        >>> with evaluation.encode_once(model):
+        ...     first = model.encode(["A dog runs.", "It rains."])
+        ...     second = model.encode(["It rains.", "It rains."])  # nothing is computed
+    """
+    original: Any = model.encode
+    if hasattr(original, "remembered"):
+        yield
+        return
+    reads_task = "task" in model.get_model_kwargs()
+    remembered: dict[tuple, dict[str, Tensor]] = {}
+
+    def encode(inputs: str | Sequence[str], *positional: Any, **options: Any) -> Any:
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        given = {name: value for name, value in options.items() if value is not None}
+        is_embedding = options.get("output_value", "sentence_embedding") == "sentence_embedding"
+        is_plain = is_embedding and given.get("precision", "float32") == "float32" and given.keys() <= _KNOWN
+        if positional or not texts or not is_plain or not all(isinstance(text, str) for text in texts):
+            return original(inputs, *positional, **options)
+        to_tensor, to_numpy = given.pop("convert_to_tensor", False), given.pop("convert_to_numpy", True)
+        key = (
+            host.resolve_prompt(model, given.get("prompt"), given.get("prompt_name")),
+            given.get("truncate_dim", model.truncate_dim),
+            given.get("normalize_embeddings", False),
+            given.get("task") if reads_task else None,
+        )
+        known = remembered.setdefault(key, {})
+        if new := [text for text in dict.fromkeys(texts) if text not in known]:
+            embeddings = original(new, **given, convert_to_tensor=True)
+            if bad := int((~torch.isfinite(embeddings)).any(dim=1).sum()):
+                raise ValueError(
+                    f"The embeddings of {bad} of {len(new)} texts contain NaN or infinity. The training has "
+                    "diverged, or the model overflows in its precision."
+                )
+            known.update(zip(new, embeddings, strict=True))
+        rows = torch.stack([known[text] for text in texts])
+        result = rows if to_tensor else rows.float().cpu().numpy() if to_numpy else list(rows)
+        return result[0] if isinstance(inputs, str) else result
+
+    encode.remembered = remembered  # type: ignore[attr-defined]
+    own = vars(model).get("encode")  # usually None: the method belongs to the class
+    model.encode = encode  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        if own is None:
+            del model.encode
+        else:
+            model.encode = own  # type: ignore[method-assign]
+
+
+def evaluate(model: SentenceTransformer, evaluators: Iterable[BaseEvaluator]) -> dict[str, dict[str, float]]:
+    """Score a model by several evaluators and encode each text once.
+
+    Args:
+        model: The model.
+        evaluators: Evaluators of this package or of sentence-transformers, each with a name of its own.
+
+    Returns:
+        The scores: ``{evaluator name: {metric: value}}``. An evaluator without a name goes by its class name.
+        Metrics have no name in front.
+
+    Raises:
+        ValueError: If two evaluators have the same name, or if an embedding is not finite.
+
+    Example:
+        >>> from sbert_plugins import evaluation, recipes
+        >>> pairs = evaluation.PairsEvaluator(recipes.graded_pairs(), name="pairs")
+        >>> scores = evaluation.evaluate(model, [pairs])
+        >>> spearman = scores["pairs"]["spearman"]
+    """
+    scores = {}
+    with encode_once(model):
+        for name, evaluator in named(evaluators).items():
+            metrics: Any = evaluator(model)
+            if not isinstance(metrics, dict):
+                metrics = {"score": metrics}
+            prefix = f"{getattr(evaluator, 'name', '')}_"
+            scores[name] = {key.removeprefix(prefix): float(value) for key, value in metrics.items()}
+    return scores
+
+
+class JointEvaluator(SequentialEvaluator):
+    """Several evaluators as one object for a trainer. Each text is encoded once per evaluation.
+
+    A list of evaluators, which sentence-transformers' trainer also accepts, would encode the texts for each
+    of them.
+
+    Args:
+        evaluators: Evaluators of this package or of sentence-transformers, each with a name of its own.
+        main_score_function: Computes ``sequential_score`` from the list of main scores. By default it is the
+            first evaluator's main score. Any metric can be the trainer's ``metric_for_best_model``.
+
+    Returns:
+        From a call: the metrics of all evaluators, with their names in front, and ``sequential_score``.
+
+    Raises:
+        ValueError: If two evaluators have the same name, or if an embedding is not finite.
+
+    Example:
+        >>> from sbert_plugins import evaluation, recipes
+        >>> pairs = evaluation.PairsEvaluator(recipes.graded_pairs(), name="pairs", write_csv=False)
+        >>> evaluator = evaluation.JointEvaluator([pairs])
+        >>> sorted(evaluator(model))
+        ['pairs_spearman', 'sequential_score']
+    """
+
+    def __init__(
+        self,
+        evaluators: Iterable[BaseEvaluator],
+        main_score_function: Callable[[list[float]], float] = lambda scores: scores[0],
+    ) -> None:
+        super().__init__(named(evaluators).values(), main_score_function)
+        self.primary_metric = "sequential_score"
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Run all evaluators."""
+        with encode_once(model):
+            return super().__call__(model, output_path, epoch, steps)
+
+
+def named(evaluators: Iterable[BaseEvaluator]) -> dict[str, BaseEvaluator]:
+    """Return evaluators by name. Without a name, ``PairsEvaluator`` is called ``Pairs``.
+
+    Raises:
+        ValueError: If there are none, or if two have the same name.
+    """
+    listed = list(evaluators)
+    names = [
+        getattr(evaluator, "name", "") or type(evaluator).__name__.removesuffix("Evaluator")
+        for evaluator in listed
+    ]
+    if not listed or len(set(names)) < len(names):
+        raise ValueError(f"evaluators must be at least one, each with its own name, got {names}.")
+    return dict(zip(names, listed, strict=True))
+
+
+class EmbeddingEvaluator(BaseEvaluator):
+    """Base class of evaluators that need nothing but embeddings of texts.
+
+    A subclass writes ``compute``. This class logs the metrics, appends them to a CSV file and stores them in
+    the model card, as the evaluators of sentence-transformers do.
+
+    Args:
+        main_metric: The metric that can choose a checkpoint.
+        name: Prefix of the metrics' names.
+        batch_size: Texts per batch.
+        show_progress_bar: Whether ``encode`` shows a progress bar.
+        write_csv: Whether to append to ``<name>_<csv_file>`` in the output folder of a call.
+
+    Attributes:
+        test_sets: Names of the test sets that are scored. They should not choose a checkpoint.
+        note: A sentence that readers need to compare the scores with others. Empty for most evaluators.
+        config: The settings that decide the scores, for the model card.
+    """
+
+    csv_file = "results.csv"
+    test_sets: tuple[str, ...] = ()
+    note = ""
+
+    def __init__(
+        self,
+        main_metric: str,
+        *,
+        name: str = "",
+        batch_size: int = 128,
+        show_progress_bar: bool = False,
+        write_csv: bool = True,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.primary_metric = f"{name}_{main_metric}" if name else main_metric
+        self.batch_size = batch_size
+        self.show_progress_bar = show_progress_bar
+        self.write_csv = write_csv
+        self.config: dict[str, Any] = {}
+
+    def compute(self, encode: Encode) -> dict[str, float]:
+        """Return the metrics, without the name in front."""
+        raise NotImplementedError
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return the metrics, with the name in front."""
+        with encode_once(model):
+            metrics = self.compute(self.encoder(model))
+        logger.info(
+            "%s: %s", self.description, ", ".join(f"{key} {value:.4g}" for key, value in metrics.items())
+        )
+        if output_path is not None and self.write_csv:
+            path = Path(output_path) / (f"{self.name}_{self.csv_file}" if self.name else self.csv_file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            row = {"epoch": epoch, "steps": steps, **metrics}
+            with path.open("a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, fieldnames=list(row))
+                if file.tell() == 0:
+                    writer.writeheader()
+                writer.writerow(row)
+        metrics = self.prefix_name_to_metrics(metrics, self.name)
+        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings for the model card."""
+        return self.config
+
+    def encoder(self, model: SentenceTransformer) -> Encode:
+        """Return the function that encodes texts with this evaluator's settings."""
+        return lambda texts: model.encode(
+            list(texts),
+            batch_size=self.batch_size,
+            show_progress_bar=self.show_progress_bar,
+            convert_to_tensor=True,
+        ).float()
+
+
+def unit_rows(vectors: Tensor | np.ndarray) -> Tensor:
+    """Return the rows of a matrix with length 1."""
+    return torch.nn.functional.normalize(torch.as_tensor(vectors).float(), dim=1)
