@@ -597,7 +597,7 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
         return value.to(x.device)
 
 
-def check_temperature(temperature: float) -> None:
+def check_temperature(temperature: Any) -> None:
     """Raise ``ValueError`` unless a temperature is a finite number above 0."""
     if isinstance(temperature, str) or not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")

@@ -279,6 +279,40 @@ def checkpointing_by(layers: Sequence[nn.Module], around: Callable[..., Any]) ->
             layer._gradient_checkpointing_func = checkpoint
 
 
+def has_new_adapter(model: Any) -> bool:
+    """Return whether a model computes what it computed without its LoRA adapter, and trains nothing else.
+
+    A new adapter has matrices B of zeros. False if other weights are trained as well, because the model
+    without the adapter then changes.
+    """
+    added = [parameter for name, parameter in model.named_parameters() if ".lora_B." in name]
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    is_new = bool(added) and not any(parameter.any() for parameter in added)
+    return is_new and all(".lora_" in name for name in trained)
+
+
+@contextmanager
+def adapter_off(model: nn.Module) -> Iterator[None]:
+    """Switch the adapters of a model off inside the block. peft 0.18.
+
+    The layers are switched one by one, because transformers' ``disable_adapters`` checks for a version of
+    PEFT, and its ``enable_adapters`` leaves some layers off. Both change which weights are trained.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in modules_of(model) if isinstance(module, BaseTunerLayer)]
+    trained = [(parameter, parameter.requires_grad) for parameter in parameters_of(model)]
+    for layer in layers:
+        layer.enable_adapters(enabled=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)
+        for parameter, requires_grad in trained:
+            parameter.requires_grad_(requires_grad)
+
+
 def generator_state(device: torch.device) -> Tensor | None:
     """Return the state of a device's generator; None for the CPU's, and where a device has none (XLA's is in its graph).
 

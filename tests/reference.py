@@ -1,7 +1,7 @@
 """The papers' equations once more, written from the papers alone: numpy, float64, loops, no torch.
 
-Independent of ``sbert_plugins.functional`` on purpose (arccos where that uses an identity, sums where that uses
-``cross_entropy``), so that a mistake is not made twice.
+Independent of ``sbert_plugins.functional`` on purpose (arccos where that uses an identity, sums where that
+uses ``cross_entropy``), so that a mistake is not made twice.
 """
 
 import math
@@ -33,7 +33,9 @@ def arccon_loss(anchors, positives, negatives=(), *, margin_degrees, temperature
     """ArcCSE eq. 3."""
     losses = []
     for i, anchor in enumerate(anchors):
-        numerator = math.exp(math.cos(angle(anchor, positives[i]) + math.radians(margin_degrees)) / temperature)
+        numerator = math.exp(
+            math.cos(angle(anchor, positives[i]) + math.radians(margin_degrees)) / temperature
+        )
         denominator = numerator
         for j, positive in enumerate(positives):
             if j != i:
@@ -72,7 +74,7 @@ def uniformity(x, *, t):
 
 
 def rake_scores(phrases):
-    """PaSeR section 3.1.1 over the words of each phrase: wordScore = degree / frequency, summed over the phrase."""
+    """PaSeR section 3.1.1: the sum over a phrase's words of degree / frequency."""
     together = {}  # (a, b) -> how often a and b are in one phrase
     frequency = {}
     for phrase in phrases:
@@ -118,12 +120,14 @@ def token_weight(p, t):
 
 def weighted_negative_log_likelihood(logits, targets, weights):
     """A mean over tokens in which some count less."""
-    total = sum(weight * class_loss(row, target) for row, target, weight in zip(logits, targets, weights, strict=True))
+    total = sum(
+        weight * class_loss(row, target) for row, target, weight in zip(logits, targets, weights, strict=True)
+    )
     return total / sum(weights)
 
 
 def bag_of_words_loss(texts, logits, weights):
-    """``texts`` are lists of words, ``logits[i][c]`` the score of word c for text i, ``weights[c]`` what the word counts."""
+    """``texts`` are lists of words, ``logits[i][c]`` scores word c for text i, ``weights[c]`` weighs it."""
     candidates = sorted({word for text in texts for word in text})
     total = mass = 0.0
     for text, scores in zip(texts, logits, strict=True):
@@ -149,7 +153,9 @@ def token_class_loss(logits, targets, counted):
     """SLT-FAI eq. 4: mean over the counted tokens of each sentence, then over sentences that have any."""
     means = []
     for rows, labels, flags in zip(logits, targets, counted, strict=True):
-        losses = [class_loss(row, label) for row, label, flag in zip(rows, labels, flags, strict=True) if flag]
+        losses = [
+            class_loss(row, label) for row, label, flag in zip(rows, labels, flags, strict=True) if flag
+        ]
         if losses:
             means.append(sum(losses) / len(losses))
     return sum(means) / len(means) if means else 0.0
@@ -170,8 +176,24 @@ def nt_xent(first, second, *, temperature):
     losses = []
     for i, anchor in enumerate(views):
         partner = (i + len(first)) % len(views)
-        denominator = sum(math.exp(cosine(anchor, view) / temperature) for k, view in enumerate(views) if k != i)
+        denominator = sum(
+            math.exp(cosine(anchor, view) / temperature) for k, view in enumerate(views) if k != i
+        )
         losses.append(-math.log(math.exp(cosine(anchor, views[partner]) / temperature) / denominator))
+    return sum(losses) / len(losses)
+
+
+def similarity_distillation(student, teacher, *, temperature, teacher_temperature):
+    """RankCSE's ListNet term: cross entropy of the teacher's and the student's shares of the other rows."""
+
+    def shares(rows, i, temperature):
+        powers = [math.exp(cosine(rows[i], row) / temperature) for j, row in enumerate(rows) if j != i]
+        return [power / sum(powers) for power in powers]
+
+    losses = []
+    for i in range(len(student)):
+        p, q = shares(teacher, i, teacher_temperature), shares(student, i, temperature)
+        losses.append(-sum(a * math.log(b) for a, b in zip(p, q, strict=True)))
     return sum(losses) / len(losses)
 
 
@@ -184,7 +206,7 @@ def gelu(x):
 
 
 def attention(queries, keys, values, num_heads, sees):
-    """Vaswani et al. eq. 1 in each head; place i of the queries sees place j of the keys where ``sees(i, j)``."""
+    """Vaswani et al. eq. 1 in each head; query i sees key j if ``sees(i, j)``."""
     out = np.zeros_like(queries)
     width = queries.shape[1] // num_heads
     for head in range(num_heads):
@@ -198,7 +220,7 @@ def attention(queries, keys, values, num_heads, sees):
 
 
 def phrase_decoder(word_embeddings, memory, weights, *, num_layers, num_heads):
-    """PaSeR section 3.2.3 for one phrase: a post-norm transformer decoder with learned positions, from a dict of arrays."""
+    """PaSeR section 3.2.3 for one phrase: a post-norm decoder with learned positions."""
 
     def attend(name, queries, keys, sees):
         q, k, v = np.split(weights[f"{name}.in_proj_weight"], 3)
@@ -212,16 +234,23 @@ def phrase_decoder(word_embeddings, memory, weights, *, num_layers, num_heads):
     hidden = normed("norm", word_embeddings + weights["positions.weight"][: len(word_embeddings)])
     for i in range(num_layers):
         layer = f"layers.layers.{i}"
-        hidden = normed(f"{layer}.norm1", hidden + attend(f"{layer}.self_attn", hidden, hidden, lambda i, j: j <= i))
-        hidden = normed(f"{layer}.norm2", hidden + attend(f"{layer}.multihead_attn", hidden, memory, lambda i, j: True))
-        inner = [gelu(row @ weights[f"{layer}.linear1.weight"].T + weights[f"{layer}.linear1.bias"]) for row in hidden]
+        hidden = normed(
+            f"{layer}.norm1", hidden + attend(f"{layer}.self_attn", hidden, hidden, lambda i, j: j <= i)
+        )
+        hidden = normed(
+            f"{layer}.norm2", hidden + attend(f"{layer}.multihead_attn", hidden, memory, lambda i, j: True)
+        )
+        inner = [
+            gelu(row @ weights[f"{layer}.linear1.weight"].T + weights[f"{layer}.linear1.bias"])
+            for row in hidden
+        ]
         outer = np.array(inner) @ weights[f"{layer}.linear2.weight"].T + weights[f"{layer}.linear2.bias"]
         hidden = normed(f"{layer}.norm3", hidden + outer)
     return hidden
 
 
 def denoising_decoder(embedded, memory, weights, *, num_layers, num_heads, attended):
-    """DenoSent eq. 1 and 3 for one sentence: no causal mask, a softmax over a memory of length one, from a dict of arrays."""
+    """DenoSent eq. 1 and 3 for one sentence: no causal mask, and a softmax over a memory of length one."""
 
     def linear(name, rows):
         return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -256,7 +285,10 @@ def bert_embeddings(ids, weights):
 def attend(readers, read, weights, name, *, num_heads):
     """Attention with biases and without an output matrix, as BERT's, from a dict of arrays."""
     maps = {"query": readers, "key": read, "value": read}
-    parts = [rows @ weights[f"{name}.{part}.weight"].T + weights[f"{name}.{part}.bias"] for part, rows in maps.items()]
+    parts = [
+        rows @ weights[f"{name}.{part}.weight"].T + weights[f"{name}.{part}.bias"]
+        for part, rows in maps.items()
+    ]
     return attention(*parts, num_heads, lambda i, j: True)
 
 

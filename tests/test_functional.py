@@ -41,8 +41,12 @@ class TestAgainstReference:
     @pytest.mark.parametrize("negatives", [0, 5])
     def test_arccon_loss(self, margin_degrees, negatives):
         a, p, n = rows(6), rows(6) + 0.3 * rows(6, seed=1), rows(negatives, seed=2)
-        value = functional.arccon_loss(a, p, n if negatives else None, margin_degrees=margin_degrees, temperature=0.05)
-        expected = reference.arccon_loss(a.numpy(), p.numpy(), n.numpy(), margin_degrees=margin_degrees, temperature=0.05)
+        value = functional.arccon_loss(
+            a, p, n if negatives else None, margin_degrees=margin_degrees, temperature=0.05
+        )
+        expected = reference.arccon_loss(
+            a.numpy(), p.numpy(), n.numpy(), margin_degrees=margin_degrees, temperature=0.05
+        )
         assert value.item() == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize("angle", [0.0, 180.0, 175.0, 90.0])
@@ -71,13 +75,17 @@ class TestAgainstReference:
     @pytest.mark.parametrize("t", [0.5, 2.0])
     def test_uniformity(self, t):
         x = rows(9)
-        assert functional.uniformity(x, t=t).item() == pytest.approx(reference.uniformity(x.numpy(), t=t), rel=1e-12)
+        assert functional.uniformity(x, t=t).item() == pytest.approx(
+            reference.uniformity(x.numpy(), t=t), rel=1e-12
+        )
 
     @pytest.mark.parametrize(("m", "n"), [(10.0, 10.0), (0.1, 1.0)])
     def test_decoding_signal(self, m, n):
         s, k = rows(5), rows(5, seed=1)
         value = functional.decoding_signal(s, k, difference_scale=m, product_scale=n)
-        assert value.numpy() == pytest.approx(reference.decoding_signal(s.numpy(), k.numpy(), m=m, n=n), rel=1e-12)
+        assert value.numpy() == pytest.approx(
+            reference.decoding_signal(s.numpy(), k.numpy(), m=m, n=n), rel=1e-12
+        )
 
     def test_token_cross_entropy(self):
         logits, targets = 3 * rows(7, 11), torch.tensor([0, 3, 10, 3, 5, 1, 2])
@@ -85,8 +93,14 @@ class TestAgainstReference:
         assert functional.token_cross_entropy(logits, targets).item() == pytest.approx(expected, rel=1e-12)
 
     def test_token_cross_entropy_with_weights(self):
-        logits, targets, weights = 3 * rows(4, 11), torch.tensor([0, 3, 10, 3]), torch.tensor([1.0, 0.25, 0.5, 0.001])
-        expected = reference.weighted_negative_log_likelihood(logits.numpy(), targets.tolist(), weights.tolist())
+        logits, targets, weights = (
+            3 * rows(4, 11),
+            torch.tensor([0, 3, 10, 3]),
+            torch.tensor([1.0, 0.25, 0.5, 0.001]),
+        )
+        expected = reference.weighted_negative_log_likelihood(
+            logits.numpy(), targets.tolist(), weights.tolist()
+        )
         value = functional.token_cross_entropy(logits, targets, weights)
         assert value.item() == pytest.approx(expected, rel=1e-6)  # the weights are float32
 
@@ -94,20 +108,27 @@ class TestAgainstReference:
     def test_token_weights(self, threshold):
         shares = torch.tensor([0.0, 1e-9, 1e-6, 1e-4, 0.06, 1.0], dtype=torch.float64)
         expected = [reference.token_weight(share, threshold) for share in shares.tolist()]
-        assert functional.token_weights(shares, threshold=threshold).tolist() == pytest.approx(expected, rel=1e-12)
+        assert functional.token_weights(shares, threshold=threshold).tolist() == pytest.approx(
+            expected, rel=1e-12
+        )
 
     @pytest.mark.parametrize("weighed", [True, False])
     def test_bag_of_words_loss(self, weighed):
         """Words are numbered as the candidates are: 0 to 5, word 5 twice in one text, one text empty."""
         texts, logits = [[0, 1, 5, 5], [], [2, 3, 4, 0]], 2 * rows(3, 6)
-        weights = torch.tensor([1.0, 0.5, 0.1, 1.0, 0.01, 0.7], dtype=torch.float64) if weighed else torch.ones(6)
+        weights = (
+            torch.tensor([1.0, 0.5, 0.1, 1.0, 0.01, 0.7], dtype=torch.float64) if weighed else torch.ones(6)
+        )
         row = torch.tensor([i for i, text in enumerate(texts) for _ in text])
         word = torch.tensor([word for text in texts for word in text])
         value = functional.bag_of_words_loss(logits, row, word, weights[word] if weighed else None)
-        assert value.item() == pytest.approx(reference.bag_of_words_loss(texts, logits.tolist(), weights.tolist()), rel=1e-12)
+        assert value.item() == pytest.approx(
+            reference.bag_of_words_loss(texts, logits.tolist(), weights.tolist()), rel=1e-12
+        )
 
     @pytest.mark.parametrize(
-        ("main", "other"), [(2.0, 1.0), (2.0, 5.0), (0.0, 3.0), (3.0, 0.0), (0.0, 0.0), (2e-8, 1e-6), (2e-8, 1e-8), (2e8, 1e9)]
+        ("main", "other"),
+        [(2.0, 1.0), (2.0, 5.0), (0.0, 3.0), (3.0, 0.0), (0.0, 0.0), (2e-8, 1e-6), (2e-8, 1e-8), (2e8, 1e9)],
     )
     def test_balance_factor(self, main, other):
         norms = torch.tensor(main, dtype=torch.float64), torch.tensor(other, dtype=torch.float64)
@@ -118,7 +139,18 @@ class TestAgainstReference:
     def test_nt_xent(self, temperature):
         a, b = rows(5), rows(5) + 0.5 * rows(5, seed=1)
         value = functional.nt_xent(a, b, temperature=temperature)
-        assert value.item() == pytest.approx(reference.nt_xent(a.numpy(), b.numpy(), temperature=temperature), rel=1e-12)
+        assert value.item() == pytest.approx(
+            reference.nt_xent(a.numpy(), b.numpy(), temperature=temperature), rel=1e-12
+        )
+
+    @pytest.mark.parametrize(("temperature", "teacher_temperature"), [(0.1, 0.05), (1.0, 1.0)])
+    def test_similarity_distillation(self, temperature, teacher_temperature):
+        """The teacher's vectors may have another width."""
+        student, teacher = rows(6), rows(6, 5, seed=1)
+        keywords = {"temperature": temperature, "teacher_temperature": teacher_temperature}
+        value = functional.similarity_distillation(student, teacher, **keywords)
+        expected = reference.similarity_distillation(student.numpy(), teacher.numpy(), **keywords)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize("lengths", [[3, 1, 7], [0, 2, 5], [0, 0, 0]])
     def test_token_class_loss(self, lengths):
@@ -144,6 +176,29 @@ class TestByHand:
         value = functional.nt_xent(x, x, temperature=1.0)
         assert value.item() == pytest.approx(math.log(1 + 2 * math.exp(-1)), rel=1e-12)
 
+    def test_similarity_distillation_of_three_rows(self):
+        """Each row sees two others. The student's are all at the same angle, so each of its shares is 1/2."""
+        student = on_circle(0, 120, 240)
+        teacher = on_circle(0, 60, 180)
+        value = functional.similarity_distillation(student, teacher, temperature=0.3, teacher_temperature=1.0)
+        assert value.item() == pytest.approx(math.log(2), rel=1e-12)
+        # The other way around, the target shares are 1/2 and the cosines of the teacher's rows are
+        # (0.5, -1), (0.5, -0.5) and (-1, -0.5).
+        value = functional.similarity_distillation(teacher, student, temperature=1.0, teacher_temperature=0.3)
+        pairs = [(0.5, -1.0), (0.5, -0.5), (-1.0, -0.5)]
+        expected = [math.log(math.exp(a) + math.exp(b)) - (a + b) / 2 for a, b in pairs]
+        assert value.item() == pytest.approx(sum(expected) / 3, rel=1e-12)
+
+    @pytest.mark.parametrize("count", [0, 1, 2])
+    def test_similarity_distillation_of_two_rows_has_no_order(self, count):
+        student = rows(count).requires_grad_()
+        value = functional.similarity_distillation(
+            student, rows(count), temperature=0.1, teacher_temperature=0.1
+        )
+        value.backward()
+        assert value == 0
+        assert not student.grad.any()
+
     def test_token_class_loss_is_a_mean_of_means(self):
         """A sentence of one token at probability 1/2 and one of three at 1/4 weigh the same."""
         logits = torch.log(torch.tensor([[[0.5, 0.5]] * 3, [[0.25, 0.75]] * 3], dtype=torch.float64))
@@ -152,7 +207,7 @@ class TestByHand:
         assert value.item() == pytest.approx((math.log(2) + math.log(4)) / 2, rel=1e-12)
 
     def test_incomplete_sentence_loss_is_a_sum_of_two(self):
-        """The original is called incomplete with 3/4, the incomplete one rightly with 3/4; the second pair is left out."""
+        """Both sentences of the first pair are called incomplete with 3/4; the second pair is left out."""
         original = torch.log(torch.tensor([[0.25, 0.75], [0.01, 0.99]], dtype=torch.float64))
         value = functional.incomplete_sentence_loss(original, original, torch.tensor([True, False]))
         assert value.item() == pytest.approx(-math.log(0.25) - math.log(0.75), rel=1e-12)
@@ -172,7 +227,11 @@ class TestByHand:
 
     def test_decoding_signal_with_signs(self):
         signal = functional.decoding_signal(
-            torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 1.0]]), difference_scale=2, product_scale=5, signed=True
+            torch.tensor([[1.0, -2.0]]),
+            torch.tensor([[3.0, 1.0]]),
+            difference_scale=2,
+            product_scale=5,
+            signed=True,
         )
         assert signal.tolist() == [[[1, -2], [3, 1], [-4, -6], [15, -10]]]
 
@@ -193,7 +252,7 @@ class TestByHand:
         assert functional.token_weights(torch.tensor([4e-6]), threshold=1e-6).item() == pytest.approx(0.5)
 
     def test_bag_of_words_of_two_texts(self):
-        """Two candidates; the first text has probability 3/4 for its word, the second 1/2: (log 4/3 + log 2) / 2."""
+        """Two candidates; the texts' words have the probabilities 3/4 and 1/2: (log 4/3 + log 2) / 2."""
         logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]], dtype=torch.float64)
         value = functional.bag_of_words_loss(logits, torch.tensor([0, 1]), torch.tensor([0, 1]))
         assert value.item() == pytest.approx((math.log(4 / 3) + math.log(2)) / 2, rel=1e-12)
@@ -211,7 +270,9 @@ class TestByHand:
     def test_info_nce_of_two_orthogonal_pairs(self):
         """cos is 1 to the own and 0 to the other positive: log(1 + e^-1)."""
         x = on_circle(0, 90)
-        assert functional.info_nce(x, x, temperature=1.0).item() == pytest.approx(math.log(1 + math.exp(-1)), rel=1e-12)
+        assert functional.info_nce(x, x, temperature=1.0).item() == pytest.approx(
+            math.log(1 + math.exp(-1)), rel=1e-12
+        )
 
     def test_info_nce_of_identical_rows(self):
         """Nothing tells the positive from the negatives: log of the batch size."""
@@ -227,14 +288,14 @@ class TestByHand:
     def test_arccon_loss_past_180_degrees_is_literal(self):
         """theta = 150, margin 60: cos 210 = -cos 30."""
         a, p = on_circle(0, 90), on_circle(150, 240)
-        # The other positives stand at 240 from the first anchor (cos -0.5) and at 60 from the second (cos 0.5).
+        # The other positives are at 240 from the first anchor (cos -0.5) and at 60 from the second (cos 0.5).
         own = -math.sqrt(3) / 2
         expected = (math.log(1 + math.exp(-0.5 - own)) + math.log(1 + math.exp(0.5 - own))) / 2
         value = functional.arccon_loss(a, p, margin_degrees=60, temperature=1.0)
         assert value.item() == pytest.approx(expected, rel=1e-12)
 
     def test_order_triplet_loss(self):
-        """near at 60 (cos .5) and far at 30 (cos .866): violated by .366; the second triplet is in order; mean of both."""
+        """near at 60 (cos 0.5), far at 30 (cos 0.866): violated by 0.366; the second triplet is in order."""
         value = functional.order_triplet_loss(on_circle(0, 0), on_circle(60, 30), on_circle(30, 60))
         assert value.item() == pytest.approx((math.sqrt(3) / 2 - 0.5) / 2, rel=1e-12)
 
@@ -258,12 +319,15 @@ class TestGradients:
     def test_arccon_loss(self, margin_degrees):
         inputs = [rows(4, 5, seed).requires_grad_() for seed in range(3)]
         assert torch.autograd.gradcheck(
-            lambda a, p, n: functional.arccon_loss(a, p, n, margin_degrees=margin_degrees, temperature=0.5), inputs
+            lambda a, p, n: functional.arccon_loss(a, p, n, margin_degrees=margin_degrees, temperature=0.5),
+            inputs,
         )
 
     def test_order_triplet_loss(self):
         inputs = [rows(4, 5, seed).requires_grad_() for seed in range(3)]
-        assert torch.autograd.gradcheck(lambda a, n, f: functional.order_triplet_loss(a, n, f, margin=2.5), inputs)
+        assert torch.autograd.gradcheck(
+            lambda a, n, f: functional.order_triplet_loss(a, n, f, margin=2.5), inputs
+        )
 
     def test_alignment(self):
         inputs = [rows(4, 5, seed).requires_grad_() for seed in range(2)]
@@ -278,25 +342,38 @@ class TestGradients:
         assert torch.autograd.gradcheck(lambda s, k: functional.decoding_signal(s, k, signed=signed), inputs)
 
     def test_bag_of_words_loss(self):
-        row, word, weights = torch.tensor([0, 0, 2]), torch.tensor([1, 4, 0]), torch.tensor([1.0, 0.5, 0.1]).double()
+        row, word, weights = (
+            torch.tensor([0, 0, 2]),
+            torch.tensor([1, 4, 0]),
+            torch.tensor([1.0, 0.5, 0.1]).double(),
+        )
         assert torch.autograd.gradcheck(
-            lambda logits: functional.bag_of_words_loss(logits, row, word, weights), [rows(3, 5).requires_grad_()]
+            lambda logits: functional.bag_of_words_loss(logits, row, word, weights),
+            [rows(3, 5).requires_grad_()],
         )
 
     def test_weighted_token_cross_entropy(self):
         targets, weights = torch.tensor([0, 4, 2, 2]), torch.tensor([1.0, 0.5, 0.1, 0.2]).double()
         assert torch.autograd.gradcheck(
-            lambda logits: functional.token_cross_entropy(logits, targets, weights), [rows(4, 5).requires_grad_()]
+            lambda logits: functional.token_cross_entropy(logits, targets, weights),
+            [rows(4, 5).requires_grad_()],
         )
 
     def test_token_weights(self):
         """Of no use to a training, yet smooth on both sides of the threshold."""
         shares = torch.tensor([1e-3, 0.2, 0.7], dtype=torch.float64, requires_grad=True)
-        assert torch.autograd.gradcheck(lambda shares: functional.token_weights(shares, threshold=0.1), [shares], eps=1e-7)
+        assert torch.autograd.gradcheck(
+            lambda shares: functional.token_weights(shares, threshold=0.1), [shares], eps=1e-7
+        )
 
     def test_balance_factor(self):
-        norms = [torch.tensor([2.0, 0.5]).double().requires_grad_(), torch.tensor([1.0, 3.0]).double().requires_grad_()]
-        assert torch.autograd.gradcheck(lambda main, other: functional.balance_factor(main, other, balance=0.7), norms)
+        norms = [
+            torch.tensor([2.0, 0.5]).double().requires_grad_(),
+            torch.tensor([1.0, 3.0]).double().requires_grad_(),
+        ]
+        assert torch.autograd.gradcheck(
+            lambda main, other: functional.balance_factor(main, other, balance=0.7), norms
+        )
 
     def test_token_cross_entropy(self):
         targets = torch.tensor([0, 4, 2, 2])
@@ -308,21 +385,41 @@ class TestGradients:
         inputs = [rows(3, 5, seed).requires_grad_() for seed in range(2)]
         assert torch.autograd.gradcheck(lambda a, b: functional.nt_xent(a, b, temperature=0.5), inputs)
 
+    def test_similarity_distillation(self):
+        """The teacher gets no gradient."""
+        student, teacher = rows(4, 5).requires_grad_(), rows(4, 5, seed=1).requires_grad_()
+        keywords = {"temperature": 0.5, "teacher_temperature": 0.3}
+        assert torch.autograd.gradcheck(
+            lambda x: functional.similarity_distillation(x, teacher.detach(), **keywords), [student]
+        )
+        functional.similarity_distillation(student, teacher, **keywords).backward()
+        assert teacher.grad is None
+
     def test_token_class_loss(self):
-        targets, counted = torch.tensor([[0, 1, 1], [1, 0, 0]]), torch.tensor([[True, True, False], [True, True, True]])
+        targets, counted = (
+            torch.tensor([[0, 1, 1], [1, 0, 0]]),
+            torch.tensor([[True, True, False], [True, True, True]]),
+        )
         logits = rows(6, 2).view(2, 3, 2).requires_grad_()
         assert torch.autograd.gradcheck(lambda x: functional.token_class_loss(x, targets, counted), [logits])
 
     def test_incomplete_sentence_loss(self):
-        usable, inputs = torch.tensor([True, False, True]), [rows(3, 2, seed).requires_grad_() for seed in range(2)]
-        assert torch.autograd.gradcheck(lambda a, b: functional.incomplete_sentence_loss(a, b, usable), inputs)
+        usable, inputs = (
+            torch.tensor([True, False, True]),
+            [rows(3, 2, seed).requires_grad_() for seed in range(2)],
+        )
+        assert torch.autograd.gradcheck(
+            lambda a, b: functional.incomplete_sentence_loss(a, b, usable), inputs
+        )
 
     def test_reversal_is_the_negative_of_what_gradcheck_finds(self):
         """The one function here whose gradient is not its derivative."""
         x = rows(3).requires_grad_()
         weight = rows(8, 4, seed=1)
         (plain,) = torch.autograd.grad((x @ weight).pow(2).sum(), x)
-        (reversed_,) = torch.autograd.grad((functional.gradient_reversal(x, strength=0.7) @ weight).pow(2).sum(), x)
+        (reversed_,) = torch.autograd.grad(
+            (functional.gradient_reversal(x, strength=0.7) @ weight).pow(2).sum(), x
+        )
         assert torch.allclose(reversed_, -0.7 * plain)
 
     @pytest.mark.parametrize("dtype", HALF, ids=str)
@@ -340,7 +437,9 @@ class TestFinite:
     def test_slt_fai_losses_are_float32(self, dtype):
         logits = (1000 * rows(6, 2, dtype=dtype)).clamp(-3e4, 3e4).view(2, 3, 2).requires_grad_()
         usable = torch.tensor([True, False])
-        value = functional.token_class_loss(logits, torch.ones(2, 3, dtype=torch.long), usable.unsqueeze(1).expand(2, 3))
+        value = functional.token_class_loss(
+            logits, torch.ones(2, 3, dtype=torch.long), usable.unsqueeze(1).expand(2, 3)
+        )
         value = value + functional.incomplete_sentence_loss(logits[:, 0], logits[:, 1], usable)
         value = value + functional.nt_xent(logits[:, 0], logits[:, 0], temperature=0.05)
         value.backward()
@@ -353,7 +452,9 @@ class TestFinite:
         original, incomplete = numbers.clone().requires_grad_(), numbers.clone().requires_grad_()
         value = functional.incomplete_sentence_loss(original, incomplete, usable)
         value.backward()
-        assert torch.isfinite(torch.cat([value.view(1), original.grad.view(-1), incomplete.grad.view(-1)])).all()
+        assert torch.isfinite(
+            torch.cat([value.view(1), original.grad.view(-1), incomplete.grad.view(-1)])
+        ).all()
         assert not original.grad[0].any()
 
     def test_what_is_not_counted_may_be_anything(self):
@@ -361,7 +462,9 @@ class TestFinite:
         logits = torch.zeros(1, 2, 2)
         logits[0, 1] = math.nan
         logits.requires_grad_()
-        value = functional.token_class_loss(logits, torch.zeros(1, 2, dtype=torch.long), torch.tensor([[True, False]]))
+        value = functional.token_class_loss(
+            logits, torch.zeros(1, 2, dtype=torch.long), torch.tensor([[True, False]])
+        )
         value.backward()
         assert value.item() == pytest.approx(math.log(2))
         assert (logits.grad[0, 1] == 0).all()
@@ -394,7 +497,9 @@ class TestFinite:
             "arccon_loss": functional.arccon_loss,
             "info_nce": functional.info_nce,
             "nt_xent": functional.nt_xent,
-            "queue_info_nce": lambda a, b, **k: functional.queue_info_nce(a, b, b, ~torch.eye(4, dtype=torch.bool), **k),
+            "queue_info_nce": lambda a, b, **k: functional.queue_info_nce(
+                a, b, b, ~torch.eye(4, dtype=torch.bool), **k
+            ),
         }
         loss = contrasts[name](x, y, temperature=0.05)
         loss.backward()
@@ -443,7 +548,9 @@ class TestFinite:
         """A product of 10 * 200 * 200 leaves float16; equal vectors are the kink of the absolute value."""
         x = (200 * rows(3, 4)).to(dtype).requires_grad_()
         signal = functional.decoding_signal(x, x)
-        loss = functional.token_cross_entropy((40 * rows(5, 30)).to(dtype).requires_grad_(), torch.zeros(5, dtype=torch.long))
+        loss = functional.token_cross_entropy(
+            (40 * rows(5, 30)).to(dtype).requires_grad_(), torch.zeros(5, dtype=torch.long)
+        )
         assert signal.dtype == loss.dtype == torch.float32
         (signal.sum() + loss).backward()
         assert torch.isfinite(signal).all()
@@ -454,7 +561,10 @@ class TestRelations:
     @pytest.mark.parametrize("dtype", [torch.float64, *HALF], ids=str)
     def test_no_margin_is_info_nce_to_the_last_bit(self, dtype):
         results = []
-        for function in (lambda a, p: functional.arccon_loss(a, p, margin_degrees=0, temperature=0.05), _info_nce):
+        for function in (
+            lambda a, p: functional.arccon_loss(a, p, margin_degrees=0, temperature=0.05),
+            _info_nce,
+        ):
             a, p = rows(16, 32, dtype=dtype).requires_grad_(), rows(16, 32, 1, dtype=dtype).requires_grad_()
             loss = function(a, p)
             loss.backward()
@@ -462,11 +572,13 @@ class TestRelations:
         assert all(torch.equal(x, y) for x, y in zip(*results, strict=True))
 
     @pytest.mark.parametrize("with_negatives", [False, True])
-    def test_info_nce_is_the_hosts_ranking_loss(self, with_negatives):
+    def test_info_nce_is_multiple_negatives_ranking(self, with_negatives):
         columns = [rows(16, 32, seed) for seed in range(2 + with_negatives)]
         host = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=20.0)
         expected = host.compute_loss_from_embeddings(columns, None)
-        assert functional.info_nce(*columns, temperature=0.05).item() == pytest.approx(expected.item(), rel=1e-12)
+        assert functional.info_nce(*columns, temperature=0.05).item() == pytest.approx(
+            expected.item(), rel=1e-12
+        )
 
     def test_a_margin_raises_the_loss(self):
         a, p = rows(16, 32), rows(16, 32) + rows(16, 32, 1)
@@ -476,9 +588,19 @@ class TestRelations:
     def test_autocast_changes_nothing(self):
         a, p = rows(16, 384, dtype=torch.float32), rows(16, 384, 1, dtype=torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            inside = [functional.arccon_loss(a, p), functional.order_triplet_loss(a, p, -p), functional.uniformity(a)]
-        outside = [functional.arccon_loss(a, p), functional.order_triplet_loss(a, p, -p), functional.uniformity(a)]
-        assert all(torch.equal(x, y) and x.dtype == torch.float32 for x, y in zip(inside, outside, strict=True))
+            inside = [
+                functional.arccon_loss(a, p),
+                functional.order_triplet_loss(a, p, -p),
+                functional.uniformity(a),
+            ]
+        outside = [
+            functional.arccon_loss(a, p),
+            functional.order_triplet_loss(a, p, -p),
+            functional.uniformity(a),
+        ]
+        assert all(
+            torch.equal(x, y) and x.dtype == torch.float32 for x, y in zip(inside, outside, strict=True)
+        )
 
     def test_length_of_the_vectors_does_not_count(self):
         a, p = rows(4), rows(4, seed=1)
@@ -492,7 +614,9 @@ class TestPTBERT:
 
     def inputs(self, batch=3, length=6, pseudo=4, width=8):
         tokens = rows(batch * length, width, 1).reshape(batch, length, width)
-        matrices = {name: rows(width, width, seed) / 2 for seed, name in enumerate(("query", "key", "value"), start=3)}
+        matrices = {
+            name: rows(width, width, seed) / 2 for seed, name in enumerate(("query", "key", "value"), start=3)
+        }
         return rows(pseudo, width), rows(batch, width, 2), tokens, matrices
 
     def test_mapping_is_the_references(self):
@@ -502,11 +626,13 @@ class TestPTBERT:
         value = functional.pseudo_token_mapping(pseudo, sentence, tokens, mask.long(), **matrices)
         arrays = {name: matrix.numpy() for name, matrix in matrices.items()}
         for i, length in enumerate(lengths):
-            expected = reference.pseudo_token_mapping(pseudo.numpy(), sentence[i].numpy(), tokens[i].numpy(), length, **arrays)
+            expected = reference.pseudo_token_mapping(
+                pseudo.numpy(), sentence[i].numpy(), tokens[i].numpy(), length, **arrays
+            )
             assert value[i].numpy() == pytest.approx(expected, rel=1e-11)
 
     def test_mapping_by_hand(self):
-        """The pseudo tokens weigh the tokens 0 and 2 by 1 : 1 and by 1 : 3, so Z = (1, 1.5); y weighs these by 4 : 8."""
+        """Pseudo tokens weigh tokens 0 and 2 by 1 : 1 and 1 : 3, so Z = (1, 1.5); y weighs these by 4 : 8."""
         one = torch.ones(1, 1, dtype=torch.float64)
         value = functional.pseudo_token_mapping(
             torch.tensor([[0.0], [math.log(3) / 2]], dtype=torch.float64),
@@ -524,7 +650,8 @@ class TestPTBERT:
         inputs = [x.requires_grad_() for x in (pseudo, sentence, tokens, *matrices.values())]
         mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
         assert torch.autograd.gradcheck(
-            lambda p, y, t, q, k, v: functional.pseudo_token_mapping(p, y, t, mask, query=q, key=k, value=v), inputs
+            lambda p, y, t, q, k, v: functional.pseudo_token_mapping(p, y, t, mask, query=q, key=k, value=v),
+            inputs,
         )
 
     def test_one_vector_to_attend_to_leaves_the_pseudo_tokens_idle(self):
@@ -543,7 +670,9 @@ class TestPTBERT:
         is_negative[2] = False
         value = functional.queue_info_nce(queries, positives, queue, is_negative, temperature=temperature)
         others = [queue[kept].numpy() for kept in is_negative]
-        expected = reference.queue_info_nce(queries.numpy(), positives.numpy(), others, temperature=temperature)
+        expected = reference.queue_info_nce(
+            queries.numpy(), positives.numpy(), others, temperature=temperature
+        )
         assert value.item() == pytest.approx(expected, rel=1e-12)
 
     def test_queue_info_nce_by_hand(self):
@@ -556,16 +685,24 @@ class TestPTBERT:
     def test_queue_info_nce_gradients(self):
         inputs = [rows(count, 5, seed).requires_grad_() for seed, count in enumerate((3, 3, 4))]
         mask = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]).bool()
-        assert torch.autograd.gradcheck(lambda q, p, k: functional.queue_info_nce(q, p, k, mask, temperature=0.5), inputs)
+        assert torch.autograd.gradcheck(
+            lambda q, p, k: functional.queue_info_nce(q, p, k, mask, temperature=0.5), inputs
+        )
 
     def test_queue_info_nce_with_the_other_positives_is_info_nce(self):
         queries, positives = rows(5), rows(5, seed=1)
-        value = functional.queue_info_nce(queries, positives, positives, ~torch.eye(5).bool(), temperature=0.05)
-        assert value.item() == pytest.approx(functional.info_nce(queries, positives, temperature=0.05).item(), rel=1e-12)
+        value = functional.queue_info_nce(
+            queries, positives, positives, ~torch.eye(5).bool(), temperature=0.05
+        )
+        assert value.item() == pytest.approx(
+            functional.info_nce(queries, positives, temperature=0.05).item(), rel=1e-12
+        )
 
     @pytest.mark.parametrize("dtype", HALF, ids=str)
     def test_float32_and_finite(self, dtype):
-        pseudo, sentence, tokens, matrices = (x if isinstance(x, dict) else (30 * x).to(dtype) for x in self.inputs())
+        pseudo, sentence, tokens, matrices = (
+            x if isinstance(x, dict) else (30 * x).to(dtype) for x in self.inputs()
+        )
         sentence.requires_grad_()
         matrices = {name: matrix.to(dtype) for name, matrix in matrices.items()}
         mask = torch.zeros(3, 6, dtype=torch.long)  # nothing but padding is no NaN
@@ -580,7 +717,9 @@ class TestPTBERT:
 
     def test_shapes(self):
         pseudo, sentence, tokens, matrices = self.inputs()
-        with pytest.raises(ValueError, match=r"must be \(B, 8\) and \(B, L, 8\) like the pseudo tokens, got \(2, 8\) and"):
+        with pytest.raises(
+            ValueError, match=r"must be \(B, 8\) and \(B, L, 8\) like the pseudo tokens, got \(2, 8\) and"
+        ):
             functional.pseudo_token_mapping(pseudo, sentence[:2], tokens, None, **matrices)
         with pytest.raises(ValueError, match=r"mask must be \(3, 6\) like tokens, got \(3, 5\)"):
             functional.pseudo_token_mapping(pseudo, sentence, tokens, torch.ones(3, 5), **matrices)
@@ -593,22 +732,24 @@ class TestPTBERT:
 class TestErrors:
     @pytest.mark.parametrize("temperature", [0, -0.05, math.nan, math.inf])
     def test_temperature(self, temperature):
-        with pytest.raises(ValueError, match=rf"temperature must be a finite number above 0, got {temperature}"):
+        with pytest.raises(
+            ValueError, match=rf"temperature must be a finite number above 0, got {temperature}"
+        ):
             functional.info_nce(rows(2), rows(2), temperature=temperature)
 
     @pytest.mark.parametrize("margin_degrees", [-1, 180, 200, math.nan])
     def test_margin_degrees(self, margin_degrees):
-        with pytest.raises(ValueError, match=rf"margin_degrees must be in \[0, 180\), got {margin_degrees}"):
+        with pytest.raises(ValueError, match=f"margin_degrees .* got {margin_degrees}"):
             functional.arccon_loss(rows(2), rows(2), margin_degrees=margin_degrees)
 
     def test_shapes(self):
-        with pytest.raises(ValueError, match=r"anchors and positives must be of one shape \(B, D\), got anchors \(2, 8\)"):
+        with pytest.raises(ValueError, match=r"anchors and positives .* got anchors \(2, 8\)"):
             functional.info_nce(rows(2), rows(3), temperature=0.05)
         with pytest.raises(ValueError, match=r"negatives must be \(N, 8\) like anchors, got \(3, 4\)"):
             functional.info_nce(rows(2), rows(2), rows(3, 4), temperature=0.05)
         with pytest.raises(ValueError, match="near"):
             functional.order_triplet_loss(rows(2), rows(2, 4), rows(2))
-        with pytest.raises(ValueError, match="x must be of one shape"):
+        with pytest.raises(ValueError, match=r"x must have .* got x \(8,\)"):
             functional.uniformity(rows(2)[0])
 
     def test_too_few_rows(self):
@@ -622,22 +763,37 @@ class TestErrors:
             partial(functional.info_nce, temperature=0.05),
             functional.arccon_loss,
             partial(functional.nt_xent, temperature=0.1),
-            lambda a, b: functional.queue_info_nce(a, b, rows(4), torch.ones(0, 4, dtype=torch.bool), temperature=0.05),
+            lambda a, b: functional.queue_info_nce(
+                a, b, rows(4), torch.ones(0, 4, dtype=torch.bool), temperature=0.05
+            ),
         ],
     )
     def test_no_rows(self, mean_of):
-        with pytest.raises(ValueError, match="must have at least 1 row, of which a mean is made, got none"):
+        with pytest.raises(ValueError, match="at least 1 row"):
             mean_of(rows(0), rows(0))
 
     def test_shapes_of_slt_fai(self):
         with pytest.raises(
-            ValueError, match=r"must be \(B, L, C\), \(B, L\) and \(B, L\), got \(2, 3, 2\), \(2, 3\) and \(2, 4\)"
+            ValueError,
+            match=r"must be \(B, L, C\), \(B, L\) and \(B, L\), got \(2, 3, 2\), \(2, 3\) and \(2, 4\)",
         ):
             functional.token_class_loss(torch.zeros(2, 3, 2), torch.zeros(2, 3), torch.ones(2, 4))
-        with pytest.raises(ValueError, match=r"must be \(B, 2\), \(B, 2\) and \(B,\), got \(3, 2\), \(2, 2\) and \(3,\)"):
+        with pytest.raises(
+            ValueError, match=r"must be \(B, 2\), \(B, 2\) and \(B,\), got \(3, 2\), \(2, 2\) and \(3,\)"
+        ):
             functional.incomplete_sentence_loss(torch.zeros(3, 2), torch.zeros(2, 2), torch.ones(3))
-        with pytest.raises(ValueError, match="first and second must be of one shape"):
+        with pytest.raises(ValueError, match=r"first and second .* got first \(2, 8\)"):
             functional.nt_xent(rows(2), rows(3), temperature=0.1)
+
+    def test_similarity_distillation(self):
+        keywords = {"temperature": 0.1, "teacher_temperature": 0.1}
+        with pytest.raises(ValueError, match=r"got \(4, 8\) and \(3, 8\)"):
+            functional.similarity_distillation(rows(4), rows(3), **keywords)
+        with pytest.raises(ValueError, match="student and teacher"):
+            functional.similarity_distillation(rows(4), rows(4)[0], **keywords)
+        for name in keywords:
+            with pytest.raises(ValueError, match="temperature must be a finite number above 0, got 0"):
+                functional.similarity_distillation(rows(4), rows(4), **keywords | {name: 0})
 
     @pytest.mark.parametrize("alpha", [0, -2.0, math.nan])
     def test_power_of_alignment(self, alpha):
@@ -668,6 +824,7 @@ def test_autocast_changes_nothing():
             functional.uniformity(a),
             functional.nt_xent(a, p, temperature=0.05),
             functional.queue_info_nce(a, p, p, ~torch.eye(16).bool(), temperature=0.05),
+            functional.similarity_distillation(a, p, temperature=0.1, teacher_temperature=0.05),
         ]
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -680,7 +837,9 @@ def test_words_are_scored_in_float32(dtype):
     logits, row, word = (4 * rows(5, 30)).to(dtype), torch.tensor([0, 0, 4]), torch.tensor([1, 29, 0])
     value = functional.bag_of_words_loss(logits, row, word)
     assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(functional.bag_of_words_loss(logits.double(), row, word).item(), rel=1e-6)
+    assert value.item() == pytest.approx(
+        functional.bag_of_words_loss(logits.double(), row, word).item(), rel=1e-6
+    )
 
 
 def test_a_zero_vector_stays_zero():
@@ -691,7 +850,9 @@ def test_a_zero_vector_stays_zero():
 
 def test_of_pseudo_tokens_and_encoder_the_finer_dtype():
     sentence, tokens, weight = torch.randn(2, 8), torch.randn(2, 3, 8), torch.randn(8, 8, dtype=torch.float64)
-    value = functional.pseudo_token_mapping(weight, sentence, tokens, None, query=weight, key=weight, value=weight)
+    value = functional.pseudo_token_mapping(
+        weight, sentence, tokens, None, query=weight, key=weight, value=weight
+    )
     assert value.dtype == torch.float64
 
 

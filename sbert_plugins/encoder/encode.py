@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
 from .balance import GradientTap
@@ -125,6 +126,11 @@ class Encoder:
         bypass_ddp: bool,
     ) -> list[Pass]:
         model = without_ddp(self.model) if bypass_ddp else self.model
+        if model is not self.model and isinstance(self.model.forward, ForwardDecorator):
+            raise ValueError(
+                "MatryoshkaLoss cannot cut the vectors of passes that not every process makes: train in one "
+                "process, or with triplet_weight=0."
+            )
         # A view has the shape of its own column. Two columns that have one length by chance pass separately,
         # too, because ranks that make different numbers of forwards would wait for each other.
         fit = views is None or all(column["input_ids"] is columns[0]["input_ids"] for column in columns)

@@ -25,7 +25,7 @@ class Terms(dict[str, Tensor]):
     support ``+`` and ``*``, term by term.
     """
 
-    def __add__(self, other: Terms | float) -> Terms:
+    def __add__(self, other: Any) -> Terms:
         """Add terms of the same name. Adding the number 0 changes nothing."""
         if isinstance(other, Terms):
             both = {name: self[name] + other[name] for name in self.keys() & other.keys()}
@@ -127,7 +127,9 @@ class Loss(nn.Module):
         if training and not self.state_is_kept:
             self._warn_if_not_saved()
         for name, module in self.named_children():
-            if name != "model" and module.training != training and not isinstance(module, BaseModel):
+            # Inner losses set the mode of their own modules. They hold the encoder, whose modules stay.
+            is_own = name not in ("model", "loss", "losses") and not isinstance(module, BaseModel)
+            if is_own and module.training != training:
                 module.train(training)
         return Terms(self.compute(encode, columns, labels))
 
@@ -155,8 +157,10 @@ class Loss(nn.Module):
             )
 
     def _warn_if_not_saved(self) -> None:
-        self.state_is_kept = True  # one warning is enough
-        if owned_state(self):
+        for part in self.modules():
+            if isinstance(part, Loss):
+                part.state_is_kept = True  # one warning is enough
+        if any(isinstance(tensor, nn.Parameter) for tensor in owned_state(self).values()):
             warnings.warn(
                 f"{type(self).__name__} owns weights that sentence-transformers' checkpoints do not hold, so "
                 "a resumed training would start them anew. Train with "

@@ -191,7 +191,7 @@ class DenoSentLoss(Loss):
             memory = views[1] if self.reconstruct == "anchor" else views[0]
             negatives = rows_of_other_ranks(views[1]) if self.gather_across_devices else None
             warn_without_negatives(self, len(views[0]) + (0 if negatives is None else len(negatives)))
-            contrast = functional.info_nce(*views, negatives, temperature=self.temperature)
+            contrast = functional.info_nce(views[0], views[1], negatives, temperature=self.temperature)
             terms["contrastive"] = self.contrastive_weight * contrast
         else:
             memory = self._project(encode([remembered])[0].vectors)

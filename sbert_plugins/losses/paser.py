@@ -112,6 +112,7 @@ class PaSeRLoss(Loss):
     columns = ("anchor", "masked", "phrase")
     works_in_matryoshka = False
     projects_masked: ClassVar[bool] = False
+    decoder: PhraseDecoder | BagOfWordsDecoder
     weights: Tensor | None
     ordinary_ids: Tensor
 
@@ -171,7 +172,7 @@ class PaSeRLoss(Loss):
         self.to(model.device)
 
     def _build_decoder(self) -> PhraseDecoder:
-        transformer = transformer_of(self.model)
+        transformer: Any = transformer_of(self.model)
         return PhraseDecoder(
             transformer.config.hidden_size,
             num_layers=self.decoder_layers,

@@ -95,11 +95,8 @@ class WeightedSumLoss(Loss):
         super().__init__(model)
         functional.check_balance(balance)
         if not isinstance(losses, Mapping) or not losses:
-            raise ValueError(
-                'losses must be a dict such as {"name": (loss, weight)}, got '
-                + (repr(losses) if not losses else "")
-                + f"{type(losses).__name__}."
-            )
+            got = type(losses).__name__ if losses else f"an empty {type(losses).__name__}"
+            raise ValueError(f'losses must be a dict such as {{"name": (loss, weight)}}, got {got}.')
         self.balance = balance
         self.losses = nn.ModuleDict()
         self.weights: dict[str, float] = {}
@@ -107,7 +104,8 @@ class WeightedSumLoss(Loss):
         for name, entry in losses.items():
             if not isinstance(entry, Sequence) or len(entry) not in (2, 3):
                 raise ValueError(
-                    f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), got {entry!r}."
+                    f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), "
+                    f"got {type(entry).__name__}."
                 )
             loss, weight, columns = (*entry, None)[:3]
             if "/" in name or "." in name:

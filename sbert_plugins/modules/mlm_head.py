@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 import transformers
@@ -158,7 +159,7 @@ WordScorer = MLMHead | WordEmbeddings
 
 def word_table(encoder: PreTrainedModel) -> nn.Parameter:
     """Return the word embeddings (V, E) of an encoder, or raise ``ValueError`` if an adapter changes them."""
-    embeddings = encoder.get_input_embeddings()
+    embeddings: Any = encoder.get_input_embeddings()
     if hasattr(embeddings, "base_layer"):
         raise ValueError(
             "Leave the word embeddings out of the adapter's target_modules: this loss reads their table."
