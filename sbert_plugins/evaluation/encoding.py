@@ -103,8 +103,8 @@ def evaluate(model: SentenceTransformer, evaluators: Iterable[BaseEvaluator]) ->
         evaluators: Evaluators of this package or of sentence-transformers, each with a name of its own.
 
     Returns:
-        The scores: ``{evaluator name: {metric: value}}``. An evaluator without a name goes by its class name.
-        Metrics have no name in front.
+        Scores by evaluator and metric, ``{"pairs": {"spearman": 71.3}}``. Without a name, ``PairsEvaluator``
+        is called ``Pairs``. The metrics do not have the name in front.
 
     Raises:
         ValueError: If two evaluators have the same name, or if an embedding is not finite.
@@ -138,7 +138,7 @@ class JointEvaluator(SequentialEvaluator):
             first evaluator's main score. Any metric can be the trainer's ``metric_for_best_model``.
 
     Returns:
-        From a call: the metrics of all evaluators, with their names in front, and ``sequential_score``.
+        From a call, the metrics of all evaluators with their names in front, and ``sequential_score``.
 
     Raises:
         ValueError: If two evaluators have the same name, or if an embedding is not finite.

@@ -2,6 +2,7 @@ import copy
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import mteb
 import pytest
@@ -235,6 +236,12 @@ class TestSubmit:
         assert "MockSTSTask" in mock
         assert "✗" not in mock
 
+    @pytest.fixture
+    def no_mock_run(self, monkeypatch):
+        """The mock run takes seconds."""
+        monkeypatch.setattr(mteb, "mock_run", lambda encoder: SimpleNamespace(to_markdown=lambda: "mock"))
+
+    @pytest.mark.usefixtures("no_mock_run")
     def test_an_edited_implementation_is_kept(self, cache, repository, tmp_path):
         file = tmp_path / "mine.py"
         file.write_text("edited\n", encoding="utf-8")
@@ -286,6 +293,7 @@ class TestSubmit:
         with pytest.raises(ValueError, match=f"{COMMIT}, ffff"):
             submit_mteb(NAME, "STS12", cache=cache)
 
+    @pytest.mark.usefixtures("no_mock_run")
     def test_no_repository(self, cache, repository, tmp_path):
         repository.rename(tmp_path / "gone")
         with pytest.raises(ConnectionError):

@@ -183,15 +183,15 @@ class TestScoreModel:
 
 class TestBootstrap:
     def test_covers_the_true_correlation(self):
-        """Of 60 draws from one distribution, about 57 intervals contain its Spearman correlation."""
+        """About 19 of 20 intervals contain the Spearman correlation of the distribution."""
         rng = np.random.default_rng(1)
         population = rng.normal(size=(200_000, 2)) @ np.array([[1, 0.6], [0, 0.8]])
         true, hits = 100 * spearmanr(*population.T).statistic, 0
-        for _ in range(60):
+        for _ in range(20):
             x, y = population[rng.integers(len(population), size=200)].T
             low, high = np.percentile(bootstrap_spearman(x, y), [2.5, 97.5])
             hits += low < true < high
-        assert 52 <= hits <= 60
+        assert hits >= 17
 
     def test_models_are_compared_on_the_same_samples(self):
         rng = np.random.default_rng(0)
