@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
@@ -18,7 +18,6 @@ import quality_tables
 from tables import load_record, table
 
 from sbert_plugins import cli, recipes
-from sbert_plugins.recipes.keywords import default_keywords
 
 HERE = Path(__file__).parent
 ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training", "evaluation", "recipes")
@@ -41,12 +40,6 @@ STEP_OF_PROTOCOL = {
     ("denosent", "official"): "DenoSent as in its paper",
     ("pt-bert", "paper"): "PT-BERT",
     ("pt-bert", "official"): "PT-BERT pooled",
-}
-# What a recipe finds for a keyword of its loss, in words.
-FOUND = {
-    "attend_to": "tokens with mean pooling, else pooled",
-    "synonyms": "0.5, where WordNet is installed",
-    "warmup_steps": "0.1 epochs, round consert 0.5; at most half of the training",
 }
 SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
@@ -99,7 +92,7 @@ def api_page(room: str) -> str:
 def constant(value: Any) -> str:
     """Say what a constant holds."""
     if isinstance(value, recipes.Recipe):
-        return f"the recipe of {value.name} ({value.paper})"
+        return f"the recipe of {value.title} ({value.paper})"
     if isinstance(value, Mapping):
         return "by name: " + ", ".join(" ".join(key) if isinstance(key, tuple) else key for key in value)
     if isinstance(value, str):
@@ -114,48 +107,42 @@ def quickstart() -> str:
 
 
 def methods_table() -> str:
-    """Return what ``sbert-plugins methods`` prints."""
+    """Return a table of the methods."""
     rows = [
-        [f"`{recipe.method}`", f"[{recipe.name}]({recipe.url}), {recipe.paper}", recipe.columns_text, recipe.equation]
+        [f"`{recipe.name}`", f"[{recipe.title}]({recipe.url}), {recipe.paper}", columns_of(recipe), recipe.summary]
         for recipe in recipes.RECIPES.values()
     ]
-    return table(["method", "paper", "columns", "what it does"], rows)
+    return table(["method", "paper", "columns", "what it computes"], rows)
+
+
+def columns_of(recipe: recipes.Recipe) -> str:
+    """Return the columns that a method reads: ``anchor [, positive]``."""
+    return ", ".join(recipe.columns) + (f" [, {recipe.second_column}]" if recipe.second_column else "")
 
 
 def settings_table(recipe: recipes.Recipe) -> str:
-    """Return a table for each protocol of a method, of values and where they stand, beside what is the default here."""
+    """Return a table for each protocol of a method: value, source, and the default of the recipe."""
     ours = own_values(recipe)
-    protocols = [protocol for (method, _), protocol in recipes.PROTOCOLS.items() if method == recipe.method]
-    if not protocols:
-        return table(
-            ["setting", "here"], [[f"`{name}`", shown(value, name)] for name, value in ours.items() if value is not None]
-        )
+    names = recipes.protocol_names().get(recipe.name, [])
+    if not names:
+        return table(["setting", "here"], [[f"`{name}`", shown(value, name)] for name, value in ours.items()])
+    prefix = {"loss": "loss.", "columns": "columns."}
     tables = []
-    for protocol in protocols:
+    for name in names:
         rows = [
-            [f"`{row.setting}`", shown(row.value, row.setting), row.source, shown(ours.get(row.setting, ""), row.setting)]
-            for row in protocol.rows
+            [f"`{key}`", shown(one.value, key), one.source, shown(ours.get(key, ""), key)]
+            for one in recipes.read_protocol(recipe.name, name).settings
+            for key in [prefix.get(one.section, "") + one.name]
         ]
-        rows += [[f"`{name}`", "", "", shown(value, name)] for name, value in ours.items() if protocol[name] is None and value]
-        rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
-        title = f"`sbert-plugins train {recipe.method} --protocol {protocol.name}`"
-        tables.append(f"{title}\n\n" + table(["setting", protocol.name, "where it stands", "default here"], rows))
+        title = f"`sbert-plugins train {recipe.name} --protocol {name}`"
+        tables.append(f"{title}\n\n" + table(["setting", name, "where it is stated", "default here"], rows))
     return "\n".join(tables)
 
 
 def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
-    """Return what a recipe trains with unless told otherwise: its settings, and the keywords of what builds the loss."""
-    keywords = default_keywords(recipe.method) | {key: FOUND[key] for key in recipe.chosen}
-    shown_as = {key: ", ".join(value) if isinstance(value, list) else value for key, value in keywords.items()}
-    where = {"encoder": recipes.DEFAULT_MODEL, "text": recipe.text}
-    if recipe.prepare is not None:
-        by_machine = {"synonyms": FOUND["synonyms"]} if recipe is recipes.PASER else {}
-        made = recipe.prepare_with(None, **by_machine)
-        where |= {f"columns.{name}": made[name] for name in ("extractor", "top_k", "synonyms")}
-    settings = dataclasses.asdict(recipe.settings)
-    if settings["max_steps"] > 0:  # which ends the training
-        settings["epochs"] = None
-    return where | settings | {f"loss.{key}": value for key, value in shown_as.items()}
+    """Return the settings of a recipe."""
+    start = {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length, "text": recipe.text}
+    return start | recipe.arguments
 
 
 def shown(value: Any, setting: str) -> str:
@@ -170,53 +157,41 @@ def shown(value: Any, setting: str) -> str:
 
 
 def as_measured(method: str) -> str:
-    """Say with which flags the command trains as the tables did, where its own settings are others."""
-    own, measured = recipes.RECIPES[method].settings, quality_tables.settings_of_tables()
-    changed = {
-        name: value
-        for name, value in dataclasses.asdict(measured).items()
-        if name not in ("epochs", "eval_steps") and value != getattr(own, name)
-    }
-    if not changed:
-        return "The command has the settings of the tables.\n"
-    flags = " ".join(flag(name, value) for name, value in changed.items())
-    own_way = "trains for an epoch of the text"  # or less of it, as its paper did
-    if list(changed) != ["max_steps"]:
-        screen = "; [CLS] was, at their rate, by a seed ([what it said](../choose.md#what-decides-as-much-as-the-method))"
-        own_way = f"has its paper's settings, which no table here has measured{screen * (own.pooling == 'cls')}"
+    """Return the command that trains as the tables did."""
+    measured = quality_tables.settings_of_tables()
+    given = " ".join(f"--{name} {value}" for name, value in measured.items())
     return (
-        f"The command {own_way}. As in the first table, and with 400 as in the longer one:\n\n```bash\n"
-        f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured \\\n  {flags}\n```\n"
+        "As in the tables:\n\n```bash\n"
+        f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured \\\n  {given}\n```\n"
     )
 
 
-def flag(setting: str, value: Any) -> str:
-    """Return a setting as the command line takes it."""
-    name = setting.replace("_", "-")
-    return f"--no-{name}" if value is False else f"--{name} {0 if value is None else value}"
+def updates_of(arguments: Mapping[str, Any], sentences: int) -> int:
+    """Return how many updates a training makes."""
+    if "max_steps" in arguments:
+        return arguments["max_steps"]
+    rows = arguments["per_device_train_batch_size"] * arguments.get("gradient_accumulation_steps", 1)
+    return math.ceil(arguments["num_train_epochs"] * sentences / rows)
 
 
 def cost_table(method: str) -> str:
     """Return the time of trainings: steps of 64 sentences times the seconds of one in the record."""
     record = load_record("speed.json")
     recipe = recipes.RECIPES[method]
-    one_epoch = dataclasses.replace(recipe.settings, epochs=1, max_steps=-1)
-    count = SENTENCES * recipe.rows_a_sentence
-    trainings = [(f"{SENTENCES:,} sentences, one epoch", STEPS[method], one_epoch, count)]
-    if recipe.settings.updates(count) != one_epoch.updates(count):
-        trainings.insert(0, (f"{SENTENCES:,} sentences, by default", STEPS[method], recipe.settings, count))
-    for (of, name), protocol in recipes.PROTOCOLS.items():
-        if of == method:
-            steps = (STEP_OF_PROTOCOL.get((of, name), STEPS[method][0]),)
-            rows_a_sentence = protocol["columns.top_k"] or recipe.rows_a_sentence
-            trainings.append((f"`--protocol {name}`", steps, protocol.settings, protocol["sentences"] * rows_a_sentence))
+    trainings = [(f"{SENTENCES:,} sentences, by default", STEPS[method], recipe.arguments, SENTENCES)]
+    for name in recipes.protocol_names().get(method, []):
+        plan = recipes.read_protocol(method, name)
+        steps = (STEP_OF_PROTOCOL.get((method, name), STEPS[method][0]),)
+        count = plan.section("about")["sentences"] * plan.section("columns").get("top_k", 1)
+        trainings.append((f"`--protocol {name}`", steps, plan.section("arguments"), count))
     rows = []
-    for training, of_training, settings, count in trainings:
-        updates = settings.updates(count)
-        steps = updates * settings.batch_size * settings.gradient_accumulation_steps / 64
+    for training, of_training, arguments, count in trainings:
+        updates = updates_of(arguments, count)
+        per_update = arguments["per_device_train_batch_size"] * arguments.get("gradient_accumulation_steps", 1)
         for step in of_training:
             seconds = record["median_seconds"][step]
-            rows.append([training, f"{updates:,}", step, f"{seconds:.2f}", f"{steps * seconds / 3600:.1f}"])
+            hours = updates * per_update / 64 * seconds / 3600
+            rows.append([training, f"{updates:,}", step, f"{seconds:.2f}", f"{hours:.1f}"])
     return (
         table(["training", "updates", "step", "seconds for 64 sentences", "hours"], rows)
         + f"\nAn encoder of 6 layers and width 384, length 32, one thread of {record['hardware']}; commit {record['commit']}. "

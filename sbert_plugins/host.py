@@ -14,10 +14,11 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import torch
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from torch import Tensor, nn
 
-_Trainer = TypeVar("_Trainer", bound="SentenceTransformerTrainer")
+# For the type checker the class that follows in the order of bases, of which nothing may be imported here.
+if TYPE_CHECKING:
+    _TrainerBase = SentenceTransformerTrainer
+else:
+    _TrainerBase = object
 
 _POOLER = re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$")  # of ALBERT and BigBird without dense
 TRAINER_METHODS = (
     "_clip_grad_norm",
     "_get_grad_norm",
     "_run_epoch",
-    "_save_rng_state",
-    "_load_best_model",
+    "_save_checkpoint",
     "_load_from_checkpoint",
     "_checkpoint_push_skip_names",
 )
@@ -66,7 +70,7 @@ def reads_pooler(model: nn.Module) -> bool:
 
 
 def require_trainer() -> None:
-    """Refuse a host whose trainer would never call what :func:`connect_trainer` connects.
+    """Refuse a host whose trainer would never call what :class:`ConnectedTrainer` connects.
 
     transformers has had ``_clip_grad_norm``, ``_get_grad_norm`` and ``_run_epoch`` since 5.3; the others are
     sentence-transformers' and transformers' own of every version in range.
@@ -74,7 +78,11 @@ def require_trainer() -> None:
     import sentence_transformers
     import transformers
 
-    if missing := [name for name in TRAINER_METHODS if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)]:
+    if missing := [
+        name
+        for name in TRAINER_METHODS
+        if not hasattr(sentence_transformers.SentenceTransformerTrainer, name)
+    ]:
         raise ImportError(
             f"SentenceTransformerTrainer needs transformers>=5.3 and sentence-transformers>=6.2,<7, got "
             f"{transformers.__version__} and {sentence_transformers.__version__}, whose trainer has no {', '.join(missing)}: "
@@ -82,68 +90,74 @@ def require_trainer() -> None:
         )
 
 
-def connect_trainer(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer ask a subclass at five places that it has for itself alone; to decorate the subclass.
+class ConnectedTrainer(_TrainerBase):
+    """A base class, before sentence-transformers' trainer, that connects six of its private methods to public ones.
 
     The subclass defines
 
-    - ``clipped(model)``: the module whose gradients are clipped, and whose norm is logged, in the place of the model;
-    - ``see_norm(norm)``: told the norm of each update;
-    - ``finish_checkpoint(folder)``: called when the host has written a checkpoint;
-    - ``is_over()``: whether a training that is resumed has nothing left to do;
-    - ``files_kept_here()``: names of files that are not pushed to the Hub.
-
-    The host looks at ``max_steps``, and whether early stopping has stopped it, after an update alone: one more would be made.
+    - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged, instead of the model's;
+    - ``check_norm(norm)``: called with the gradient norm of each update;
+    - ``is_over()``: returns whether no update is left. The Trainer itself checks that only after an update;
+    - ``finish_checkpoint(folder)``: called in each process when all files of a checkpoint are written, and before older
+      checkpoints are deleted;
+    - ``raise_write_error(folder, error)``: called if a file of a checkpoint cannot be written;
+    - ``load_loss(folder)``: called before the encoder is loaded from a checkpoint;
+    - ``files_kept_local()``: returns names of files that are not pushed to the Hub.
     """
 
-    def _clip_grad_norm(self: Any, model: nn.Module) -> Tensor:
-        return super(trainer, self)._clip_grad_norm(self.clipped(model))
+    with_losses: Callable[[nn.Module], nn.Module]
+    check_norm: Callable[[Tensor | float], None]
+    is_over: Callable[[], bool]
+    finish_checkpoint: Callable[[Path], None]
+    raise_write_error: Callable[[Path, Exception], NoReturn]
+    load_loss: Callable[[str], None]
+    files_kept_local: Callable[[], set[str]]
 
-    def _get_grad_norm(self: Any, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        norm = super(trainer, self)._get_grad_norm(self.clipped(model), grad_norm)
-        self.see_norm(norm)
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        return super()._clip_grad_norm(self.with_losses(model))
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
+        norm = super()._get_grad_norm(self.with_losses(model), grad_norm)
+        self.check_norm(norm)
         return norm
 
-    def _run_epoch(self: Any, *args: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         if self.is_over():
             self.control.should_training_stop = True
         else:
-            super(trainer, self)._run_epoch(*args, **kwargs)
+            super()._run_epoch(*args, **kwargs)
 
-    def _save_rng_state(self: Any, output_dir: str) -> None:  # what the host writes last
-        super(trainer, self)._save_rng_state(output_dir)
-        self.finish_checkpoint(output_dir)
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        from safetensors import SafetensorError
 
-    def _checkpoint_push_skip_names(self: Any, checkpoint_folder: str) -> set[str]:
-        return super(trainer, self)._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_here()
+        folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
+        state: Any = self.state
+        write_state, is_written = state.save_to_json, False
 
-    for method in (_clip_grad_norm, _get_grad_norm, _run_epoch, _save_rng_state, _checkpoint_push_skip_names):
-        setattr(trainer, method.__name__, method)
-    return trainer
+        def write_state_and_finish(path: str) -> None:  # the trainer's state is the last file
+            nonlocal is_written
+            write_state(path)
+            self.finish_checkpoint(folder)
+            is_written = True
 
-
-def tell_of_a_lost_best(trainer: type[_Trainer]) -> type[_Trainer]:
-    """Let the host's trainer say that it could not load the best checkpoint, which it logs alone; to decorate a subclass.
-
-    The subclass defines ``refuse_the_last_for_the_best(error)``.
-    """
-
-    def _load_best_model(self: Any) -> None:
-        self.why_not_loaded = None
-        super(trainer, self)._load_best_model()
-        if self.why_not_loaded is not None:
-            self.refuse_the_last_for_the_best(self.why_not_loaded)
-
-    def _load_from_checkpoint(self: Any, checkpoint_path: str) -> None:
+        state.save_to_json = write_state_and_finish
         try:
-            super(trainer, self)._load_from_checkpoint(checkpoint_path)
-        except Exception as error:
-            self.why_not_loaded = error
-            raise
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if not is_written:
+                self.raise_write_error(folder, error)
+            raise  # of a push to the Hub
+        finally:
+            del state.save_to_json
+        if not self.args.should_save:
+            self.finish_checkpoint(folder)
 
-    for method in (_load_best_model, _load_from_checkpoint):
-        setattr(trainer, method.__name__, method)
-    return trainer
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
+        self.load_loss(checkpoint_path)
+        super()._load_from_checkpoint(checkpoint_path)
+
+    def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
+        return super()._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local()
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: str | None) -> str:
@@ -156,7 +170,9 @@ def forget_prompt_lengths(transformer: nn.Module) -> None:
     _reach(transformer, "_prompt_length_mapping", "sentence-transformers>=6.2").clear()
 
 
-def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[..., None], sentences: Sequence[str]) -> None:
+def asked_of_encode(
+    method: str, model: SentenceTransformer, note: Callable[..., None], sentences: Sequence[str]
+) -> None:
     """Call ``encode_query`` or ``encode_document`` of the host on a stand-in: ``note`` gets what ``encode`` would.
 
     They read nothing of the model but its prompts. sentence-transformers 6.2.
@@ -168,7 +184,9 @@ def asked_of_encode(method: str, model: SentenceTransformer, note: Callable[...,
 
 
 @contextmanager
-def training_time_named(model: SentenceTransformer, seconds: float | None, evaluating: float | None) -> Iterator[None]:
+def training_time_named(
+    model: SentenceTransformer, seconds: float | None, evaluating: float | None
+) -> Iterator[None]:
     """Have a model card that is written inside the block name these seconds, of which some evaluated; None for no duration.
 
     The host counts from the beginning of the training to the moment when the card is written. sentence-transformers 6.2.
@@ -192,7 +210,11 @@ def tokenizer_state(tokenizer: Any) -> Any:
     """Return what a tokenizer is, without the padding and truncation of its last call."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if hasattr(backend, "to_str"):
-        return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
+        return {
+            key: value
+            for key, value in json.loads(backend.to_str()).items()
+            if key not in ("truncation", "padding")
+        }
     vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
     words = sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary
     # Those of word vectors: a word that is left out, or lowered, is none of the vocabulary's.
@@ -247,7 +269,12 @@ def modules_of(module: nn.Module) -> list[nn.Module]:
 
 def parameters_of(module: nn.Module) -> list[nn.Parameter]:
     """Return what ``module.parameters()`` gives, in its order; see :func:`modules_of`. torch 2.6."""
-    held = [parameter for one in modules_of(module) for parameter in one._parameters.values() if parameter is not None]
+    held = [
+        parameter
+        for one in modules_of(module)
+        for parameter in one._parameters.values()
+        if parameter is not None
+    ]
     return list({id(parameter): parameter for parameter in held}.values())
 
 
@@ -430,8 +457,8 @@ def fingerprint(dataset: Dataset) -> str:
     return _reach(dataset, "_fingerprint", "datasets>=4.0")
 
 
-def rake_scorer() -> Any:
-    """Build rake-nltk's scorer over phrases that are cut already, lists of words each. rake-nltk 1.0.6."""
+@cache
+def _rake_scorer_class() -> type:
     import rake_nltk
 
     for name in ("_generate_phrases", "_build_word_co_occurance_graph"):
@@ -442,14 +469,21 @@ def rake_scorer() -> Any:
             return sentences
 
         def _build_word_co_occurance_graph(self, phrase_list: list[list[str]]) -> None:
-            # The sums over the graph without the graph, whose size is the square of a phrase's length.
+            # The row sums of the graph, without the graph, whose size is the square of a phrase's length.
             self.degree: dict[str, int] = {}
             for phrase in phrase_list:
                 for word in phrase:
                     self.degree[word] = self.degree.get(word, 0) + len(phrase)
 
-    # With stop words and tokenizers passed in rake-nltk asks NLTK for no data.
-    return Scorer(stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list)
+    return Scorer
+
+
+def rake_scorer() -> Any:
+    """Build rake-nltk's scorer for phrases that are cut already, as lists of words. rake-nltk 1.0.6."""
+    # With stop words and tokenizers given, rake-nltk needs no data of NLTK.
+    return _rake_scorer_class()(
+        stopwords={""}, punctuations={""}, sentence_tokenizer=list, word_tokenizer=list
+    )
 
 
 def wordnet_reader(place: Any) -> Any:

@@ -22,7 +22,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import AutoConfig, AutoModel
 
 from sbert_plugins import recipes
-from sbert_plugins.data import phrases
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
@@ -169,7 +168,6 @@ def _nltk_folder(tmp_path_factory, data_dir) -> Path:
 def nltk_data(_nltk_folder, monkeypatch) -> Path:
     """NLTK finds the tagger, and WordNet where Debian's package is installed."""
     monkeypatch.setattr("nltk.data.path", [str(_nltk_folder)])
-    monkeypatch.setitem(phrases._NAMED, "chunks", phrases.Chunks)
     return _nltk_folder
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rake_nltk
 import sentence_transformers
 import torch
 import transformers
@@ -42,8 +41,6 @@ class Bare:
         (torch, "_foreach_mul", lambda: host.add_all([], [], torch.tensor(1.0)), "torch>=2.6"),
         (torch, "_foreach_add_", lambda: host.add_all([torch.ones(1)], [torch.ones(1)], torch.tensor(1.0)), "torch>=2.6"),
         (torch, "_foreach_copy_", lambda: host.copy_all([], []), "torch>=2.6"),
-        (rake_nltk.Rake, "_generate_phrases", host.rake_scorer, "rake-nltk>=1.0.6"),
-        (rake_nltk.Rake, "_build_word_co_occurance_graph", host.rake_scorer, "rake-nltk>=1.0.6"),
         (WordNetCorpusReader, "map_wn", lambda: host.wordnet_reader(None), "nltk>=3.9.1"),
         (WordNetCorpusReader, "_data_file", lambda: host.wordnet_reader(None), "nltk>=3.9.1"),
         (Bare, None, lambda: host.resolve_prompt(Bare(), None, None), "sentence-transformers>=6.2"),
@@ -137,9 +134,8 @@ def test_modules_and_parameters_are_those_of_torch_in_their_order(tiny_encoder):
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("_save_rng_state", ["self", "output_dir"]),
+        ("_save_checkpoint", ["self", "model", "trial"]),
         ("_checkpoint_push_skip_names", ["self", "checkpoint_folder"]),
-        ("_load_best_model", ["self"]),
         ("_load_from_checkpoint", ["self", "checkpoint_path"]),
         ("_clip_grad_norm", ["self", "model"]),
         ("_get_grad_norm", ["self", "model", "grad_norm"]),
@@ -166,16 +162,17 @@ def test_private_methods_of_the_trainer_are_where_they_were(name, parameters):
     theirs = sentence_transformers.SentenceTransformerTrainer
     hint = (
         f"sentence-transformers {sentence_transformers.__version__} with transformers {transformers.__version__} moved or "
-        f"changed the trainer's {name}({', '.join(parameters)}): see connect_trainer."
+        f"changed the trainer's {name}({', '.join(parameters)}): see ConnectedTrainer."
     )
     assert hasattr(theirs, name), hint
     assert list(inspect.signature(getattr(theirs, name)).parameters) == parameters, hint
-    assert name in vars(training.SentenceTransformerTrainer), f"{name} is no longer connected: take it off this list."
+    assert name in vars(host.ConnectedTrainer), f"{name} is no longer connected: take it off this list."
 
 
 def test_no_other_private_method_of_the_trainer_is_overridden():
     theirs = sentence_transformers.SentenceTransformerTrainer
-    ours = {name for name, value in vars(training.SentenceTransformerTrainer).items() if inspect.isfunction(value)}
+    both = vars(training.SentenceTransformerTrainer) | vars(host.ConnectedTrainer)
+    ours = {name for name, value in both.items() if inspect.isfunction(value)}
     overridden = {name for name in ours if name.startswith("_") and not name.startswith("__") and hasattr(theirs, name)}
     assert overridden == set(host.TRAINER_METHODS)
 

@@ -42,7 +42,8 @@ def test_they_hold_the_package_and_its_text(distributions):
         "data/resources/bookcorpus_counts.npz",
         "data/resources/graded_pairs.tsv",
         "data/resources/sentences.txt",
-        "evaluation/report.html",
+        "evaluation/page.html",
+        "recipes/protocols/arccse.paper.toml",
         "losses/arccse.py",
     ):
         assert f"sbert_plugins/{name}" in names
@@ -84,7 +85,7 @@ def test_all_papers_are_cited():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == sbert_plugins.__version__
     papers = {reference["url"]: reference for reference in cited["references"]}
-    for entry in [*CITATIONS.values(), *recipes.SIMCSE.citations.values()]:
+    for entry in [*CITATIONS.values(), *recipes.RECIPES["simcse"].citations.values()]:
         fields = {key: " ".join(text.split()) for key, text in re.findall(r"(\w+) = \"(.*?)\",\n", entry, re.DOTALL)}
         reference = papers.pop(fields["url"])
         assert reference["title"] == re.sub("[{}]", "", fields["title"])

@@ -64,8 +64,6 @@ def test_trainer(method, tmp_path):
         assert terms <= set(entry)
         assert entry["loss"] == pytest.approx(sum(entry[term] for term in terms), abs=2e-4)
     assert {f"eval_{term}" for term in terms} <= set().union(*trainer.state.log_history)
-    for key in {*logs[0], *terms, *getattr(loss, "diagnostics", {})} - {"step", "simcse", "base/simcse"}:  # a test's own name
-        assert recipes.meaning(key), key
 
 
 @pytest.mark.slow

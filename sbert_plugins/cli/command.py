@@ -10,16 +10,14 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
-from sbert_plugins import __version__, recipes
-from sbert_plugins.cli.compare import add_compare
-from sbert_plugins.cli.evaluate import add_evaluate
-from sbert_plugins.cli.mteb import add_mteb
-from sbert_plugins.cli.printing import print_table
-from sbert_plugins.cli.train import add_train
+from sbert_plugins import __version__
+from sbert_plugins.cli import options as tables
+from sbert_plugins.cli import run
 from sbert_plugins.recipes.recipe import did_you_mean
+from sbert_plugins.recipes.run import is_first_process
 
 _SECONDS = 8  # to wait for the Hub
 
@@ -32,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    is_first = os.environ.get("RANK", "0") == "0"
-    logging.getLogger("sbert_plugins").setLevel(logging.INFO if is_first else logging.ERROR)
+    logging.getLogger("sbert_plugins").setLevel(logging.INFO if is_first_process() else logging.ERROR)
+    logging.getLogger("sbert_plugins.evaluation").setLevel(logging.WARNING)  # its scores are in the tables
     sys.path.append(os.getcwd())  # a loss of one's own may be here
     is_connected = True
     try:
@@ -42,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not sys.stderr.isatty():
             os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
         options = _parse(words)
-        if any(not Path(name).exists() for name in options.names_on_hub(options)):
+        if options.run in (run.train, run.compare, run.evaluate) and run.names_on_hub(options):
             is_connected = _go_offline_without_connection()
         options.run(options)
     except KeyboardInterrupt:
@@ -65,16 +63,22 @@ def build_parser(*, complete: bool = False) -> argparse.ArgumentParser:
     """Build the parser.
 
     Args:
-        complete: Whether ``train`` and ``compare`` take all training arguments, which imports torch. The help needs none.
+        complete: Whether ``train`` and ``compare`` take the training arguments, which imports torch. Their
+            help does not need it.
     """
     base: type[argparse.ArgumentParser] = argparse.ArgumentParser
-    with_arguments: dict[str, Any] = {}
+    training: dict[str, Any] = {
+        "epilog": tables.ARGUMENTS,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+    names: list[str] = []
     if complete:
         from transformers import HfArgumentParser
 
         from sbert_plugins.training import TrainingArguments
 
-        base, with_arguments = HfArgumentParser, {"dataclass_types": TrainingArguments}
+        base, names = HfArgumentParser, [field.name for field in fields(TrainingArguments)]
+        training["dataclass_types"] = TrainingArguments
 
     class Parser(base):  # type: ignore[misc, valid-type]
         def __init__(self, **keywords: Any) -> None:
@@ -83,41 +87,56 @@ def build_parser(*, complete: bool = False) -> argparse.ArgumentParser:
         def error(self, message: str) -> Any:
             raise ValueError(f"{message}. See {self.prog} --help.")
 
+    def add_command(commands: Any, name: str, act: Any, about: str, *options: Any, **more: Any) -> Any:
+        command = commands.add_parser(
+            name, help=about[0].lower() + about[1:].split(".")[0], description=about, **more
+        )
+        tables.add_options(command, *options)
+        command.set_defaults(
+            run=act, argument_names=names if more else [], **dict.fromkeys(names if more else ())
+        )
+        return command
+
     parser = Parser(
         prog="sbert-plugins",
-        description="Adapt sentence embedding models to text without labels, and check the result.",
+        description="Adapt embedding models to text without labels, and check the result.",
     )
     parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
-    parser.set_defaults(names_on_hub=lambda _: [])
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    add_train(commands, with_arguments)
-    add_compare(commands, with_arguments)
-    add_evaluate(commands)
-    methods = commands.add_parser("methods", help="list the methods", description="List the methods.")
-    methods.set_defaults(run=_print_methods)
-    add_mteb(commands)
+    about = "Train a model on sentences without labels. The model is then in OUTPUT/model."
+    add_command(commands, "train", run.train, about, tables.TRAIN, tables.SCORES, **training)
+    about = "Compare methods on your text. All have one start and equal settings."
+    add_command(commands, "compare", run.compare, about, tables.COMPARE, tables.SCORES, **training)
+    about = "Score models by your labels. Without labels: on STS, or with --offline on built-in pairs."
+    add_command(commands, "evaluate", run.evaluate, about, tables.EVALUATE, tables.SCORES)
+    add_command(commands, "methods", run.list_methods, "List the methods.")
+    mteb = commands.add_parser("mteb", help="score a model with MTEB, submit to its leaderboard")
+    steps = mteb.add_subparsers(required=True, metavar="STEP", parser_class=Parser)
+    add_command(steps, "run", run.mteb_run, "Score a model with mteb.", tables.MTEB_RUN)
+    about = "Check the results of a public model. If they are complete, mteb's own submission gets them."
+    add_command(steps, "submit", run.mteb_submit, about, tables.MTEB_SUBMIT)
     return parser
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    """Parse a command line; TEXT may follow options, and unknown options get a suggestion."""
+    """Parse a command line. TEXT may follow options, and unknown options get a suggestion."""
     command = next((word for word in words if not word.startswith("-")), "")
     asks_for_help = bool({"-h", "--help"} & {*words})
     parser = build_parser(complete=command in ("train", "compare") and not asks_for_help)
     options, rest = parser.parse_known_args(words)
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
         options.text = rest.pop()
+    if getattr(options, "data_dir", "") is None:
+        options.data_dir = os.environ.get("SBERT_PLUGINS_DATA")
     if rest:
-        known = [f"--{name}" for name in vars(options)]
-        raise ValueError(
-            f"{command} has no option {rest[0]}.{did_you_mean(rest[0].replace('-', '_').replace('__', '--', 1), known)}"
-        )
+        name = rest[0].lstrip("-").replace("-", "_")
+        raise ValueError(f"{command} has no option {rest[0]}.{did_you_mean(name, vars(options))}")
     return options
 
 
 def _go_offline_without_connection() -> bool:
-    """Return whether the Hugging Face Hub can be reached; otherwise let its libraries use their cache, without retries."""
+    """Return whether the Hugging Face Hub answers; if not, let its libraries use their cache at once."""
     if os.environ.get("HF_HUB_OFFLINE"):
         return False
     reached = threading.Event()
@@ -141,15 +160,3 @@ def _go_offline_without_connection() -> bool:
         os.environ["HF_HUB_OFFLINE"] = "1"
         constants.HF_HUB_OFFLINE = True  # it was imported with the parser
     return reached.is_set()
-
-
-def _print_methods(options: argparse.Namespace) -> None:
-    print_table(
-        [("method", "what it computes")]
-        + [(recipe.name, recipe.summary) for recipe in recipes.RECIPES.values()]
-    )
-    print()
-    for recipe in recipes.RECIPES.values():
-        print(f"{recipe.title} ({recipe.paper}): {recipe.url}")
-        if budget := recipes.small_budget(recipe.name):
-            print(f"  {budget}")

@@ -10,14 +10,14 @@ from operator import eq
 
 from datasets import Dataset
 
-from .read import as_dataset
 from .phrases import find_words
+from .read import as_dataset
 
 logger = logging.getLogger(__name__)
 
 
 def delete_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
-    """Delete each word with probability ``ratio``. The token ``keep`` (the mask) is never deleted, and one word always stays."""
+    """Delete each word with probability ``ratio``, but not all, and never the token ``keep`` (the mask)."""
     matches = [match for match in find_words(sentence, keep) if match[0] != keep]
     deleted = [match for match in matches if rng.random() < ratio]
     if matches and len(deleted) == len(matches):
@@ -28,7 +28,7 @@ def delete_words(sentence: str, ratio: float, rng: random.Random, *, keep: str =
 
 
 def swap_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
-    """Swap two random words, as many times as ``ratio`` times the number of words, at least once. ``keep`` is not moved."""
+    """Swap two random words, ``ratio`` times the number of words, at least once. ``keep`` is not moved."""
     matches = [match for match in find_words(sentence, keep) if match[0] != keep]
     if ratio == 0 or len(matches) < 2:
         return sentence
@@ -42,7 +42,7 @@ def swap_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "
 
 
 def duplicate_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
-    """Repeat each word with probability ``ratio``. The token ``keep`` (the mask) is never repeated."""
+    """Repeat each word with probability ``ratio``, but never the token ``keep`` (the mask)."""
     matches = [match for match in find_words(sentence, keep) if match[0] != keep]
     for match in reversed([match for match in matches if rng.random() < ratio]):
         sentence = f"{sentence[: match.end()]} {sentence[match.start() :]}"
@@ -59,13 +59,16 @@ def positive_pairs(
     ratio: float = 0.1,
     seed: int = 0,
 ) -> Dataset:
-    """Pair each sentence with an altered copy: PT-BERT's discrete baselines, with ``PTBERTLoss(model, num_pseudo_tokens=0)``.
+    """Pair each sentence with an altered copy.
+
+    With ``PTBERTLoss(model, num_pseudo_tokens=0)`` the pairs are PT-BERT's discrete baselines.
 
     Args:
         sentences: Sentences, or a dataset with the column ``anchor``.
-        augment: ``"reorder"``, ``"duplication"`` or ``"deletion"``, or a function of a sentence and a ``random.Random`` that
-            returns the copy.
-        ratio: Share of the words that are changed by the three named augmentations. The paper does not give it; 0.1 is EDA's.
+        augment: ``"reorder"``, ``"duplication"`` or ``"deletion"``, or a function of a sentence and a
+            ``random.Random`` that returns the copy.
+        ratio: Share of the words that are changed by the three named augmentations. The paper does not give
+            it; 0.1 is EDA's.
         seed: Seed of the changes.
 
     Returns:
@@ -75,8 +78,9 @@ def positive_pairs(
         ValueError: If the augmentation is unknown.
 
     Example:
-        >>> positive_pairs(["The old harbour master counts the boats."], "duplication", ratio=0.4)["positive"][0]
-        'The old harbour master master counts counts the boats.'
+        >>> pairs = positive_pairs(["The old harbour master counts the boats."], "duplication", ratio=0.4)
+        >>> pairs["positive"][0]
+        'The old harbour master master counts the boats.'
     """
     if not callable(augment) and augment not in AUGMENTATIONS:
         raise ValueError(f"augment must be a function or one of {', '.join(AUGMENTATIONS)}, not {augment!r}.")

@@ -29,26 +29,28 @@ def back_translate(
 ) -> Dataset:
     """Translate sentences into another language and back: the discrete noise of DenoSent.
 
-    The default is the paper's: English to Chinese and back. Work is saved in shards in the cache of ``datasets``; run the same
-    call again to resume. Long sentences come first, so that a batch that does not fit into memory fails at once. The
-    tokenizers of MarianMT need sentencepiece: ``pip install "sbert-plugins[translation]"``.
+    The default is the paper's: English to Chinese and back. Work is saved in shards in the cache of
+    ``datasets``; run the same call again to resume. Long sentences come first, so that a batch that does not
+    fit into memory fails at once. The tokenizers of MarianMT need sentencepiece: ``pip install
+    "sbert-plugins[translation]"``.
 
     Args:
         sentences: Sentences, or a dataset with the column ``anchor``.
-        forward: Translation model of transformers, by its name on the Hub or its path: a MarianMT model or another one that
-            needs no language code. Or a function that translates a list of sentences.
-        backward: Model or function for the way back. As everywhere in ``datasets``, a function of a module is recognized by
-            its name: after a change of its code, delete the cache or give it another name.
+        forward: Translation model of transformers, by its name on the Hub or its path: a MarianMT model or
+            another one that needs no language code. Or a function that translates a list of sentences.
+        backward: Model or function for the way back. As everywhere in ``datasets``, a function of a module is
+            recognized by its name: after a change of its code, delete the cache or rename the function.
         batch_size: Sentences translated at a time.
         shard_size: Sentences after which the work is saved.
         device: Device of the models, by default a GPU if there is one.
-        generation: Keywords of ``model.generate``. With ``{"num_beams": 1}`` translation is several times faster than with the
-            beams that MarianMT has by default. ``{"do_sample": True}`` gives more varied words.
+        generation: Keywords of ``model.generate``. With ``{"num_beams": 1}`` translation is several times
+            faster than with the beams that MarianMT has by default. ``{"do_sample": True}`` gives more varied
+            words.
 
     Returns:
-        A dataset with the columns ``anchor`` and ``positive``, in the order of ``sentences``. A sentence without a translation
-        is its own positive; the number of such sentences is logged. Texts that are longer than a model reads (512 tokens for
-        MarianMT) are cut, with a warning.
+        A dataset with the columns ``anchor`` and ``positive``, in the order of ``sentences``. A sentence
+        without a translation is its own positive; the number of such sentences is logged. Texts that are
+        longer than a model reads (512 tokens for MarianMT) are cut, with a warning.
 
     Example:
         >>> pairs = back_translate(["The old harbour master counts the boats."])  # doctest: +SKIP
@@ -57,9 +59,8 @@ def back_translate(
     anchors = as_dataset(sentences, "anchor")["anchor"][:]
     order = sorted(range(len(anchors)), key=lambda place: -len(anchors[place]))
     arguments = {"forward": forward, "backward": backward, "generation": generation or {}, "device": device}
-    key = Hasher.hash(
-        [forward, backward, generation]
-    )  # before the first call, which may change a function with a state
+    # Before the first call, because a function with a state has another hash afterwards.
+    key = Hasher.hash([forward, backward, generation])
     shards = [
         cached_map(
             Dataset.from_dict({"anchor": [anchors[place] for place in order[start : start + shard_size]]}),
@@ -71,6 +72,7 @@ def back_translate(
         )
         for start in range(0, len(anchors), shard_size)
     ]
+    _load_translator.cache_clear()
     pairs = concatenate_datasets(shards)
     unchanged = sum(
         anchor == positive for anchor, positive in zip(pairs["anchor"][:], pairs["positive"][:], strict=True)
@@ -102,7 +104,7 @@ def _translate(texts: list[str], name: str, generation: dict[str, Any], device: 
     tokenizer, model = _load_translator(name, device)
     inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(model.device)
     if inputs["input_ids"].shape[1] == tokenizer.model_max_length:
-        _warn_of_long_texts(name, tokenizer.model_max_length)
+        logger.warning("%s reads at most %d tokens: longer texts are cut.", name, tokenizer.model_max_length)
     with torch.inference_mode():
         ids = model.generate(**inputs, **generation)
     return tokenizer.batch_decode(ids, skip_special_tokens=True)
@@ -116,9 +118,3 @@ def _load_translator(name: str, device: str | None) -> tuple[Any, Any]:
     model = AutoModelForSeq2SeqLM.from_pretrained(name)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return AutoTokenizer.from_pretrained(name), model.to(device).eval()
-
-
-@lru_cache
-def _warn_of_long_texts(name: str, length: int) -> None:
-    """Log a warning once per model."""
-    logger.warning("%s reads at most %d tokens: longer texts are cut.", name, length)

@@ -10,25 +10,24 @@ from typing import Any
 
 from datasets import Dataset
 
-from .read import INDEX, as_dataset, map_to_several
+from .read import INDEX, as_dataset, expand_rows
 
-CROPS = ("sentences", "spans")
-
-# Signs that may end a sentence, with what follows them. The signs of the second part need no white space behind them. They are
-# those of Chinese and Japanese, Hindi, Urdu, Arabic, Armenian, Amharic, Burmese and Khmer.
+# Signs that may end a sentence, with what follows them. The signs of the second part need no white space
+# behind them. They are those of Chinese and Japanese, Hindi, Urdu, Arabic, Armenian, Amharic, Burmese and
+# Khmer.
 _END = re.compile(
     r"""(?<![.!?…])(?P<mark>[.!?…]+)["'”’»)\]]*\s+(?=["'“‘„«(\[¿¡]*(?P<next>\S))"""
     r"""|(?:[。！？｡\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5]|(?<![A-Za-zＡ-Ｚａ-ｚ])．(?![\d０-９]))"""
     r"""[。！？｡．\u0964\u0965\u06d4\u061f\u0589\u1362\u104b\u17d4\u17d5.!?…]*["'”’»›」』）)\]]*\s*"""
 )
 _PARAGRAPH = re.compile(r"\n\s*\n")
-_ABBREVIATIONS = frozenset(
-    """
-    Mr Mrs Ms Dr Prof St Jr Sr Rev Hon Gen Col Capt Lt Sgt Gov Sen Rep Pres vs cf ca approx al ed eds vol Vol No Nos Fig Figs
-    pp Inc Ltd Co Corp Bros dept Dept est Mt Ft Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec
-    """.split()
-)
-# Scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Han, half-width kana, Han beyond the first plane.
+_ABBREVIATIONS = """
+Mr Mrs Ms Dr Prof St Jr Sr Rev Hon Gen Col Capt Lt Sgt Gov Sen Rep Pres vs cf ca approx al ed eds vol Vol No
+Nos Fig Figs pp Inc Ltd Co Corp Bros dept Dept est Mt Ft Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec
+"""
+_SHORT_FORMS = frozenset(_ABBREVIATIONS.split())
+# Scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Han, half-width kana, Han beyond
+# the first plane.
 _SPACELESS = re.compile(
     "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
@@ -38,10 +37,11 @@ _SPACELESS = re.compile(
 def split_sentences(text: str) -> list[str]:
     """Split a text into sentences by a rule, without data to download.
 
-    A sentence ends at ``. ! ? …`` and closing signs, if white space follows and then no small letter. It does not end after
-    an initial ("J. Smith", "U.S.") or a common English abbreviation. The signs of Chinese, Japanese, Hindi, Urdu, Arabic (its
-    question mark), Armenian, Amharic, Burmese and Khmer end a sentence without white space, and so does a blank line.
-    Languages with other abbreviations, or without such signs as Thai, need a splitter of their own.
+    A sentence ends at ``. ! ? …`` and closing signs, if white space follows and then no small letter. It does
+    not end after an initial ("J. Smith", "U.S.") or a common English abbreviation. The signs of Chinese,
+    Japanese, Hindi, Urdu, Arabic (its question mark), Armenian, Amharic, Burmese and Khmer end a sentence
+    without white space, and so does a blank line. Languages with other abbreviations, or without such signs
+    as Thai, need a splitter of their own.
 
     Example:
         >>> split_sentences('Dr. Smith left in May. "Why?" she asked. Nobody knew...')
@@ -70,39 +70,42 @@ def crop_pairs(
 ) -> Dataset:
     """Make positive pairs of two pieces of one document, instead of two dropout views of one sentence.
 
-    "Cropping outperforms dropout" (González-Márquez et al., 2025, https://arxiv.org/abs/2508.03453). The pairs are for
-    :class:`losses.ArcCSELoss`, :class:`losses.ConSERTLoss`, :class:`losses.DenoSentLoss`, :class:`losses.PTBERTLoss` and
-    ``MultipleNegativesRankingLoss``.
+    "Cropping outperforms dropout" (González-Márquez et al., 2025, https://arxiv.org/abs/2508.03453). The
+    pairs are for :class:`losses.ArcCSELoss`, :class:`losses.ConSERTLoss`, :class:`losses.DenoSentLoss`,
+    :class:`losses.PTBERTLoss` and ``MultipleNegativesRankingLoss``.
 
     Args:
-        documents: Texts of several sentences each: a dataset with the column ``document`` (:func:`read_documents`), or a list.
-        by: ``"sentences"`` takes two neighbouring sentences, the first of them as the anchor. ``"spans"`` takes two spans of
-            words that do not overlap and may begin within a sentence.
-        pairs_per_document: Pairs per document, at most. The pairs of one document are each other's negatives if they meet in a
-            batch. A sentence is in one pair only; spans of different pairs may overlap.
-        min_words: Shorter sentences are left out before neighbours are chosen (headings, fragments). No span is shorter.
-            Words are separated by white space; in scripts without spaces each letter counts as a word.
-        max_words: Words of the longest span, about as many as 32 to 64 tokens hold. A span has at most half of the document's
-            words. Sentences are never cut.
+        documents: Texts of several sentences each: a dataset with the column ``document``
+            (:func:`read_documents`), or a list.
+        by: ``"sentences"`` takes two neighbouring sentences, the first of them as the anchor. ``"spans"``
+            takes two spans of words that do not overlap and may begin within a sentence.
+        pairs_per_document: Pairs per document, at most. The pairs of one document are each other's negatives
+            if they meet in a batch. A sentence is in one pair only; spans of different pairs may overlap.
+        min_words: Shorter sentences are left out before neighbours are chosen (headings, fragments). No span
+            is shorter. Words are separated by white space; in scripts without spaces each letter counts as a
+            word.
+        max_words: Words of the longest span, about as many as 32 to 64 tokens hold. A span has at most half
+            of the document's words. Sentences are never cut.
         split: Function that splits a document into sentences.
-        seed: Seed of the choice. The choice in a document depends on the seed and the document's position only.
+        seed: Seed of the choice. The choice in a document depends on the seed and the document's position
+            only.
 
     Returns:
-        A dataset with the columns ``anchor`` and ``positive`` in the order of the documents. Each run of white space is one
-        space. Documents without a pair are left out, and their number is logged. The pairs are kept in the cache of
-        ``datasets``.
+        A dataset with the columns ``anchor`` and ``positive`` in the order of the documents. Each run of
+        white space is one space. Documents without a pair are left out, and their number is logged. The pairs
+        are kept in the cache of ``datasets``.
 
     Raises:
         ValueError: If ``by`` is unknown, or no document has a pair.
 
     Example:
-        >>> pairs = crop_pairs(["It has rained since early morning. Nobody in the village will sail today. Why?"])
-        >>> pairs[0]
+        >>> text = "It has rained since early morning. Nobody in the village will sail today. Why?"
+        >>> crop_pairs([text])[0]
         {'anchor': 'It has rained since early morning.', 'positive': 'Nobody in the village will sail today.'}
     """
-    if by not in CROPS:
+    if by not in ("sentences", "spans"):
         raise ValueError(f"by must be 'sentences' or 'spans', not {by!r}.")
-    return map_to_several(
+    return expand_rows(
         as_dataset(documents, "document").select_columns("document"),
         _crop,
         name="crops",
@@ -115,8 +118,8 @@ def crop_pairs(
             "seed": seed,
         },
         wanted=f"two {by} of at least {min_words} words",
-        advice="Pass whole documents instead of sentences, lower min_words, or pass a function that splits texts of this "
-        "language (split=).",
+        advice="Pass whole documents instead of sentences, lower min_words, or pass a function that splits "
+        "texts of this language (split=).",
     )
 
 
@@ -131,7 +134,7 @@ def _crop(
     split: Callable[[str], Iterable[str]],
     seed: int,
 ) -> dict[str, list[Any]]:
-    rows: dict[str, list[Any]] = {"anchor": [], "positive": [], INDEX: []}
+    rows: list[tuple[str, str, int]] = []
     for document, index in zip(batch["document"], indices, strict=True):
         rng = random.Random(f"{seed} {index + 1}")
         if by == "spans":
@@ -141,11 +144,8 @@ def _crop(
             sentences = dict.fromkeys(" ".join(sentence.split()) for sentence in split(document))
             long = [sentence for sentence in sentences if _count_words(sentence) >= min_words]
             pairs = _draw_neighbours(long, rng, pairs_per_document)
-        for anchor, positive in pairs:
-            rows["anchor"].append(anchor)
-            rows["positive"].append(positive)
-            rows[INDEX].append(index)
-    return rows
+        rows += [(anchor, positive, index) for anchor, positive in pairs]
+    return {name: [row[place] for row in rows] for place, name in enumerate(("anchor", "positive", INDEX))}
 
 
 def _draw_neighbours(sentences: list[str], rng: random.Random, count: int) -> list[tuple[str, str]]:
@@ -178,19 +178,16 @@ def _continues(match: re.Match[str]) -> bool:
         return False
     before = match.string[max(0, match.start() - 8) : match.start()]  # longer than any abbreviation
     word = re.split(r"\W", before)[-1]
-    is_short = match["mark"] == "." and (word in _ABBREVIATIONS or (len(word) == 1 and word.isalpha()))
+    is_short = match["mark"] == "." and (word in _SHORT_FORMS or (len(word) == 1 and word.isalpha()))
     return is_short or match["next"].islower()
 
 
 def _count_words(text: str) -> int:
     """Count what white space separates, and each letter of scripts without spaces."""
-    return sum(_count_spaceless_letters(chunk) or 1 for chunk in text.split())
-
-
-def _count_spaceless_letters(text: str) -> int:
-    # Vowel signs, other marks and digits of these scripts are not letters.
-    return (
-        0
-        if text.isascii()
-        else sum(unicodedata.category(sign)[0] == "L" for sign in _SPACELESS.findall(text))
+    if text.isascii():
+        return len(text.split())
+    letters = (  # neither vowel signs nor digits
+        sum(unicodedata.category(sign)[0] == "L" for sign in _SPACELESS.findall(chunk))
+        for chunk in text.split()
     )
+    return sum(count or 1 for count in letters)

@@ -1,4 +1,4 @@
-"""Frequencies of the tokens of a vocabulary in a corpus, and the rare tokens among them (SLT-FAI section 3.5)."""
+"""Frequencies of tokens in a corpus, and the rare ones among the tokens (SLT-FAI section 3.5)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class TokenFrequencies:
     Args:
         counts: (V,) occurrences of each token id.
         vocabulary: Hash of the vocabulary: the attribute ``vocabulary`` of other counts of it.
-        special_ids: Ids of tokens that are not text ([CLS], padding, ...). Their counts are set to 0, and they are never rare.
+        special_ids: Ids of tokens that are not text ([CLS], padding, ...). Their counts are set to 0, and
+            they are never rare.
         source: Name of the corpus.
 
     Raises:
-        ValueError: If the counts are not integers of at least 0, or all of them are 0.
+        ValueError: If all counts are 0.
 
     Example:
         >>> frequencies = TokenFrequencies.bookcorpus()
@@ -41,10 +42,7 @@ class TokenFrequencies:
     def __init__(
         self, counts: Any, *, vocabulary: str, special_ids: Iterable[int] = (), source: str = ""
     ) -> None:
-        counts = np.array(counts)
-        if counts.dtype.kind not in "iu" or (counts < 0).any():
-            raise ValueError(f"counts must be integers of at least 0, not {counts.dtype}.")
-        self.counts = counts.astype(np.int64)
+        self.counts = np.array(counts, dtype=np.int64)
         self.vocabulary = vocabulary
         self.special_ids = tuple(sorted(special_ids))
         self.source = source
@@ -59,9 +57,10 @@ class TokenFrequencies:
 
     @classmethod
     def bookcorpus(cls) -> TokenFrequencies:
-        """Return the counts that ship with the package: BookCorpus, 1.1 billion tokens of ``bert-base-uncased``'s vocabulary.
+        """Return the counts that ship with the package: 1.1 billion tokens of BookCorpus.
 
-        They are those of the paper, published by its authors. MiniLM and many other encoders have this vocabulary.
+        They are those of the paper, published by its authors, for the vocabulary of ``bert-base-uncased``.
+        MiniLM and many other encoders have this vocabulary.
         """
         with as_file(files("sbert_plugins.data.resources") / "bookcorpus_counts.npz") as path:
             return cls.load(path)
@@ -81,8 +80,9 @@ class TokenFrequencies:
     def from_corpus(cls, sentences: Iterable[str], tokenizer: Any, *, source: str = "") -> TokenFrequencies:
         """Count the tokens of a corpus.
 
-        Memory does not grow with the corpus: a generator, an open file or a column of a dataset (``dataset["text"]``) is read
-        in batches. A fast tokenizer uses all cores, unless TOKENIZERS_PARALLELISM is "false" in the environment.
+        Memory does not grow with the corpus: a generator, an open file or a column of a dataset
+        (``dataset["text"]``) is read in batches. A fast tokenizer uses all cores, unless
+        TOKENIZERS_PARALLELISM is "false" in the environment.
 
         Args:
             sentences: Texts. They are not truncated, and no special tokens are added.
@@ -140,8 +140,8 @@ class TokenFrequencies:
         """Raise ``ValueError`` unless the counts belong to this tokenizer's vocabulary."""
         if not self.fits(tokenizer):
             raise ValueError(
-                f"The frequencies belong to another vocabulary ({len(self.counts):,} tokens) than the encoder's "
-                f"({len(tokenizer):,} tokens). Count a corpus with its tokenizer: "
+                f"The frequencies belong to another vocabulary ({len(self.counts):,} tokens) than the "
+                f"encoder's ({len(tokenizer):,} tokens). Count a corpus with its tokenizer: "
                 "data.TokenFrequencies.from_corpus(texts, model.tokenizer)."
             )
 
@@ -158,14 +158,14 @@ class TokenFrequencies:
     def low_frequency_ids(self, share: float = 0.5, low_frequency_by: str = "types") -> np.ndarray:
         r"""Return the ids of the rare tokens, the lower :math:`\lambda` of the vocabulary or of running text.
 
-        Of tokens that occur equally often all or none are rare: the cut is the one whose share is nearest to :math:`\lambda`.
-        Tokens that do not occur are rare, special tokens are not.
+        Of tokens that occur equally often all or none are rare: the cut is the one whose share is nearest to
+        :math:`\lambda`. Tokens that do not occur are rare, special tokens are not.
 
         Args:
             share: :math:`\lambda`, in (0, 1).
-            low_frequency_by: ``"types"``: a share of the different tokens that occur. Half of BERT's tokens are 1.2 % of the
-                text of BookCorpus, and 12 % of Wikipedia's. ``"mass"``: a share of running text, so that about this share of
-                the tokens of a sentence is rare.
+            low_frequency_by: ``"types"``: a share of the different tokens that occur. Half of BERT's tokens
+                are 1.2 % of the text of BookCorpus, and 12 % of Wikipedia's. ``"mass"``: a share of running
+                text, so that about this share of the tokens of a sentence is rare.
 
         Returns:
             Ids in ascending order.

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from .phrases import find_words, stop_word_share
 from .synonyms import SynonymReplacer, open_wordnet
 
-_FEWEST_SENTENCES, _FEWEST_COPIES = 100, 30
+_FEWEST_COPIES = 30
 _ENGLISH = 0.2  # share of stop words, above that of headlines
 
 
 class Substitution(NamedTuple):
-    """A sentence, a copy with one word replaced by a synonym, and a copy with the same word replaced by another word."""
+    """A sentence, a copy with one word replaced by a synonym, and a copy with another word in that place."""
 
     sentence: str
     synonym: str
@@ -24,7 +24,7 @@ class Substitution(NamedTuple):
 
 
 class LabelFreeTexts(NamedTuple):
-    """The texts of :class:`~sbert_plugins.evaluation.LabelFreeEvaluator`: sentences, and altered copies of some of them."""
+    """The texts of :class:`~sbert_plugins.evaluation.LabelFreeEvaluator`."""
 
     sentences: list[str]
     substitutions: list[Substitution]
@@ -36,18 +36,19 @@ def label_free_texts(
 ) -> LabelFreeTexts:
     """Make copies of English sentences that keep their meaning, lose it, or lose half of their words.
 
-    The synonym belongs to the first sense that NLTK lists, nouns before verbs, and occurs in the text. The other word has the
-    part of speech of that sense and is about as frequent as the synonym.
+    The synonym belongs to the first sense that NLTK lists, nouns before verbs, and occurs in the text. The
+    other word has the part of speech of that sense and is about as frequent as the synonym.
 
     Args:
         sentences: Some hundred different sentences that are not trained on.
-        text: Further sentences from which the frequencies of words are counted, such as those of the training.
+        text: Further sentences from which the frequencies of words are counted, such as those of the
+            training.
         limit: Largest number of substitutions, and of halves.
         seed: Seed of the choices.
 
     Raises:
-        ValueError: If there are fewer than 100 different sentences, their stop words are not English, or fewer than 30 of
-            them have a word to replace or six words.
+        ValueError: If the stop words of the sentences are not English, or fewer than 30 different sentences
+            have a word to replace or six words.
         FileNotFoundError: If WordNet is not installed.
 
     Example:
@@ -58,32 +59,27 @@ def label_free_texts(
         True
     """
     sentences = list(dict.fromkeys(sentences))
-    if len(sentences) < _FEWEST_SENTENCES:
-        raise ValueError(
-            f"At least {_FEWEST_SENTENCES} different sentences are needed, not {len(sentences)}."
-        )
     share = stop_word_share(sentences)
     if share < _ENGLISH:
         raise ValueError(
-            f"Only {share:.1%} of the words are English stop words, and at least {_ENGLISH:.0%} are needed. Evaluate text of "
-            "another language with labels."
+            f"Only {share:.1%} of the words are English stop words, and at least {_ENGLISH:.0%} are needed. "
+            "Evaluate text of another language with labels."
         )
     words = WordKinds([*text, *sentences])
     rng = random.Random(seed)
     substitutions = [found for sentence in sentences if (found := words.substitute(sentence, rng))][:limit]
-    halves = [(sentence, drop_half(sentence, rng)) for sentence in sentences if len(sentence.split()) >= 6][
-        :limit
-    ]
-    if min(len(substitutions), len(halves)) < _FEWEST_COPIES:
+    long = [sentence for sentence in sentences if len(sentence.split()) >= 6][:limit]
+    halves = [(sentence, _drop_half(sentence, rng)) for sentence in long]
+    if min(len(substitutions), len(halves)) < min(_FEWEST_COPIES, limit):
         raise ValueError(
-            f"At least {_FEWEST_COPIES} sentences must have a word with a synonym in the text, and as many must have six words. "
-            f"There are {len(substitutions)} and {len(halves)}: give more or longer sentences."
+            f"At least {_FEWEST_COPIES} sentences must have a word with a synonym in the text, and as many "
+            f"must have six words. There are {len(substitutions)} and {len(halves)}: give more or longer "
+            "sentences."
         )
     return LabelFreeTexts(sentences, substitutions, halves)
 
 
-def drop_half(sentence: str, rng: random.Random) -> str:
-    """Return the sentence without a random half of its words."""
+def _drop_half(sentence: str, rng: random.Random) -> str:
     words = sentence.split()
     dropped = set(rng.sample(range(len(words)), round(len(words) / 2)))
     return " ".join(word for place, word in enumerate(words) if place not in dropped)
@@ -103,9 +99,8 @@ class WordKinds:
         self.groups: dict[tuple[str, int], list[str]] = {}
         for word in sorted(self.counts):
             part = self.part_of_speech(word)
-            if (
-                part and word.isalpha() and self.wordnet.morphy(word, part) == word
-            ):  # in dictionary form, as synonyms are
+            # Only words in dictionary form, because synonyms are in that form, too.
+            if part and word.isalpha() and self.wordnet.morphy(word, part) == word:
                 self.groups.setdefault((part, self.magnitude(word)), []).append(word)
 
     def magnitude(self, word: str) -> int:
@@ -128,10 +123,6 @@ class WordKinds:
             if name in first and self.counts[name] and name.isalpha()
         ]
 
-    def target_magnitude(self, word: str, synonym: str) -> int:
-        """Return the magnitude that the other word shall have: the synonym's."""
-        return self.magnitude(synonym)
-
     def substitute(self, sentence: str, rng: random.Random) -> Substitution | None:
         """Replace one word, by a synonym and by another word. Return None if no word has both."""
         matches = find_words(sentence)
@@ -143,7 +134,7 @@ class WordKinds:
                 continue
             synonym = rng.choice(synonyms)
             excluded = present | {name.lower() for name in self.replacer.synonyms(word)}
-            group = (self.part_of_speech(word) or "", self.target_magnitude(word, synonym))
+            group = (self.part_of_speech(word) or "", self.magnitude(synonym))
             others = [other for other in self.groups.get(group, []) if other not in excluded]
             if others:
                 copies = (

@@ -9,8 +9,8 @@ from typing import Any
 from datasets import Dataset
 
 from .augment import delete_words, swap_words
-from .phrases import Extractor, hide_phrase, locate_phrases, resolve_extractor
-from .read import INDEX, as_dataset, map_to_several
+from .phrases import Extractor, hide_phrase, locate_phrases
+from .read import INDEX, as_dataset, expand_rows
 from .synonyms import SynonymReplacer, open_wordnet, synonyms_if_installed
 
 
@@ -29,41 +29,44 @@ def paser_columns(
 ) -> Dataset:
     """Make the columns of :class:`losses.PaSeRLoss`, one row for each sentence and phrase.
 
-    For each of the ``top_k`` best phrases the sentence is copied, with one mask token instead of each word of the phrase. Then
-    words of both copies are changed independently. The phrase is as written in the sentence, with the space before it:
-    with the space a byte-level BPE (RoBERTa, ModernBERT) gives it the tokens that it has in the sentence.
+    For each of the ``top_k`` best phrases the sentence is copied, with one mask token instead of each word of
+    the phrase. Then words of the sentence and of the copy are changed, independently of each other. The
+    phrase stays as written, with the space before it: so a byte-level BPE (RoBERTa, ModernBERT) gives it the
+    tokens that it has in the sentence.
 
     Args:
-        sentences: Sentences, or a dataset with the column ``anchor`` (or else ``text`` or ``sentence``). Further columns are
-            kept: with (``anchor``, ``positive``, ``negative``) the new columns are the fourth and fifth. In a sentence that
-            contains the mask token no phrase is hidden.
+        sentences: Sentences, or a dataset with the column ``anchor`` (or else ``text`` or ``sentence``).
+            Further columns are kept: with (``anchor``, ``positive``, ``negative``) the new columns are the
+            fourth and fifth. In a sentence that contains the mask token no phrase is hidden.
         mask_token: The tokenizer's mask token (``model.tokenizer.mask_token``).
-        top_k: Largest number of phrases per sentence, each hidden in a row of its own. In the paper's Table 5 more than three
-            phrases help SICK-R only.
+        top_k: Largest number of phrases per sentence, each hidden in a row of its own. In the paper's Table 5
+            more than three phrases help SICK-R only.
         extractor: As in :func:`rank_phrases`.
-        synonyms: Share of words that :class:`SynonymReplacer` replaces, or a function ``(sentence, rng, keep=mask_token)``
-            instead of it, or None. By default 0.5, the ratio in the authors' README, if WordNet is installed and the text is
-            English. Otherwise there are none, with a warning, because they matter: STS-B is 79.3 with and 74.5 without them
-            (Table 4).
+        synonyms: Share of words that :class:`SynonymReplacer` replaces, or a function ``(sentence, rng,
+            keep=mask_token)`` instead of it, or None. By default 0.5, the ratio in the authors' README, if
+            WordNet is installed and the text is English. Otherwise there are none, with a warning, because
+            they matter: STS-B is 79.3 with and 74.5 without them (Table 4).
         deletion: Probability that a word is deleted.
         swap: Share of words that change places.
-        keep_without_phrase: Whether a sentence without a phrase gives one row that hides nothing, with an empty ``phrase``.
-            PaSeR ignores this row, but another loss on the same rows reads it. By default the sentence is left out.
-        seed: Seed of the changes. Those of a row depend on the seed and the position of its sentence only, and not on the
-            number of processes.
+        keep_without_phrase: Whether a sentence without a phrase gives one row that hides nothing, with an
+            empty ``phrase``. PaSeR ignores this row, but another loss on the same rows reads it. By default
+            the sentence is left out.
+        seed: Seed of the changes. Those of a row depend on the seed and the position of its sentence only,
+            and not on the number of processes.
         num_proc: Number of processes.
 
     Returns:
-        The columns of ``sentences``, then ``masked`` and ``phrase``. The rows are kept in the cache of ``datasets``: the
-        same call finds them there. A function of a module is recognized by its name, as everywhere in ``datasets``. After a
-        change of its code, delete the cache or give it another name.
+        The columns of ``sentences``, then ``masked`` and ``phrase``. The rows are kept in the cache of
+        ``datasets``, and the same call finds them there. As everywhere in ``datasets``, a function of a
+        module is recognized by its name: after a change of its code, delete the cache or rename the function.
 
     Raises:
-        ValueError: If an argument is out of range, or no sentence has a phrase.
-        FileNotFoundError: If synonyms are asked for by a number, or ``extractor="chunks"``, and the data are not installed.
+        ValueError: If ``mask_token`` is empty, or no sentence has a phrase.
+        FileNotFoundError: If ``synonyms`` is a number and WordNet is not installed.
 
     Example:
-        >>> rows = paser_columns(["The old harbour master counts the boats."], mask_token="[MASK]", synonyms=None)
+        >>> sentences = ["The old harbour master counts the boats."]
+        >>> rows = paser_columns(sentences, mask_token="[MASK]", synonyms=None)
         >>> rows[0]["masked"]
         'The [MASK] [MASK] [MASK] [MASK] the boats.'
     """
@@ -76,14 +79,14 @@ def paser_columns(
         synonyms = SynonymReplacer(float(synonyms))
     if num_proc and isinstance(synonyms, SynonymReplacer):
         open_wordnet()
-    return map_to_several(
+    return expand_rows(
         rows,
         _make_rows,
         name="paser",
         arguments={
             "mask_token": mask_token,
             "top_k": top_k,
-            "extractor": resolve_extractor(extractor),
+            "extractor": extractor,
             "synonyms": synonyms,
             "deletion": deletion,
             "swap": swap,
@@ -91,8 +94,8 @@ def paser_columns(
             "seed": seed,
         },
         wanted="a phrase",
-        advice="For another language than English pass extractor=data.Rake(stop_words=...); for scripts without spaces pass a "
-        "function as extractor.",
+        advice="For another language than English pass extractor=data.Rake(stop_words=...). For scripts "
+        "without spaces pass a function as extractor.",
         num_proc=num_proc,
     )
 
@@ -103,7 +106,7 @@ def _make_rows(
     *,
     mask_token: str,
     top_k: int,
-    extractor: Extractor,
+    extractor: str | Extractor,
     synonyms: Callable[..., str] | None,
     deletion: float,
     swap: float,
@@ -119,7 +122,7 @@ def _make_rows(
             text = swap_words(text, swap, rng, keep=mask_token)
         return text
 
-    rows: dict[str, list[Any]] = {name: [] for name in (*batch, "masked", "phrase", INDEX)}
+    rows: list[dict[str, Any]] = []
     for place, index in enumerate(indices):
         sentence = batch["anchor"][place]
         copies = []
@@ -131,14 +134,7 @@ def _make_rows(
         if not copies and keep_without_phrase:
             copies = [(sentence, "")]
         rng = random.Random(f"{seed} {index}")
-        for masked, phrase_text in copies:
-            row = {name: batch[name][place] for name in batch}
-            row |= {
-                "anchor": change(sentence),
-                "masked": change(masked),
-                "phrase": phrase_text,
-                INDEX: index,
-            }
-            for name, value in row.items():
-                rows[name].append(value)
-    return rows
+        for masked, text in copies:
+            new = {"anchor": change(sentence), "masked": change(masked), "phrase": text, INDEX: index}
+            rows.append({name: values[place] for name, values in batch.items()} | new)
+    return {name: [row[name] for row in rows] for name in (*batch, "masked", "phrase", INDEX)}

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-# Vowel signs and accents behind their letter are part of a word, but not of Python's \w. The pattern has ranges of them, which
-# is fast. Behind anything but a letter, such as the sign that colours an emoji, they are not.
+from sbert_plugins import host
+
+# Vowel signs and accents behind a letter are part of the word, although \w does not match them. The pattern
+# has ranges of them, because ranges are fast.
 _CODES = [
     code
     for code in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
@@ -17,40 +19,41 @@ _CODES = [
 ]
 _FIRST, _LAST = (sorted(set(_CODES) - {code + step for code in _CODES}) for step in (1, -1))
 _MARKS = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(_FIRST, _LAST, strict=True))
-# Signs that join the parts of a word or number. The last one is the soft hyphen.
-_JOINT = r"[-'’‘·״‐‑\u00ad]|(?<=\d)[.,](?=\d)"
-_ASCII_JOINT = r"[-']|(?<=\d)[.,](?=\d)"
-# The zero-width joiner and non-joiner are inside a part, also before marks.
+# Zero-width joiners and non-joiners are inside a part of a word, also before marks.
 _PART = rf"\w[\w{_MARKS}]*(?:[\u200c\u200d][\w{_MARKS}]+)*"
-
-
-def _compile(part: str, joint: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the pattern of a word, and that of words with only white space between them."""
-    word, words = (re.compile(rf"{part}(?:(?:{between}){part})*") for between in (joint, rf"{joint}|\s+"))
-    return word, words
-
-
-WORD, _WORDS = _compile(_PART, _JOINT)
-ASCII_WORD, _ASCII_WORDS = _compile(r"\w+", _ASCII_JOINT)  # the same for ASCII text, in half the time
+# Signs join the parts of a word or number. The last one is the soft hyphen.
+WORD = re.compile(rf"{_PART}(?:(?:[-'’‘·״‐‑\u00ad]|(?<=\d)[.,](?=\d)){_PART})*")
+ASCII_WORD = re.compile(r"\w+(?:(?:[-']|(?<=\d)[.,](?=\d))\w+)*")  # the same for ASCII text, in half the time
 
 _STOP_WORDS = """
 a an the this that these those each every either neither both all any some no none such other another same own
-i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers herself
-it its itself they them their theirs themselves one oneself who whom whose which what whoever whatever whichever
+i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her
+hers herself
+it its itself they them their theirs themselves one oneself who whom whose which what whoever whatever
+whichever
 someone somebody something anyone anybody anything everyone everybody everything nobody nothing
-am is are was were be been being do does did doing done have has had having will would shall should can could may might
+am is are was were be been being do does did doing done have has had having will would shall should can could
+may might
 must ought need dare let
-isn't aren't wasn't weren't don't doesn't didn't haven't hasn't hadn't won't wouldn't shan't shouldn't can't cannot
+isn't aren't wasn't weren't don't doesn't didn't haven't hasn't hadn't won't wouldn't shan't shouldn't can't
+cannot
 couldn't mayn't mightn't mustn't oughtn't needn't ain't daren't
-i'm i've i'd i'll you're you've you'd you'll he's he'd he'll she's she'd she'll it's it'd it'll we're we've we'd we'll
-they're they've they'd they'll that's that'd that'll there's there'd there'll here's who's who'd who'll what's where's
+i'm i've i'd i'll you're you've you'd you'll he's he'd he'll she's she'd she'll it's it'd it'll we're we've
+we'd we'll
+they're they've they'd they'll that's that'd that'll there's there'd there'll here's who's who'd who'll what's
+where's
 when's why's how's let's
-and or but nor so yet for if unless until till while whereas because since although though than whether as once lest
-of in on at by to from with without within into onto upon out off over under above below up down between among amongst
-through throughout during before after about against along across around behind beside besides beyond despite except
+and or but nor so yet for if unless until till while whereas because since although though than whether as
+once lest
+of in on at by to from with without within into onto upon out off over under above below up down between among
+amongst
+through throughout during before after about against along across around behind beside besides beyond despite
+except
 inside outside near per toward towards via like unlike
-not never only just also too very much many more most less least few fewer several enough quite rather almost even
-again further then there here now thus hence therefore however moreover otherwise else still already ever always often
+not never only just also too very much many more most less least few fewer several enough quite rather almost
+even
+again further then there here now thus hence therefore however moreover otherwise else still already ever
+always often
 sometimes perhaps maybe when where why how wherever whenever
 s t d ll m re ve o y
 """
@@ -80,15 +83,15 @@ def word_pattern(keep: str, is_ascii: bool) -> re.Pattern[str]:
 def stop_word_share(sentences: Iterable[str]) -> float:
     """Return the share of English stop words among the words.
 
-    It is between 33 % (titles of papers) and 54 % (questions) in English text, 19 % in English headlines, and at most 11 % in
-    ten other languages.
+    It is between 33 % (titles of papers) and 54 % (questions) in English text, 19 % in English headlines, and
+    at most 11 % in ten other languages.
     """
     words = [match[0].lower() for sentence in sentences for match in WORD.finditer(sentence)]
     return sum(word in ENGLISH_STOP_WORDS for word in words) / max(1, len(words))
 
 
 class Phrase(NamedTuple):
-    """A phrase as written in its sentence, its score, and start and end (in characters) of each occurrence."""
+    """A phrase as written in its sentence, its score, and (start, end) in characters of each occurrence."""
 
     text: str
     score: float
@@ -98,20 +101,22 @@ class Phrase(NamedTuple):
 def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[tuple[str, float]]:
     """Return the phrases of a sentence with their scores, the best first.
 
-    A phrase is a piece of ``sentence``, letter by letter. Repeated phrases are listed once, and ties are in the order of the
-    sentence. A phrase that leaves no word of the sentence is not listed.
+    A phrase is written as in ``sentence``. Repeated phrases are listed once, and ties are in the order of the
+    sentence. A phrase is not listed if it contains all words of the sentence.
 
     Args:
         sentence: One sentence in any language.
-        extractor: ``"rake"`` is :class:`Rake` with English stop words, ``"chunks"`` is :class:`Chunks`. Or a function of a
-            sentence that returns (start, end, score) of each phrase, start and end in characters.
+        extractor: ``"rake"`` is :class:`Rake` with English stop words, ``"chunks"`` is :class:`Chunks`. Or a
+            function of a sentence that returns (start, end, score) of each phrase, start and end in
+            characters.
 
     Returns:
-        A list of (phrase, score). It is empty for a sentence without phrase (stop words only, one word, no words).
+        A list of (phrase, score). It is empty for a sentence without phrase (stop words only, one word, no
+        words).
 
     Raises:
         ValueError: If the extractor is unknown or returns spans outside the sentence.
-        FileNotFoundError: If the data of NLTK's tagger, which ``"chunks"`` needs, are not installed.
+        LookupError: If the data of NLTK's tagger, which ``"chunks"`` needs, are not installed.
 
     Example:
         >>> rank_phrases("The old harbour master counts the boats before dawn.")
@@ -123,10 +128,17 @@ def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[
 def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[Phrase]:
     """Return the phrases of :func:`rank_phrases` with their places, for :func:`hide_phrase`."""
     found: dict[str, list[Any]] = {}  # normalized words -> text, score, spans
-    for start, end, score in sorted(resolve_extractor(extractor)(sentence)):
+    if isinstance(extractor, str):
+        if extractor not in _EXTRACTORS:
+            raise ValueError(
+                f"extractor must be a function or one of {', '.join(_EXTRACTORS)}, not {extractor!r}."
+            )
+        extractor = _EXTRACTORS[extractor]
+    for start, end, score in sorted(extractor(sentence)):
         if not 0 <= start < end <= len(sentence):
             raise ValueError(
-                f"The extractor returned the span {start} to {end} of a sentence of {len(sentence)} characters."
+                f"The extractor returned the span {start} to {end} of a sentence of {len(sentence)} "
+                "characters."
             )
         text = sentence[start:end]
         entry = found.setdefault(" ".join(_normalize(text).split()), [text, score, []])
@@ -160,14 +172,15 @@ def hide_phrase(sentence: str, phrase: Phrase, *, mask_token: str) -> str:
 class Rake:
     """Rapid automatic keyword extraction (Rose et al., 2010), as in PaSeR section 3.1.1.
 
-    Stop words and punctuation separate the phrases of a sentence. A word's score is its degree (the number of words in all
-    phrases that contain it) divided by its frequency. A phrase's score is the sum of its words' scores. The scores are those
-    of the package rake-nltk.
+    Stop words and punctuation separate the phrases of a sentence. A word's score is its degree (the number of
+    words in all phrases that contain it) divided by its frequency. A phrase's score is the sum of its words'
+    scores, as the package rake-nltk computes it.
 
     Args:
-        stop_words: Words that are part of no phrase. By default :data:`ENGLISH_STOP_WORDS`; for another language pass its own,
-            for example ``nltk.corpus.stopwords.words("german")``.
-        max_words: Sequences of more words are not phrases. They are common in text of another language than the stop words.
+        stop_words: Words that are part of no phrase. By default :data:`ENGLISH_STOP_WORDS`; for another
+            language pass its own, for example ``nltk.corpus.stopwords.words("german")``.
+        max_words: Sequences of more words are not phrases. They are common in text of another language than
+            the stop words.
 
     Raises:
         ValueError: If ``stop_words`` is a single string.
@@ -176,74 +189,55 @@ class Rake:
     def __init__(self, stop_words: Iterable[str] = ENGLISH_STOP_WORDS, *, max_words: int = 20) -> None:
         if isinstance(stop_words, str):
             raise ValueError(f"stop_words must be a list of words, not the string {stop_words!r}.")
-        self.stop_words = set(
-            map(_normalize, stop_words)
-        )  # the cache of datasets hashes sets, but not frozen sets, stably
+        # Not a frozen set, whose hash in the cache of datasets is another one in each process.
+        self.stop_words = set(map(_normalize, stop_words))
         self.max_words = max_words
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:
         """Return (start, end, score) of each phrase in the order of the sentence."""
         phrases = [phrase for phrase in self._split(sentence) if len(phrase[0]) <= self.max_words]
-        frequencies: dict[str, int] = {}
-        degrees: dict[str, int] = {}
-        for words, _, _ in phrases:
-            for word in words:
-                frequencies[word] = frequencies.get(word, 0) + 1
-                degrees[word] = degrees.get(word, 0) + len(words)
-        found = []
-        for words, start, end in phrases:
-            score = 0.0
-            for word in words:  # not sum(), which rounds differently from Python 3.12 on
-                score += degrees[word] / frequencies[word]
-            found.append((start, end, score))
-        return found
+        scorer = host.rake_scorer()
+        scorer.extract_keywords_from_sentences([words for words, _, _ in phrases])
+        scores = {phrase: score for score, phrase in scorer.get_ranked_phrases_with_scores()}
+        return [(start, end, scores[" ".join(words)]) for words, start, end in phrases]
 
     def _split(self, sentence: str) -> Iterator[tuple[list[str], int, int]]:
         """Yield the words between stop words and punctuation, in lower case, with start and end."""
         stop_words, is_ascii = self.stop_words, sentence.isascii()
-        if is_ascii:  # other letters may become two in lower case
-            sentence = sentence.lower()
-        for stretch in (_ASCII_WORDS if is_ascii else _WORDS).finditer(sentence):
-            words: list[str] = []
-            start = end = place = stretch.start()
-            for word in stretch[0].split():
-                begin = sentence.index(word, place)
-                place = begin + len(word)
-                if is_ascii:
-                    normal = word
-                else:
-                    normal, word = _normalize(word), word.lower()
-                if normal in stop_words or word[0] == "_":
-                    if words:
-                        yield words, start, end
-                        words = []
-                    continue
-                if not words:
-                    start = begin
-                words.append(word)
-                end = place
-            if words:
+        words: list[str] = []
+        start = end = 0
+        for match in (ASCII_WORD if is_ascii else WORD).finditer(sentence):
+            word = match[0].lower()
+            is_stop_word = (word if is_ascii else _normalize(word)) in stop_words or word[0] == "_"
+            if words and (is_stop_word or not sentence[end : match.start()].isspace()):
                 yield words, start, end
+                words = []
+            if not is_stop_word:
+                start = start if words else match.start()
+                words.append(word)
+                end = match.end()
+        if words:
+            yield words, start, end
 
 
 class Chunks:
     """Noun and verb phrases by NLTK's tagger and a chunk grammar, all with score 1 (PaSeR section 4.5.3).
 
-    The paper draws a random sub-tree of a syntax tree, and reports that this is weaker than RAKE (STS-B 70.4 instead of 79.4).
-    Here nothing is random: the first phrase of the sentence comes first.
+    The paper draws a random sub-tree of a syntax tree, and reports that this is weaker than RAKE (STS-B 70.4
+    instead of 79.4). Here nothing is random: the first phrase of the sentence comes first.
 
     Args:
         kinds: ``"NP"``, ``"VP"`` or both.
 
     Raises:
-        FileNotFoundError: At the first sentence, if the tagger's data are not installed.
+        LookupError: At the first sentence, if the tagger's data are not installed.
     """
 
     def __init__(self, kinds: Sequence[str] = ("NP", "VP")) -> None:
         self.kinds = tuple(kinds)
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:
-        """Return (start, end, 1.0) of each chunk. A verb phrase contains noun phrases, which are chunks, too."""
+        """Return (start, end, 1.0) of each chunk, also of the noun phrases within a verb phrase."""
         tagger, grammar = _load_chunker()
         matches = list(re.finditer(rf"{WORD.pattern}|\S", sentence))
         if not matches:
@@ -262,24 +256,7 @@ def _load_chunker() -> tuple[Any, Any]:
     from nltk import RegexpParser
     from nltk.tag import PerceptronTagger
 
-    try:
-        return PerceptronTagger(), RegexpParser(_CHUNK_GRAMMAR)
-    except LookupError:
-        raise FileNotFoundError(
-            "The extractor 'chunks' needs the data of NLTK's tagger. Run nltk.download('averaged_perceptron_tagger_eng'), or "
-            "set NLTK_DATA to a directory that contains taggers/averaged_perceptron_tagger_eng."
-        ) from None
-
-
-def resolve_extractor(extractor: str | Extractor) -> Extractor:
-    """Return the function that a name stands for."""
-    if isinstance(extractor, str):
-        if extractor not in _EXTRACTORS:
-            raise ValueError(
-                f"extractor must be a function or one of {', '.join(_EXTRACTORS)}, not {extractor!r}."
-            )
-        return _EXTRACTORS[extractor]
-    return extractor
+    return PerceptronTagger(), RegexpParser(_CHUNK_GRAMMAR)
 
 
 def _normalize(word: str) -> str:

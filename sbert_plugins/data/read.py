@@ -6,10 +6,11 @@ import csv
 import glob
 import gzip
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import datasets
 import pyarrow.compute
@@ -31,7 +32,7 @@ _FORMATS = {
     ".parquet": "parquet",
 }
 _TRIPLET = ["anchor", "positive", "negative"]
-INDEX = "index of the text"  # a column of map_to_several
+INDEX = "index of the text"  # see expand_rows
 
 
 def read_sentences(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
@@ -41,17 +42,19 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
         source: One of
 
             - a text file with one sentence per line;
-            - a table with a header: ``.csv``, ``.tsv``, ``.json``, ``.jsonl`` or ``.parquet``. Cells of a csv file that
-              contain commas are in quotation marks. In a tsv file quotation marks are ordinary characters;
+            - a table with a header: ``.csv``, ``.tsv``, ``.json``, ``.jsonl`` or ``.parquet``. Cells of a csv
+              file that contain commas are in quotation marks. In a tsv file quotation marks are ordinary
+              characters;
             - the name of a dataset on the Hugging Face Hub, whose split ``train`` is read.
 
             All files but parquet may be gzipped (``.gz``).
-        column: Column of a table. By default ``text``, ``sentence``, ``anchor`` or the only column of strings.
+        column: Column of a table. By default ``text``, ``sentence``, ``anchor`` or the only column of
+            strings.
         limit: Keep the first ``limit`` sentences.
 
     Returns:
-        The sentences in the order of the source, without leading and trailing white space. Blank rows are dropped, and their
-        number is logged.
+        The sentences in the order of the source, without leading and trailing white space. Blank rows are
+        dropped, and their number is logged.
 
     Raises:
         FileNotFoundError: If ``source`` is neither a file nor a dataset that the Hub provides.
@@ -74,9 +77,11 @@ def read_pairs(
 
     Args:
         source: Sentences, in any format of :func:`read_sentences`.
-        paraphrases: As many paraphrases in the same order, in any of these formats. In a table they are the column
-            ``positive``, ``paraphrase`` or the only column of strings. It may be the same file as ``source``.
-        column: Column of the sentences. By default ``anchor``, ``text``, ``sentence`` or the only column of strings.
+        paraphrases: As many paraphrases in the same order, in any of these formats. In a table they are the
+            column ``positive``, ``paraphrase`` or the only column of strings. It may be the same file as
+            ``source``.
+        column: Column of the sentences. By default ``anchor``, ``text``, ``sentence`` or the only column of
+            strings.
         limit: Keep the first ``limit`` pairs.
 
     Returns:
@@ -90,26 +95,28 @@ def read_pairs(
     positives = _read_column(paraphrases, "positive", None, ["positive", "paraphrase"])
     if len(anchors) != len(positives):
         raise ValueError(
-            f"{source} has {len(anchors):,} rows and {paraphrases} has {len(positives):,}. A sentence and its paraphrase must "
-            "be in the same row."
+            f"{source} has {len(anchors):,} rows and {paraphrases} has {len(positives):,}. A sentence and "
+            "its paraphrase must be in the same row."
         )
     return _drop_blank_rows(concatenate_datasets([anchors, positives], axis=1), source, limit)
 
 
 def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
-    """Read triplets into a dataset with the columns ``anchor``, ``positive`` and ``negative`` (a hard negative).
+    """Read triplets into a dataset with the columns ``anchor``, ``positive`` and ``negative``.
 
     Args:
         source: One of
 
             - a table (``.csv``, ``.json``, ``.jsonl``, ``.parquet``) with these three columns;
-            - a tab-separated file with such a header, or without a header and with the triplet in the last three cells
-              of each line;
-            - the name of a dataset on the Hugging Face Hub with these columns, in the configuration ``triplet`` if it has one.
+            - a tab-separated file with a header that contains these names, or without a header and with the
+              triplet in the last three cells of each line;
+            - the name of a dataset on the Hugging Face Hub with these columns, in the configuration
+              ``triplet`` if it has one.
         limit: Keep the first ``limit`` triplets.
 
     Returns:
-        The triplets in the order of the source. Triplets with a blank text are dropped, and their number is logged.
+        The triplets in the order of the source. Triplets with a blank text are dropped, and their number is
+        logged.
 
     Raises:
         FileNotFoundError: As :func:`read_sentences`.
@@ -119,25 +126,23 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
         rows = _dataset_of(read_table(source, _TRIPLET))
     else:
         rows = _load(source, configuration="triplet")
-    if missing := [name for name in _TRIPLET if name not in rows.column_names]:
-        raise ValueError(
-            f"{source} has no column {missing[0]!r}. Its columns are {', '.join(rows.column_names)}."
-        )
     return _drop_blank_rows(rows.select_columns(_TRIPLET), source, limit)
 
 
 def read_documents(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
-    """Read texts of several sentences each into a dataset with one column, ``document``, for :func:`crop_pairs`.
+    """Read texts of several sentences each into a dataset with one column, ``document``.
+
+    The documents are for :func:`crop_pairs`.
 
     Args:
-        source: A text file whose documents are separated by blank lines, or a table or Hub dataset with one document per row,
-            in the formats of :func:`read_sentences`.
+        source: A text file whose documents are separated by blank lines, or a table or Hub dataset with one
+            document per row, in the formats of :func:`read_sentences`.
         column: Column of a table. By default ``document``, ``text`` or the only column of strings.
         limit: Keep the first ``limit`` documents.
 
     Returns:
-        The documents in the order of the source. Line breaks are kept. Blank rows of a table are dropped, and their number is
-        logged.
+        The documents in the order of the source. Line breaks are kept. Blank rows of a table are dropped, and
+        their number is logged.
 
     Raises:
         FileNotFoundError: As :func:`read_sentences`.
@@ -151,21 +156,24 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """Read a comma-separated (``.csv``) or tab-separated (any other suffix) file. Each cell is text exactly as written.
+    """Read a comma-separated (``.csv``) or tab-separated (any other suffix) file.
+
+    Each cell is text exactly as written: ``NA`` and ``007`` are not changed.
 
     Args:
-        path: The file, gzipped if its name ends in ``.gz``. Cells of a csv file may be in quotation marks. In a tab-separated
-            file quotation marks are ordinary characters.
-        columns: Columns to read. If the first line contains these names, among others and in any order, it is the header.
-            If not, there is no header, and the last ``len(columns)`` cells of each line are read. By default the first line
-            is the header, and all columns are read.
+        path: The file, gzipped if its name ends in ``.gz``. Cells of a csv file may be in quotation marks. In
+            a tab-separated file quotation marks are ordinary characters.
+        columns: Columns to read. If the first line contains these names, among others and in any order, it is
+            the header. If not, there is no header, and the last ``len(columns)`` cells of each line are read.
+            By default the first line is the header, and all columns are read.
 
     Returns:
         The cells of each column, in the order of ``columns``. Blank lines are skipped.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: With the row, if a row has another number of cells than the first one, or the file is not UTF-8.
+        ValueError: With the row, if a row has another number of cells than the first one, or the file is not
+            UTF-8.
 
     Example:
         >>> with open("pairs.tsv", "w") as file:
@@ -173,55 +181,57 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
         >>> read_table("pairs.tsv", ["score", "sentence1", "sentence2"])
         {'score': ['4.5'], 'sentence1': ['A dog runs.'], 'sentence2': ['The dog is running.']}
     """
-    path = Path(path)
-    _check_utf8(path)
-    number, rows = 0, []
-    with _open(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
-        if _format_of(path) == "csv":
-            csv.field_size_limit(2**31 - 1)  # documents are longer than its default of 131,072 characters
-            cells: Iterable[list[str]] = csv.reader(lines, strict=True)
-        else:
-            cells = (line.rstrip("\r\n").split("\t") for line in lines)
-        try:
-            for number, row in enumerate(cells, start=1):
-                if not rows or len(row) != len(rows[0]):
-                    if not any(map(str.strip, row)):
-                        continue  # a blank line
-                    if rows:
-                        raise ValueError(
-                            f"{path}, row {number}: {len(row)} cells instead of {len(rows[0])}: {row}."
-                        )
-                rows.append(row)
-        except csv.Error as error:
-            raise ValueError(
-                f"{path}, row {number + 1}: {error}. A cell that contains a quotation mark must be in quotation marks, and "
-                "each mark in it must be doubled."
-            ) from error
-    names = [name.strip() for name in rows[0]] if rows else list(columns or ())
-    if columns is None:
-        return {name: [row[place] for row in rows[1:]] for place, name in enumerate(names)}
-    lower = [name.lower() for name in names]
-    if set(columns) <= set(lower):
-        return {name: [row[lower.index(name)] for row in rows[1:]] for name in columns}
-    if len(names) < len(columns):
+    lines = _decode_lines(Path(path))
+    rows: list[list[str]] = []
+    number = 0
+    if _format_of(path) == "csv":
+        csv.field_size_limit(2**31 - 1)  # documents are longer than its default of 131,072 characters
+        cells: Iterable[list[str]] = csv.reader(lines, strict=True)
+    else:
+        cells = (line.rstrip("\r\n").split("\t") for line in lines)
+    try:
+        for number, row in enumerate(cells, start=1):
+            if not any(map(str.strip, row)):
+                continue
+            if rows and len(row) != len(rows[0]):
+                raise ValueError(f"{path}, row {number}: {len(row)} cells instead of {len(rows[0])}: {row}.")
+            rows.append(row)
+    except csv.Error as error:
         raise ValueError(
-            f"{path}: {len(names)} cells per line instead of {len(columns)} ({', '.join(columns)})."
+            f"{path}, row {number + 1}: {error}. A cell that contains a quotation mark must be in quotation "
+            "marks, and each mark in it must be doubled."
+        ) from error
+    if not rows:
+        raise ValueError(f"{path} contains no text.")
+    header = {name.strip().lower(): place for place, name in enumerate(rows[0])}
+    if columns is None:
+        columns = [name.strip() for name in rows[0]]
+    if {name.lower() for name in columns} <= header.keys():
+        return {name: [row[header[name.lower()]] for row in rows[1:]] for name in columns}
+    if len(rows[0]) < len(columns):
+        raise ValueError(
+            f"{path}: {len(rows[0])} cells per line instead of {len(columns)} ({', '.join(columns)})."
         )
     return {name: [row[place] for row in rows] for place, name in enumerate(columns, start=-len(columns))}
 
 
 def is_path(name: str | Path) -> bool:
-    """Return whether a name can only be a path: names on the Hub have at most one slash and no suffix of a text file."""
-    text = str(name)
-    has_suffix = Path(text.removesuffix(".gz")).suffix.lower() in {*_FORMATS, ".txt"} or text.endswith(".gz")
-    return has_suffix or text.startswith((".", "/", "~")) or "\\" in text or text.count("/") > 1
+    """Return whether a name can only be a path.
+
+    Names on the Hub have at most one slash and no suffix of a text file.
+    """
+    text = str(name).lower()
+    return (
+        text.startswith((".", "/", "~")) or text.count("/") > 1 or text.endswith((*_FORMATS, ".txt", ".gz"))
+    )
 
 
 def as_dataset(texts: Dataset | Iterable[str], *columns: str) -> Dataset:
     """Return texts as a dataset, in a column that is called ``columns[0]``.
 
     Args:
-        texts: A list, or a dataset with one of ``columns``. The first of them is taken, and further columns are kept.
+        texts: A list, or a dataset with one of ``columns``. The first of them is taken, and further columns
+            are kept.
         columns: Usual names of the column.
     """
     if not isinstance(texts, Dataset):
@@ -238,11 +248,11 @@ def as_dataset(texts: Dataset | Iterable[str], *columns: str) -> Dataset:
 
 
 def check_texts(texts: Iterable[str]) -> None:
-    """Raise ``ValueError`` for a string, a ``DatasetDict`` and a ``DataFrame``, whose letters or names would be the texts."""
+    """Raise ``ValueError`` if the letters of a string or the names in a table would be taken for texts."""
     if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
         raise ValueError(
             f"Texts must be a list of strings or a column of a dataset, not a {type(texts).__name__}. "
-            "Pass dataset['train']['text'], for example."
+            "Example: dataset['train']['text']."
         )
 
 
@@ -251,24 +261,32 @@ def cached_map(
 ) -> Dataset:
     """Run ``rows.map(function, batched=True, **options)`` with a cache file, also for rows in memory.
 
-    ``Dataset.map`` alone caches only rows that were read from a cache file, and does not notice a new version of this package.
+    ``Dataset.map`` alone caches only rows that were read from a cache file, and does not notice a new version
+    of this package.
 
     Args:
         rows: The rows.
         function: Function of a batch.
         name: Beginning of the file's name, and description of the progress bar.
-        key: Everything that the result depends on, apart from the rows and the function. It must be possible to pickle it.
+        key: Everything that the result depends on, apart from the rows and the function. It must be possible
+            to pickle it.
         options: Further arguments of ``Dataset.map``.
     """
     fingerprint = Hasher.hash([__version__, host.fingerprint(rows), function, key])
     folder = Path(datasets.config.HF_DATASETS_CACHE) / "sbert_plugins"
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{name}-{fingerprint}.arrow"
-    options |= {"new_fingerprint": fingerprint, "cache_file_name": str(file), "desc": name}
-    return rows.map(function, batched=True, **options).with_format(None)
+    made = rows.map(
+        function,
+        batched=True,
+        new_fingerprint=fingerprint,
+        cache_file_name=str(folder / f"{name}-{fingerprint}.arrow"),
+        desc=name,
+        **options,
+    )
+    return made.with_format(None)
 
 
-def map_to_several(
+def expand_rows(
     rows: Dataset,
     function: Callable[..., Any],
     *,
@@ -278,30 +296,33 @@ def map_to_several(
     advice: str,
     num_proc: int | None = None,
 ) -> Dataset:
-    """Run a function that makes any number of rows of each row, and log how many rows made none.
+    """Make any number of new rows from each row, and log how many rows gave none.
 
     Args:
         rows: The rows.
-        function: Function of a batch, the indices and ``arguments``. It returns a column :data:`INDEX`, from which row each
-            of the new ones was made.
+        function: Function of a batch, its indices and ``arguments``. It returns a column :data:`INDEX` with
+            the index of the row from which each new row was made.
         name: As in :func:`cached_map`.
         arguments: Keyword arguments of the function.
-        wanted: What rows without a new row do not have, for the messages.
-        advice: What to do if all rows are without, for the message.
+        wanted: Name of the thing that rows without a new row lack, for the messages.
+        advice: What to do if all rows lack it, for the error.
         num_proc: Number of processes.
 
     Raises:
-        ValueError: If there is no new row.
+        ValueError: If there are no new rows.
     """
-    options = {
-        "fn_kwargs": arguments,
-        "with_indices": True,
-        "remove_columns": rows.column_names,
-        "num_proc": num_proc,
-    }
-    made = cached_map(rows, function, name=name, key=arguments, **options)
+    made = cached_map(
+        rows,
+        function,
+        name=name,
+        key=arguments,
+        fn_kwargs=arguments,
+        with_indices=True,
+        remove_columns=rows.column_names,
+        num_proc=num_proc,
+    )
     if not len(made):
-        raise ValueError(f"None of {len(rows):,} texts has {wanted}. {advice}")
+        raise ValueError(f"None of the {len(rows):,} texts has {wanted}. {advice}")
     if without := len(rows) - len(made.unique(INDEX)):
         logger.warning("Left out %s of %s texts without %s.", f"{without:,}", f"{len(rows):,}", wanted)
     return made.remove_columns(INDEX)
@@ -310,73 +331,66 @@ def map_to_several(
 def _read_column(source: str | Path, name: str, column: str | None, usual: list[str]) -> Dataset:
     """Read one column of strings, and call it ``name``."""
     rows = _load(source)
-    dtypes = {each: getattr(feature, "dtype", None) for each, feature in rows.features.items()}
-    strings = [each for each, dtype in dtypes.items() if dtype in ("string", "large_string")]
+    strings = [
+        each for each, kind in rows.features.items() if kind in (Value("string"), Value("large_string"))
+    ]
     if column is None:
         found = [each for each in usual if each in strings]
         column = found[0] if found else strings[0] if len(strings) == 1 else usual[0]
     if column not in strings:
         raise ValueError(
-            f"{source} has no column of strings {column!r}. Its columns of strings are: {', '.join(strings) or 'none'}. "
-            "Choose one by its name (column=, --column)."
+            f"{source} has no column of strings named {column!r}. Choose one of its columns of strings "
+            f"(column=, --column): {', '.join(strings) or 'there are none'}."
         )
     rows = rows.select_columns(column)
     return rows if column == name else rows.rename_column(column, name)
 
 
 def _load(source: str | Path, configuration: str | None = None) -> Dataset:
-    path = Path(source)
-    if not path.is_file():
-        return _load_from_hub(str(source), configuration)
+    path, name = Path(source), str(source)
+    if path.is_file():
+        return _load_file(path)
+    if not name.strip() or (is_path(name) and not path.exists()):
+        raise FileNotFoundError(f"There is no file {name!r}.")
+    try:
+        known = datasets.get_dataset_config_names(name) if configuration else []
+        return load_dataset(name, configuration if configuration in known else None, split="train")
+    except (FileNotFoundError, ConnectionError) as error:
+        raise FileNotFoundError(
+            f"{name} is not a file, and it could not be loaded from the Hugging Face Hub: {error}"
+        ) from error
+
+
+def _load_file(path: Path) -> Dataset:
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty.")
     kind = _format_of(path)
     if kind in ("csv", "tsv"):
         return _dataset_of(read_table(path))
     if kind != "parquet":
-        _check_utf8(path)
-    text = {"encoding": "utf-8-sig", "features": Features({"text": Value("string")})}
-    return load_dataset(
-        kind, data_files=glob.escape(str(path)), split="train", **(text if kind == "text" else {})
-    )
-
-
-def _load_from_hub(name: str, configuration: str | None) -> Dataset:
-    if is_path(name) and not Path(name).exists():
-        raise FileNotFoundError(f"{name} does not exist.")
-    try:
-        if configuration and configuration in datasets.get_dataset_config_names(name):
-            return load_dataset(name, configuration, split="train")
-        return load_dataset(name, split="train")
-    except (FileNotFoundError, ConnectionError) as error:
-        raise FileNotFoundError(
-            f"{name} is not a file, and could not be loaded from the Hugging Face Hub: {error}"
-        ) from error
+        deque(_decode_lines(path), maxlen=0)  # raises with the line, unlike load_dataset
+    return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
 
 
 def _dataset_of(columns: dict[str, list[str]]) -> Dataset:
-    # A column of the type "string" holds at most 2 GB.
-    return Dataset.from_dict(columns, features=Features(dict.fromkeys(columns, Value("large_string"))))
+    # A column of the type "string" is limited to 2 GB.
+    features: Any = dict.fromkeys(columns, Value("large_string"))
+    return Dataset.from_dict(columns, features=Features(features))
 
 
 def _format_of(source: str | Path) -> str:
-    name = Path(source).name.lower().removesuffix(".gz")
-    return _FORMATS.get(Path(name).suffix, "text")
+    return _FORMATS.get(Path(str(source).lower().removesuffix(".gz")).suffix, "text")
 
 
-def _open(path: Path, mode: str, **options: Any) -> IO[Any]:
-    return gzip.open(path, mode, **options) if path.suffix.lower() == ".gz" else open(path, mode, **options)
-
-
-def _check_utf8(path: Path) -> None:
-    with _open(path, "rb") as lines:
+def _decode_lines(path: Path) -> Iterator[str]:
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                line.decode()
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{path}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x}). Save the file as UTF-8, or correct "
-                    "this line."
+                    f"{path}, line {number}: the text is not UTF-8 (byte 0x{line[error.start]:02x}). Save "
+                    "the file as UTF-8, or correct this line."
                 ) from None
 
 
@@ -401,6 +415,10 @@ def _drop_blank_rows(rows: Dataset, source: str | Path, limit: int | None) -> Da
 
 
 def _strip_rows(batch: dict[str, list[str | None]]) -> dict[str, list[str]]:
-    rows = [[(text or "").strip() for text in row] for row in zip(*batch.values(), strict=True)]
+    # A byte order mark may be left at the beginning of a file.
+    rows = [
+        [(text or "").removeprefix("\ufeff").strip() for text in row]
+        for row in zip(*batch.values(), strict=True)
+    ]
     kept = [row for row in rows if all(row)]
     return {name: [row[place] for row in kept] for place, name in enumerate(batch)}

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,6 @@ from .phrases import ENGLISH_STOP_WORDS, find_words, stop_word_share, word_patte
 
 logger = logging.getLogger(__name__)
 
-_PAPER_RATIO = 0.5  # in the README of PaSeR's authors
 _ENGLISH = 0.12  # share of stop words, above that of other languages and below that of headlines
 _READING = threading.Lock()
 
@@ -24,13 +23,13 @@ _READING = threading.Lock()
 class SynonymReplacer:
     """Replace a share of a sentence's words by synonyms, drawn from all senses of the word in WordNet.
 
-    WordNet is read by NLTK, whose morphology finds the entry of an inflected word. The synonym is in its dictionary form, and a
-    compound has spaces. Stop words stay, and capitals are kept ("Dog", "DOG"). Other than EDA, which replaces all occurrences
-    of a word by the same synonym, each occurrence is drawn on its own.
+    WordNet is read by NLTK, whose morphology finds the entry of an inflected word. The synonym is in its
+    dictionary form, and a compound has spaces. Stop words stay, and capitals are kept ("Dog", "DOG"). EDA
+    replaces all occurrences of a word by the same synonym; here each occurrence is drawn independently.
 
     Args:
-        ratio: Share of the sentence's words to replace, in (0, 1]. At least one word is replaced. The default is the ratio in
-            the README of PaSeR's authors, who have not published their data.
+        ratio: Share of the sentence's words to replace, in (0, 1]. At least one word is replaced. The default
+            is the ratio in the README of PaSeR's authors, who have not published their data.
         stop_words: Words that are never replaced.
 
     Raises:
@@ -43,9 +42,7 @@ class SynonymReplacer:
         'The gondola lay off near a big menage.'
     """
 
-    def __init__(
-        self, ratio: float = _PAPER_RATIO, *, stop_words: Iterable[str] = ENGLISH_STOP_WORDS
-    ) -> None:
+    def __init__(self, ratio: float = 0.5, *, stop_words: Iterable[str] = ENGLISH_STOP_WORDS) -> None:
         if not 0 < ratio <= 1:
             raise ValueError(
                 f"The ratio of synonyms must be in (0, 1], not {ratio}. It is a share of the words."
@@ -60,7 +57,8 @@ class SynonymReplacer:
 
         The token counts as a word, so that in a masked copy no larger share of the words is replaced.
         """
-        pieces = list(_split(sentence, keep))  # text between words, word, text between words, ...
+        # Text before the first word, the word, text up to the next word, ...
+        pieces = word_pattern(keep, sentence.isascii()).split(sentence)
         words, known = pieces[1::2], self._known
         synonyms = [known[word] if word in known else self.synonyms(word) for word in words]
         candidates = [place for place, found in enumerate(synonyms) if found and words[place] != keep]
@@ -70,12 +68,10 @@ class SynonymReplacer:
         return "".join(pieces)
 
     def synonyms(self, word: str) -> tuple[str, ...]:
-        """Return all synonyms of a word in alphabetic order. Stop words and words that are not in WordNet have none."""
+        """Return all synonyms of a word, sorted. Stop words and words that are not in WordNet have none."""
         if word not in self._known:
-            if word != word.lower():
-                self._known[word] = self.synonyms(word.lower())
-            else:
-                self._known[word] = () if word in self.stop_words or len(word) < 2 else _look_up(word)
+            lower = word.lower()
+            self._known[word] = () if lower in self.stop_words or len(lower) < 2 else _look_up(lower)
         return self._known[word]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -86,8 +82,9 @@ class SynonymReplacer:
 def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -> float | None:
     """Return PaSeR's ratio of synonyms (0.5), or None if WordNet is not installed or the text is not English.
 
-    WordNet contains words that other languages have, too, and would replace them by English synonyms. The share of English
-    stop words in the first thousand sentences decides. Less than 200 words are always taken for English.
+    Many words of other languages are in WordNet, too, and would be replaced by English synonyms. Text is
+    English if 12 % of the words in its first thousand sentences are English stop words. Less than 200 words
+    are always taken for English.
 
     Args:
         sentences: The text.
@@ -97,34 +94,31 @@ def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -
     share = stop_word_share(some)
     if share < _ENGLISH and sum(len(find_words(sentence)) for sentence in some) >= 200:
         problem = (
-            f"only {share:.1%} of the words are English stop words, and WordNet is English. RAKE's stop words are English, too: "
-            "for another language pass extractor=data.Rake(stop_words=...) to paser_columns; for English keywords pass "
-            "synonyms=0.5"
+            f"only {share:.1%} of the words are English stop words, and WordNet is English. RAKE's stop "
+            "words are English, too. For another language call paser_columns with "
+            "extractor=data.Rake(stop_words=...), for English keywords with synonyms=0.5."
         )
     else:
         try:
             _find_wordnet()
-            return _PAPER_RATIO
+            return 0.5
         except FileNotFoundError as error:
             problem = str(error)
     if warn:
         logger.warning(
-            "PaSeR's columns are made WITHOUT synonyms, which lowers the paper's STS-B by 4.8: %s", problem
+            "Making PaSeR's columns WITHOUT synonyms, which lowers the paper's STS-B by 4.8 points: %s",
+            problem,
         )
     return None
 
 
+@cache
 def open_wordnet() -> Any:
     """Open WordNet, once per process and before it is forked, because reading the index takes seconds.
 
     Raises:
         FileNotFoundError: If WordNet is not installed.
     """
-    return _open(str(_find_wordnet()))
-
-
-@lru_cache(maxsize=1)
-def _open(_: str) -> Any:
     return host.wordnet_reader(_find_wordnet())
 
 
@@ -137,11 +131,12 @@ def _find_wordnet() -> Any:
         except LookupError:
             continue
     raise FileNotFoundError(
-        "Synonyms need WordNet. Run nltk.download('wordnet'), or set NLTK_DATA to a directory that contains corpora/wordnet (the "
-        "files of Debian's wordnet-base and NLTK's lexnames)."
+        "Synonyms need WordNet. Run nltk.download('wordnet'), or set NLTK_DATA to a directory that contains "
+        "corpora/wordnet (the files of Debian's wordnet-base and NLTK's lexnames)."
     )
 
 
+@cache
 def _look_up(word: str) -> tuple[str, ...]:
     with _READING:  # NLTK seeks in open files
         wordnet = open_wordnet()
@@ -151,11 +146,6 @@ def _look_up(word: str) -> tuple[str, ...]:
         parts_of_speech = {synset.pos().replace("s", "a") for synset in synsets}
         forms = {word, *(wordnet.morphy(word, part) for part in parts_of_speech)}
     return tuple(sorted(name.replace("_", " ") for name in names if name.lower() not in forms))
-
-
-@lru_cache(maxsize=16)  # the copies of a sentence with its phrases
-def _split(sentence: str, keep: str) -> tuple[str, ...]:
-    return tuple(word_pattern(keep, sentence.isascii()).split(sentence))
 
 
 def _copy_capitals(word: str, synonym: str) -> str:

@@ -6,6 +6,7 @@ Importing this package loads no torch, so that the command line prints its help 
 from sbert_plugins.recipes.budgets import small_budget
 from sbert_plugins.recipes.compare import Comparison, compare
 from sbert_plugins.recipes.encoders import (
+    DEFAULT_TEMPLATE,
     average_with_start,
     build_encoder,
     embeds_already,
@@ -23,6 +24,7 @@ from sbert_plugins.recipes.simcse import simcse_loss
 from sbert_plugins.recipes.train import train
 
 __all__ = [
+    "DEFAULT_TEMPLATE",
     "RECIPES",
     "Comparison",
     "Protocol",

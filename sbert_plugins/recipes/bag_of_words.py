@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from sbert_plugins.recipes.recipe import Recipe, count_tokens_if_needed
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-
-
-def find_keywords(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Find counts of the encoder's vocabulary."""
-    return count_tokens_if_needed(rows, model, given)
-
 
 BAG_OF_WORDS = Recipe(
     name="bag-of-words",
@@ -27,5 +13,5 @@ BAG_OF_WORDS = Recipe(
     loss="BagOfWordsLoss",
     columns=("anchor",),
     arguments={"learning_rate": 5e-5, "per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},
-    find_keywords=find_keywords,
+    find_keywords=count_tokens_if_needed,
 )

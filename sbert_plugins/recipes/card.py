@@ -25,7 +25,7 @@ _SHOWN = (
 
 @contextmanager
 def private_examples(model: SentenceTransformer, *, share: bool) -> Iterator[None]:
-    """Keep sentences of the training out of the model card while a trainer is built, unless they may be shared."""
+    """Keep sentences of the training out of the model card while a trainer is built, unless ``share``."""
     card = model.model_card_data
     widget = card.widget
     if not share:
@@ -39,13 +39,13 @@ def private_examples(model: SentenceTransformer, *, share: bool) -> Iterator[Non
 
 
 def name_data(model: SentenceTransformer, text: str | None) -> None:
-    """Name the text in the model card, and keep the card from asking the Hub about a model that lies in a folder."""
+    """Name the text in the model card, and do not search the Hub for the name of a local folder."""
     card, transformer = model.model_card_data, model.transformers_model
-    if transformer is not None and Path(transformer.config.name_or_path).exists():
+    if transformer is not None and Path(str(transformer.config.name_or_path)).exists():
         card.local_files_only = True
     if text is not None:
-        on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not Path(text).exists()
-        card.train_datasets = [{"name": text, "id": text} if on_hub else {"name": Path(text).name}]
+        on_hub = {"id": text} if re.fullmatch(r"[\w.-]+/[\w.-]+", text) else {}
+        card.train_datasets = [{"name": text, **on_hub}]
 
 
 def write_card(folder: Path, recipe: Recipe, results: Mapping[str, Any]) -> None:
@@ -73,9 +73,10 @@ def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
         f"- **Method:** {recipe.title} ({source})" + (f": {recipe.summary}" if recipe.summary else ""),
         f"- **Start:** {results['encoder']}, {results['pooling']} pooling",
         f"- **Text:** {results['text'] or 'not named'}, {results['sentences']:,} rows",
-        f"- **Length:** {results['updates']:,} updates, the model of update {results['saved_update']:,} is saved",
-        f"- **Settings:** {', '.join(f'{name} {value}' for name, value in settings.items())}, seed {results['seed']}, "
-        f"{length['training']} tokens in training, {length['model']} in this model",
+        f"- **Length:** {results['updates']:,} updates, the model of update {results['saved_update']:,} is "
+        "saved",
+        f"- **Settings:** {', '.join(f'{name} {value}' for name, value in settings.items())}, seed "
+        f"{results['seed']}, {length['training']} tokens in training, {length['model']} in this model",
     ]
     if results["start_weight"]:
         lines.append(f"- **Averaged with the start:** weight {results['start_weight']}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from sbert_plugins.recipes.encoders import build_encoder, embeds_already, name_o
 from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_value
 from sbert_plugins.recipes.recommended import RECOMMENDED, adapt_to
 from sbert_plugins.recipes.run import check_same_run, digest_of_sentences, digest_of_weights, hold, versions
-from sbert_plugins.recipes.scores import Change, Measured, main_score, measure
+from sbert_plugins.recipes.scores import Change, Measured, measure
 from sbert_plugins.recipes.train import train
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 RECORDS = "results.jsonl"
-# Settings of some recipes that would make their trainings longer than those of the other methods.
+# Settings of some recipes that would make their updates more expensive than those of the other methods.
 _EQUAL = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
 
 
@@ -42,51 +42,42 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A method's results over its seeds: one change from the start per score."""
-
-    method: str
-    seeds: list[int]
-    changes: list[Change]
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """The results of :func:`compare`: a row per method, why cells failed, and the page."""
+    """The results of :func:`compare`.
 
-    rows: list[Row]
+    Attributes:
+        changes: The changes from the start by method, one per score, as means over the seeds.
+        failed: Why trainings failed, by method and seed.
+        page: Path of the page.
+    """
+
+    changes: dict[str, list[Change]]
     failed: dict[str, str]
     page: Path
 
     @property
     def headline(self) -> str:
         """The best result in one sentence."""
-        best = max(self.rows, key=lambda row: row.changes[0].after - row.changes[0].before)
-        change = best.changes[0]
+        method, (best, *_) = max(self.changes.items(), key=lambda item: item[1][0].after)
         return (
-            f"{best.method}: {change.after - change.before:+.1f} points over the start on {change.name} ({change.metric}, mean "
-            f"over {len(best.seeds)} seed{'s' * (len(best.seeds) > 1)})."
+            f"{method}: {best.after - best.before:+.1f} points on {best.name} ({best.metric}, {best.basis})."
         )
 
     @property
     def table(self) -> list[list[str]]:
         """The scores as text: a heading, the start, and a row per method with mean and standard error."""
-        titles = [f"{change.name}: {change.metric}" for change in self.rows[0].changes]
-        start = [f"{change.before:.2f}" for change in self.rows[0].changes]
-        lines = [["method", "seeds", *titles, "seconds"], ["start", "", *start, ""]]
-        for row in self.rows:
-            scores = [
-                f"{one.after:.2f}" + ("" if one.error is None else f" ± {one.error:.2f}")
-                for one in row.changes
-            ]
-            lines.append([row.method, str(len(row.seeds)), *scores, f"{row.seconds:.0f}"])
+        first = next(iter(self.changes.values()))
+        lines = [["", *(one.title for one in first)], ["start", *(f"{one.before:.2f}" for one in first)]]
+        for method, changes in self.changes.items():
+            errors = ["" if one.error is None else f" ± {one.error:.2f}" for one in changes]
+            scores = [f"{one.after:.2f}{error}" for one, error in zip(changes, errors, strict=True)]
+            lines.append([method, *scores])
         return lines
 
     @property
     def verdict(self) -> list[str]:
         """One sentence per method and score."""
-        return [f"{row.method}, {change.sentence}" for row in self.rows for change in row.changes]
+        return [f"{method}, {one.sentence}" for method, changes in self.changes.items() for one in changes]
 
 
 def read_method(text: str) -> Method:
@@ -103,22 +94,17 @@ def read_method(text: str) -> Method:
     """
     from sbert_plugins.training import TrainingArguments
 
-    first, *others = text.split(":")
-    if first not in RECIPES and others and "=" not in others[0]:
-        first = f"{first}:{others.pop(0)}"
-    recipe = find_recipe(first)
-    values: dict[str, str] = {}
-    for part in ":".join(others).split(",") if others else []:
-        key, equals, value = part.partition("=")
-        if equals:
-            values[key] = value
-        else:  # a value with commas
-            values[next(reversed(values))] += f",{part}"
+    name, *others = text.split(":")
+    if name not in RECIPES and others and "=" not in others[0]:
+        name = f"{name}:{others.pop(0)}"
+    recipe = find_recipe(name)
+    # A comma separates keywords, or values of one keyword.
+    pairs = [part.partition("=") for part in re.split(r",(?=\w+=)", ":".join(others)) if part]
     names = {field.name for field in fields(TrainingArguments)}
-    arguments = {key: read_value(value) for key, value in values.items() if key in names}
-    keywords = {key: read_value(value) for key, value in values.items() if key not in names}
+    arguments = {key: read_value(value) for key, _, value in pairs if key in names}
+    keywords = {key: read_value(value) for key, _, value in pairs if key not in names}
     check_keywords(recipe, keywords)
-    return Method(text, first, keywords, arguments)
+    return Method(text, name, keywords, arguments)
 
 
 def compare(
@@ -136,8 +122,9 @@ def compare(
 ) -> Comparison:
     """Train each method with each seed from one start, with equal settings, and score the results.
 
-    A finished training is a line of ``output/results.jsonl``. The same call continues after a kill; a call with more methods or
-    seeds adds them. The models are in folders of ``output``, the page is ``output/index.html``.
+    A finished training is a line of ``output/results.jsonl``. The same call continues after a kill. A call
+    with more methods or seeds adds them. The models are in folders of ``output``, and the page is
+    ``output/index.html``.
 
     Args:
         methods: Names, with keywords if wanted (:func:`read_method`).
@@ -149,32 +136,33 @@ def compare(
         dev: Evaluator that selects the checkpoint of each training; without it the last update counts.
         max_seq_length: Tokens per sentence in training.
         text: Name of the text.
-        **arguments: Fields of :class:`training.TrainingArguments` for all methods, by default those of ``recommended``.
-
-    Returns:
-        The results by method.
+        **arguments: Fields of :class:`training.TrainingArguments` for all methods, by default those of
+            ``recommended``.
 
     Raises:
         ValueError: For an unknown method or keyword, or if ``output`` holds a comparison with other settings.
         RuntimeError: If every training failed.
 
     Example:
-        >>> comparison = compare(["recommended", "simcse"], dataset, model=name, output="runs/compared", evaluators=[pairs])
-        ... # doctest: +SKIP
+        >>> comparison = compare(
+        ...     ["recommended", "simcse"], dataset, model=name, output="runs/compared", evaluators=[pairs]
+        ... )  # doctest: +SKIP
         >>> print(comparison.headline)  # doctest: +SKIP
     """
+    from sbert_plugins.evaluation.encoding import named
+
     output, asked = Path(output), [read_method(method) for method in methods]
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     build = model if callable(model) else lambda: build_encoder(str(model))
     start = build()
-    shared = {
+    shared: dict[str, Any] = {
         "arguments": RECOMMENDED.arguments
         | adapt_to(embeds=embeds_already(start)).arguments
         | _EQUAL
         | arguments,
         "max_seq_length": max_seq_length,
         "dev": getattr(dev, "name", None),
-        "scores": [str(evaluator.name) for evaluator in evaluators],
+        "scores": list(named(evaluators)),
         "text": text,
         "sentences_digest": digest_of_sentences(sentences),
         "encoder": name_of_encoder(start),
@@ -183,7 +171,7 @@ def compare(
     }
     failed = {}
     with hold(output):
-        before, cells = _begin(output, shared, start, evaluators)
+        before, cells = _begin(output, shared, start, [*evaluators, *([dev] if dev is not None else [])])
         del start
         for seed in numbers:
             for method in asked:
@@ -192,23 +180,41 @@ def compare(
                     logger.info("%s: finished before.", name)
                     continue
                 logger.info("%s", name)
+                folder = output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}"
                 try:
-                    cell = _run_cell(
-                        method, seed, sentences, build(), output, evaluators, dev, before, shared
+                    results = train(
+                        method.name,
+                        sentences,
+                        build(),
+                        output=folder,
+                        loss_keywords=method.loss_keywords,
+                        max_seq_length=max_seq_length,
+                        dev=dev,
+                        evaluators=evaluators,
+                        before=before,
+                        seed=seed,
+                        text=text,
+                        resume=True,
+                        **(shared["arguments"] | method.arguments),
                     )
                 except Exception as error:  # the other cells are not lost
                     logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))
                     failed[name] = f"{type(error).__name__}: {error}"
                     continue
+                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+                kept = ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
+                cell = {"method": method.text, "seed": seed, "scores": results["after"]}
                 cells[method.text, seed] = cell
-                _append(output, cell)
-        rows = [
-            row for method in asked if (row := _row(method, numbers, cells, before, evaluators)) is not None
-        ]
-        if not rows:
+                _append(output, cell | {key: results[key] for key in kept})
+        changes = {}
+        for method in asked:
+            done = [cells[method.text, seed] for seed in numbers if (method.text, seed) in cells]
+            if done:
+                changes[method.text] = _mean_changes(before, done, shared["scores"])
+        if not changes:
             raise RuntimeError(f"Every training failed: {next(iter(failed.values()))}")
-        comparison = Comparison(rows, failed, output / "index.html")
-        _write_page(comparison, shared, len(sentences))
+        comparison = Comparison(changes, failed, output / "index.html")
+        comparison.page.write_text(_page(comparison, shared, len(sentences)), encoding="utf-8")
     return comparison
 
 
@@ -218,15 +224,16 @@ def _begin(
     """Return the scores of the start and the cells that are finished; in a new folder score the start."""
     path = output / RECORDS
     if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines()
         first, *cells = (
-            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")
-        )
+            json.loads(line) for line in lines if line.endswith("}")
+        )  # a kill may cut the last one
         check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
-        return Measured(first["scores"], {}), {(cell["method"], cell["seed"]): cell for cell in cells}
+        return Measured(first["scores"], {}, {}), {(cell["method"], cell["seed"]): cell for cell in cells}
     logger.info("Scoring the start.")
     before = measure(start, evaluators)
-    _append(output, {"method": "start", "shared": shared, "scores": before.metrics, "versions": versions()})
-    return Measured(before.metrics, {}), {}
+    _append(output, {"method": "start", "shared": shared, "scores": before.values, "versions": versions()})
+    return before, {}
 
 
 def _append(output: Path, record: dict[str, Any]) -> None:
@@ -234,98 +241,54 @@ def _append(output: Path, record: dict[str, Any]) -> None:
         file.write(json.dumps(record, default=str) + "\n")
 
 
-def _run_cell(
-    method: Method,
-    seed: int,
-    sentences: Dataset,
-    model: SentenceTransformer,
-    output: Path,
-    evaluators: Sequence[BaseEvaluator],
-    dev: BaseEvaluator | None,
-    before: Measured,
-    shared: dict[str, Any],
-) -> dict[str, Any]:
-    folder = output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}"
-    results = train(
-        method.name,
-        sentences,
-        model,
-        output=folder,
-        loss_keywords=method.loss_keywords,
-        max_seq_length=shared["max_seq_length"],
-        dev=dev,
-        evaluators=evaluators,
-        before=before if dev is None else None,
-        seed=seed,
-        text=shared["text"],
-        resume=True,
-        **(shared["arguments"] | method.arguments),
-    )
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    return {"method": method.text, "seed": seed, "scores": results["after"]} | {
-        key: results[key]
-        for key in ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
-    }
-
-
-def _row(
-    method: Method,
-    seeds: Sequence[int],
-    cells: dict[tuple[str, int], dict[str, Any]],
-    before: Measured,
-    evaluators: Sequence[BaseEvaluator],
-) -> Row | None:
-    """Return the means over the seeds of a method; None if there is no result."""
-    done = [seed for seed in seeds if (method.text, seed) in cells]
-    if not done:
-        return None
+def _mean_changes(before: Measured, cells: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Change]:
+    """Return the mean change of each score over the seeds of a method."""
     changes = []
-    for evaluator in evaluators:
-        name = str(evaluator.name)
-        metric, first = main_score(evaluator, before.metrics[name])
-        values = [main_score(evaluator, cells[method.text, seed]["scores"][name])[1] for seed in done]
+    for name in names:
+        metric, first = next(iter(before.values[name].items()))
+        values = [cell["scores"][name][metric] for cell in cells]
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-        basis = f"over {len(values)} seeds" if len(values) > 1 else "one seed"
+        basis = f"mean over {len(values)} seeds" if len(values) > 1 else "one seed"
         changes.append(Change(name, metric, first, fmean(values), error, basis))
-    return Row(method.text, done, changes, fmean(cells[method.text, seed]["seconds"] for seed in done))
+    return changes
 
 
-def _write_page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> None:
-    from jinja2 import Environment
+def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str:
+    """Return the page: headline, verdict, plot, table and settings."""
+    from sbert_plugins import evaluation
 
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(
-        (files("sbert_plugins.recipes") / "compare.html").read_text(encoding="utf-8")
+    heading, *lines = comparison.table
+    text = shared["text"] or "a text without a name"
+    about = (
+        f"{len(comparison.changes)} methods from {shared['encoder']} ({shared['pooling']} pooling) on "
+        f"{sentences:,} sentences of {text}, with equal settings."
     )
-    page = template.render(
-        comparison=comparison,
-        shared=shared,
-        sentences=sentences,
-        versions=versions(),
-        plots=_plots(comparison),
-    )
-    comparison.page.write_text(page, encoding="utf-8")
+    caption = "Mean over the seeds ± standard error. The start is the model before training."
+    sections = [
+        evaluation.Section("Verdict", [about], points=comparison.verdict),
+        evaluation.Section("Scores", columns=heading, rows=lines, caption=caption),
+    ]
+    if importlib.util.find_spec("matplotlib"):
+        figure = evaluation.plot_scores(_intervals(comparison.changes))
+        caption = "Points are means over the seeds. Bars span two standard errors on each side."
+        sections.insert(1, evaluation.Section("Start and methods", figure=figure, caption=caption))
+    if comparison.failed:
+        reasons = [f"{name}: {reason}" for name, reason in comparison.failed.items()]
+        sections.insert(0, evaluation.Section("Failed trainings", points=reasons))
+    settings = [[name, str(value)] for name, value in shared["arguments"].items()]
+    settings.append(["max_seq_length", str(shared["max_seq_length"])])
+    sections.append(evaluation.Section("Settings", columns=["", "value"], rows=settings, is_text=True))
+    return evaluation.render_page("Comparison of training methods", comparison.headline, sections)
 
 
-def _plots(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return a plot per score: the difference of each method to the start with two standard errors, in percent of the width."""
-    plots = []
-    for place, first in enumerate(comparison.rows[0].changes):
-        changes = [row.changes[place] for row in comparison.rows]
-        spans = [(one.after - one.before, 2 * (one.error or 0.0)) for one in changes]
-        low = min(0.0, *(difference - error for difference, error in spans))
-        high = max(0.0, *(difference + error for difference, error in spans))
-        scale = 100 / ((high - low) or 1.0)
-        bars = [
-            {
-                "method": row.method,
-                "left": scale * (min(0.0, difference) - low),
-                "width": scale * abs(difference),
-                "error_left": scale * (difference - error - low),
-                "error_width": scale * 2 * error,
-                "text": f"{difference:+.2f}",
-            }
-            for row, (difference, error) in zip(comparison.rows, spans, strict=True)
-        ]
-        plots.append({"title": f"{first.name}: {first.metric}", "zero": -scale * low, "bars": bars})
-    return plots
+def _intervals(changes: dict[str, list[Change]]) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """Return the scores of the start and the methods with the ends of their error bars."""
+
+    def bar(score: float, error: float) -> tuple[float, float, float]:
+        return score, score - 2 * error, score + 2 * error
+
+    first = next(iter(changes.values()))
+    return {"start": {one.title: bar(one.before, 0.0) for one in first}} | {
+        method: {one.title: bar(one.after, one.error or 0.0) for one in each}
+        for method, each in changes.items()
+    }

@@ -1,6 +1,7 @@
 """ConSERT at the settings of this library's tables.
 
-The official script has a learning rate of 5e-7, which its authors later called far too low; the protocols of SLT-FAI keep it.
+The official script has a learning rate of 5e-7, which its authors later called far too low; the protocols of
+SLT-FAI keep it.
 """
 
 from sbert_plugins.recipes.recipe import Recipe

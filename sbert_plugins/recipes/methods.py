@@ -40,7 +40,8 @@ def find_recipe(method: str) -> Recipe:
     """Return the recipe of a method, or one with the settings of ConSERT for a loss class of one's own.
 
     Args:
-        method: A name in :data:`RECIPES`, or ``package.module:Class`` for a class that is built as ``Class(model)``.
+        method: A name in :data:`RECIPES`, or ``package.module:Class`` for a class that is built as
+            ``Class(model)``.
 
     Raises:
         ValueError: For an unknown name, with the nearest one.
@@ -50,7 +51,8 @@ def find_recipe(method: str) -> Recipe:
         return RECIPES[method]
     if ":" not in method:
         raise ValueError(
-            f"There is no method {method!r}.{did_you_mean(method, RECIPES)} The methods are {', '.join(RECIPES)}, and "
+            f"There is no method {method!r}.{did_you_mean(method, RECIPES)} The methods are "
+            f"{', '.join(RECIPES)}, and "
             "package.module:Class for a loss of your own."
         )
     module, _, name = method.partition(":")
@@ -101,7 +103,8 @@ def check_keywords(recipe: Recipe, keywords: Iterable[str]) -> None:
     for key in keywords:
         if known is not None and key not in known:
             raise ValueError(
-                f"The loss of {recipe.name} has no keyword {key!r}.{did_you_mean(key, known)} It has {', '.join(known)}."
+                f"The loss of {recipe.name} has no keyword {key!r}.{did_you_mean(key, known)} It has "
+                f"{', '.join(known)}."
             )
 
 
@@ -110,7 +113,7 @@ def known_keywords(recipe: Recipe) -> list[str] | None:
     from sbert_plugins import losses
 
     loss = getattr(losses, recipe.loss, None)
-    build = recipe.build or loss
+    build: Any = recipe.build or loss
     known = _keywords_of(build, is_ours=loss is not None)
     if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(build).parameters.values()):
         if loss is None:
@@ -120,7 +123,7 @@ def known_keywords(recipe: Recipe) -> list[str] | None:
 
 
 def _keywords_of(build: Any, *, is_ours: bool = True) -> list[str]:
-    """Return the keywords of a function or class; of a user's class also its positional arguments after the model."""
+    """Return the keywords of a function or class; of a user's class also the arguments after the model."""
     parameters = list(inspect.signature(build).parameters.values())[1:]
     return [
         one.name

@@ -1,4 +1,4 @@
-"""PaSeR as in its paper, without and with labels. Sources of the values: protocols/paser.paper.toml and paser-supervised."""
+"""PaSeR as in its paper, without and with labels. Sources of the values: protocols/paser*.paper.toml."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def paser_rows(sentences: Dataset, model: SentenceTransformer, *, seed: int, **k
 def paser_supervised_rows(
     triplets: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any
 ) -> Dataset:
-    """Add the best phrase of each anchor to triplets. The contrastive loss reads the anchors, which stay as they are."""
+    """Add the best phrase of each anchor to triplets. The contrastive loss reads the anchors unchanged."""
     from sbert_plugins import data
 
     ours = {"top_k": 1, "synonyms": None, "keep_without_phrase": True}
@@ -39,7 +39,8 @@ def find_keywords(
     rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
 ) -> dict[str, Any]:
     """Find counts of the encoder's vocabulary, if tokens are to be weighted."""
-    return count_tokens_if_needed(rows, model, given) if given.get("token_weights") is not None else {}
+    is_weighted = given.get("token_weights") is not None
+    return count_tokens_if_needed(rows, model, epochs, given) if is_weighted else {}
 
 
 def paser_supervised_loss(
@@ -69,7 +70,7 @@ PASER = Recipe(
     title="PaSeR",
     paper="Wu and Zhao, EMNLP 2022",
     url="https://aclanthology.org/2022.emnlp-main.221",
-    summary="a six-layer decoder writes a hidden phrase from two sentence vectors, and a masked language model (eq. 2 to 4)",
+    summary="a six-layer decoder writes a hidden phrase from the vectors; masked language model (eq. 2 to 4)",
     loss="PaSeRLoss",
     columns=("anchor", "masked", "phrase"),
     pooling="cls",

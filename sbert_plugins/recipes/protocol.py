@@ -26,8 +26,9 @@ class Protocol:
     Attributes:
         method: Name of the method.
         name: ``paper``, ``official`` for the authors' code, or another name.
-        settings: In the sections ``about`` (for people), ``start`` (encoder and text), ``arguments`` (fields of
-            :class:`training.TrainingArguments`), ``columns`` (keywords of the column maker) and ``loss`` (keywords of the loss).
+        settings: In the sections ``about`` (for people), ``start`` (encoder and text), ``arguments`` (fields
+            of :class:`training.TrainingArguments`), ``columns`` (keywords of the column maker) and ``loss``
+            (keywords of the loss).
     """
 
     method: str

@@ -21,8 +21,8 @@ def find_keywords(
 ) -> dict[str, Any]:
     """Find what the pseudo tokens attend to, and a queue that holds no copies of the sentences of a batch.
 
-    With mean pooling the pseudo tokens attend to all tokens, as in the paper. With one token as the sentence vector they
-    attend to that vector: the vector that is trained and the vector that is saved are then alike.
+    With mean pooling the pseudo tokens attend to all tokens, as in the paper. With one token as the sentence
+    vector they attend to that vector: the vector that is trained and the vector that is saved are then alike.
     """
     found: dict[str, Any] = {}
     if not given.get("official"):
@@ -33,7 +33,8 @@ def find_keywords(
             logger.warning("The queue is longer than half of the text: sentences become their own negatives.")
         else:
             logger.warning(
-                "The queue is shortened to %d vectors, half of the text: in a longer one sentences become their own negatives.",
+                "The queue is shortened to %d vectors, half of the text: in a longer one sentences become "
+                "their own negatives.",
                 largest,
             )
             found["queue_size"] = largest
@@ -45,7 +46,7 @@ PT_BERT = Recipe(
     title="PT-BERT",
     paper="Tan et al., Findings of ACL 2022",
     url="https://aclanthology.org/2022.findings-acl.22",
-    summary="contrastive loss on pseudo sentences of equal length, with a momentum queue of negatives (eq. 1 to 5)",
+    summary="contrastive loss on pseudo sentences of equal length, with a queue of negatives (eq. 1 to 5)",
     loss="PTBERTLoss",
     columns=("anchor",),
     second_column="positive",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from sbert_plugins.data import TokenFrequencies
-
 WIKIPEDIA = "sentence-transformers/wiki1m-for-simcse"
 # A name that stands for the class of samplers, so that recipes import no torch.
 LENGTH_GROUPED = "length_grouped"
@@ -29,18 +27,19 @@ class Recipe:
         paper: Authors and venue.
         url: Where the paper is.
         summary: What is computed, in one line.
-        loss: The class in :mod:`sbert_plugins.losses`; with ``build`` the class that takes its further keywords.
+        loss: The class in :mod:`sbert_plugins.losses`; with ``build`` the class that takes its further
+            keywords.
         columns: The columns that the loss reads.
         arguments: Fields of :class:`training.TrainingArguments`.
         pooling: The pooling that a plain transformer gets.
         max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
         second_column: A column that the loss takes in addition, such as ``positive``.
         build: Builds the loss where the class with its keywords is not enough.
-        make_columns: Makes the columns from sentences: ``make_columns(sentences, model, seed=..., **column_keywords)``.
+        make_columns: Makes the columns: ``make_columns(sentences, model, seed=..., **column_keywords)``.
         find_keywords: Finds keywords of the loss that depend on the text and on the length of the training:
             ``find_keywords(rows, model, epochs, given)``, where ``given`` are the user's keywords.
-        adapt_to: Chooses keywords of the loss and training arguments by whether the start is an embedding model:
-            ``adapt_to(embeds=True)``.
+        adapt_to: Chooses keywords of the loss and training arguments by whether the start is an embedding
+            model: ``adapt_to(embeds=True)``.
         offline_arguments: Replace ``arguments`` in the demo (``--offline`` without a model).
         text: The default text, a dataset on the Hub.
         text_columns: The columns of that text: ``("anchor",)``, or three of triplets.
@@ -71,13 +70,21 @@ class Recipe:
     paper_updates: int | None = None
     citations: dict[str, str] = field(default_factory=dict)
 
+    def make_rows(
+        self, sentences: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any
+    ) -> Dataset:
+        """Return what the loss reads: the sentences, or the columns that are made from them."""
+        if self.make_columns is None or tuple(sentences.column_names) == self.columns:
+            return sentences
+        return self.make_columns(sentences, model, seed=seed, **keywords)
+
     def build_loss(self, model: SentenceTransformer, **keywords: Any) -> nn.Module:
         """Build the loss around ``model``.
 
         Args:
             model: The encoder.
-            **keywords: Keywords of the loss. ``official=True`` builds the class of :mod:`losses.official`, which computes what
-                the authors' code computes.
+            **keywords: Keywords of the loss. ``official=True`` builds the class of :mod:`losses.official`,
+                which computes what the authors' code computes.
         """
         if self.build is not None:
             return self.build(model, **keywords)
@@ -89,7 +96,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Defaults of a recipe for one start: keywords of the loss, training arguments, and one line that explains them."""
+    """Defaults for one start: keywords of the loss, training arguments, and one line that explains them."""
 
     loss_keywords: dict[str, Any]
     arguments: dict[str, Any]
@@ -97,9 +104,12 @@ class Adaptation:
 
 
 def count_tokens_if_needed(
-    rows: Dataset, model: SentenceTransformer, given: dict[str, Any]
-) -> dict[str, TokenFrequencies]:
-    """Count the tokens of the first column, unless the built-in counts fit the tokenizer or ``given`` has other ones."""
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
+    """Count the tokens of the first column, unless the built-in counts fit or ``given`` has others.
+
+    It is the ``find_keywords`` of methods whose loss weighs tokens.
+    """
     from sbert_plugins.data import TokenFrequencies
 
     weighs_no_tokens = given.get("token_weights", 0.0) is None

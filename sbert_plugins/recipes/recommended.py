@@ -1,4 +1,4 @@
-"""The recommended way to adapt a model: ConSERT with a projection head, a bag-of-words loss, and self-distillation."""
+"""The recommended way to adapt a model: a contrastive loss, a bag-of-words loss, and self-distillation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from sbert_plugins.recipes.recipe import Adaptation, Recipe, count_tokens_if_needed
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
     from sbert_plugins.data import TokenFrequencies
 
-# Chosen by development data for the two kinds of start. Weight of the self-distillation, and peak learning rate.
+# Chosen by development data for the two kinds of start. Weight of the self-distillation, and peak learning
+# rate.
 EMBEDDER_KEEP, EMBEDDER_RATE = 0.1, 2e-5
 LANGUAGE_MODEL_RATE = 5e-5
 
@@ -29,16 +29,16 @@ def recommended_loss(
     projection_head: bool = True,
     **keywords: Any,
 ) -> nn.Module:
-    """Build the sum of a contrastive loss, a bag-of-words loss and, with ``keep``, self-distillation from the start.
+    """Build the sum of a contrastive loss, a bag-of-words loss and, with ``keep``, self-distillation.
 
     It learns from one column of sentences, or from sentences and positives.
 
     Args:
         model: The encoder.
-        keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has now; None or 0
-            leaves it out. Useful for a model that embeds well already.
-        words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple of the
-            contrastive gradient; 0 leaves the loss out.
+        keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has
+            now; None or 0 leaves it out. Useful for a model that embeds well already.
+        words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple
+            of the contrastive gradient; 0 leaves the loss out.
         token_weights: Keyword of :class:`losses.BagOfWordsLoss`.
         frequencies: Keyword of :class:`losses.BagOfWordsLoss`; needed for a vocabulary other than that of
             ``bert-base-uncased``.
@@ -66,8 +66,9 @@ def adapt_to(*, embeds: bool) -> Adaptation:
     """Choose self-distillation and the learning rate by whether the start embeds sentences already."""
     if embeds:
         reason = (
-            f"The start is an embedding model, so self-distillation keeps what it knows (keep={EMBEDDER_KEEP:g}, learning rate "
-            f"{EMBEDDER_RATE:g}). Without it: --no-keep --learning_rate {LANGUAGE_MODEL_RATE:g}."
+            "The start is an embedding model, so self-distillation keeps what it knows "
+            f"(keep={EMBEDDER_KEEP:g}, learning rate {EMBEDDER_RATE:g}). Without it: --no-keep "
+            f"--learning_rate {LANGUAGE_MODEL_RATE:g}."
         )
         return Adaptation({"keep": EMBEDDER_KEEP}, {"learning_rate": EMBEDDER_RATE}, reason)
     reason = (
@@ -77,24 +78,17 @@ def adapt_to(*, embeds: bool) -> Adaptation:
     return Adaptation({}, {"learning_rate": LANGUAGE_MODEL_RATE}, reason)
 
 
-def find_keywords(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Find counts of the encoder's vocabulary, where there is a bag-of-words loss."""
-    return count_tokens_if_needed(rows, model, given) if given.get("words", True) else {}
-
-
 RECOMMENDED = Recipe(
     name="recommended",
     title="Recommended",
     paper="this library, after ConSERT, DenoSent and RankCSE",
     url="https://sbert-plugins.github.io/sbert-plugins/methods/recommended.html",
-    summary="ConSERT with a projection head, a bag-of-words loss and, for embedding models, self-distillation from the start",
+    summary="ConSERT, a bag-of-words loss and, for embedding models, self-distillation from the start",
     loss="ConSERTLoss",
     columns=("anchor",),
     second_column="positive",
     arguments={"per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},
     build=recommended_loss,
     adapt_to=adapt_to,
-    find_keywords=find_keywords,
+    find_keywords=count_tokens_if_needed,
 )

@@ -55,7 +55,7 @@ def digest_of_sentences(sentences: Dataset) -> str:
 
 
 def digest_of_weights(model: SentenceTransformer) -> str:
-    """Return a short digest of the weights of a model, without the pooler that transformers may fill with random numbers."""
+    """Return a short digest of the weights of a model, without the pooler, which may be random."""
     import torch
 
     digest = hashlib.sha256()
@@ -75,7 +75,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     """Return the keys in which two records differ, with both values; nested keys are joined by a dot.
 
     Example:
-        >>> differences({"seed": 1, "arguments": {"max_steps": 60}}, {"seed": 1, "arguments": {"max_steps": 90}})
+        >>> differences({"arguments": {"max_steps": 60}}, {"arguments": {"max_steps": 90}})
         {'arguments.max_steps': (60, 90)}
     """
     flat_before, flat_now = (
@@ -142,6 +142,18 @@ def hold(folder: Path) -> Iterator[None]:
     finally:
         lock.release()
         (folder / LOCK_FILE).unlink(missing_ok=True)
+
+
+def check_is_free(output: Path) -> None:
+    """Raise for a folder that holds more than a training that has not saved anything yet.
+
+    Raises:
+        FileExistsError: If it does.
+    """
+    files = [path for path in output.rglob("*") if path.is_file() and path.name not in (RUN_FILE, LOCK_FILE)]
+    if files:
+        way = "Continue the training there with --resume, or take" if (output / RUN_FILE).exists() else "Take"
+        raise FileExistsError(f"{output} is not empty. {way} another output.")
 
 
 def read_json(path: Path) -> dict[str, Any]:

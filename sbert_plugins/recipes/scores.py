@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,20 +11,19 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
 
-LEVEL = 0.5  # points: what counts as level where there is no standard error
-_SAMPLES = 300  # of a bootstrap
+LEVEL = 0.5  # points: a smaller difference counts as level where there is no standard error
 
 
 class Change(NamedTuple):
     """A score before and after.
 
     Attributes:
-        name: What is scored.
-        metric: Name of the metric.
+        name: Name of the evaluator.
+        metric: Title of the score.
         before: Score of the start, in points.
-        after: Score of the trained model, or the mean over seeds, in points.
+        after: Score of the trained model, or its mean over seeds, in points.
         error: Standard error of the difference; None if it is not known.
-        basis: How the standard error was computed.
+        basis: What the standard error is computed from.
     """
 
     name: str
@@ -34,8 +34,13 @@ class Change(NamedTuple):
     basis: str
 
     @property
+    def title(self) -> str:
+        """The heading of the score in tables."""
+        return f"{self.name}: {self.metric}"
+
+    @property
     def result(self) -> str:
-        """``better``, ``worse`` or ``level``: within two standard errors, or half a point where there is none."""
+        """``better``, ``worse``, or ``level``: within two standard errors, or half a point without one."""
         difference = self.after - self.before
         if abs(difference) <= (LEVEL if self.error is None else 2 * self.error):
             return "level"
@@ -45,17 +50,24 @@ class Change(NamedTuple):
     def sentence(self) -> str:
         """The verdict in one sentence."""
         compared = {"better": "better than", "worse": "worse than", "level": "level with"}[self.result]
-        error = f"standard error {self.error:.2f}, {self.basis}" if self.error is not None else self.basis
+        error = f"less than {LEVEL} is level" if self.error is None else f"standard error {self.error:.2f}"
         return (
             f"{self.name}: {compared} the start, {self.metric} {self.before:.2f} to {self.after:.2f} "
-            f"({self.after - self.before:+.2f}; {error})."
+            f"({self.after - self.before:+.2f}; {error}, {self.basis})."
         )
 
 
 class Measured(NamedTuple):
-    """The metrics of a model by evaluator, and numbers per pair, text or query for a standard error."""
+    """The scores of a model by evaluator and title, and what a standard error is computed from.
 
-    metrics: dict[str, dict[str, float]]
+    Attributes:
+        values: Scores in points, the main one first.
+        samples: The main score on bootstrap samples of graded pairs.
+        items: The main score of each text with a topic, or of each query, from 0 to 1.
+    """
+
+    values: dict[str, dict[str, float]]
+    samples: dict[str, np.ndarray]
     items: dict[str, np.ndarray]
 
 
@@ -63,57 +75,70 @@ def measure(model: SentenceTransformer, evaluators: Sequence[BaseEvaluator]) -> 
     """Score a model; each text is encoded once."""
     from sbert_plugins import evaluation
 
-    view = evaluation.EncodeOnce(model)
-    metrics, items = {}, {}
-    for evaluator in evaluators:
-        name = getattr(evaluator, "name", "") or type(evaluator).__name__
-        metrics[name] = {key: float(value) for key, value in evaluator(view).items()}
-        if isinstance(evaluator, evaluation.PairsEvaluator):
-            items[name] = _cosines(view, evaluator.pairs)
-    return Measured(metrics, items)
+    values, samples, items = {}, {}, {}
+    if evaluators:
+        with evaluation.encode_once(model):
+            scored = evaluation.score_model(model, evaluators, name="").scores
+            for evaluator, (name, scores) in zip(evaluators, scored.items(), strict=True):
+                values[name] = dict(scores.values)
+                if isinstance(evaluator, evaluation.TopicsEvaluator):
+                    purity = f"purity@{evaluator.neighbours}"
+                    values[name] = {purity: values[name][purity]} | values[name]
+                    items[name] = _purity_of_texts(model, evaluator)
+                elif isinstance(evaluator, evaluation.RetrievalEvaluator):
+                    items[name] = _ndcg_of_queries(model, evaluator)
+                elif scores.main in scores.samples:
+                    samples[name] = scores.samples[scores.main]
+    return Measured(values, samples, items)
 
 
-def main_score(evaluator: BaseEvaluator, metrics: dict[str, float]) -> tuple[str, float]:
-    """Return the name and the value, in points, of the metric that is shown of an evaluator."""
-    key = str(evaluator.primary_metric)
-    factor = 100 if type(evaluator).__module__.startswith("sentence_transformers.") else 1
-    return key.removeprefix(f"{evaluator.name}_"), factor * metrics[key]
-
-
-def compare_scores(evaluators: Sequence[BaseEvaluator], before: Measured, after: Measured) -> list[Change]:
-    """Return the change of each evaluator's score, with a standard error where items are known."""
+def compare_scores(before: Measured, after: Measured) -> list[Change]:
+    """Return the change of the main score of each evaluator, with a standard error where there is one."""
     changes = []
-    for evaluator in evaluators:
-        name = getattr(evaluator, "name", "") or type(evaluator).__name__
-        metric, first = main_score(evaluator, before.metrics[name])
-        _, last = main_score(evaluator, after.metrics[name])
-        error, basis = None, f"level means a difference below {LEVEL} points"
-        if name in before.items:
-            error = _bootstrap_error(before.items[name], after.items[name], evaluator.pairs.scores)
-            basis = "by bootstrap over the pairs"
-        changes.append(Change(name, metric, first, last, error, basis))
+    for name, scores in before.values.items():
+        metric = next(iter(scores))
+        error, basis = None, "without a standard error"
+        if name in before.samples:
+            error, basis = (
+                float((after.samples[name] - before.samples[name]).std()),
+                "bootstrap over the pairs",
+            )
+        elif name in before.items:
+            differences = after.items[name] - before.items[name]
+            error = 100 * float(differences.std() / math.sqrt(len(differences)))
+            basis = "paired over the texts" if metric.startswith("purity") else "paired over the queries"
+        changes.append(Change(name, metric, scores[metric], after.values[name][metric], error, basis))
     return changes
 
 
-def _cosines(view: Any, pairs: Any) -> np.ndarray:
-    from sentence_transformers.util import pairwise_cos_sim
-
-    vectors = [
-        view.encode(list(side), convert_to_tensor=True) for side in (pairs.sentences1, pairs.sentences2)
-    ]
-    return pairwise_cos_sim(*vectors).float().cpu().numpy()
-
-
-def _bootstrap_error(before: np.ndarray, after: np.ndarray, grades: Sequence[float]) -> float:
-    """Return the standard error, in points, of the difference of two Spearman correlations on the same pairs."""
+def _purity_of_texts(model: SentenceTransformer, evaluator: Any) -> np.ndarray:
+    """Return, for each text, the share of its nearest neighbours with its topic."""
     import numpy as np
-    from scipy.stats import rankdata
 
-    generator = np.random.default_rng(0)
-    differences = []
-    for _ in range(_SAMPLES):
-        rows = generator.integers(len(before), size=len(before))
-        ranks = rankdata([before[rows], after[rows], np.asarray(grades)[rows]], axis=1)
-        correlations = np.corrcoef(ranks)
-        differences.append(correlations[1, 2] - correlations[0, 2])
-    return 100 * float(np.nanstd(differences))
+    vectors = np.asarray(evaluator.encoder(model)(evaluator.sentences).cpu(), dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    copies = np.unique(evaluator.sentences, return_inverse=True)[1]
+    topics = np.asarray(evaluator.labels, dtype=object)
+    shares = []
+    for place, vector in enumerate(vectors):
+        cosines = np.where(copies == copies[place], -np.inf, vectors @ vector)
+        nearest = np.argpartition(-cosines, evaluator.neighbours - 1)[: evaluator.neighbours]
+        shares.append(np.mean(topics[nearest] == topics[place]))
+    return np.array(shares)
+
+
+def _ndcg_of_queries(model: SentenceTransformer, evaluator: Any) -> np.ndarray:
+    """Return the nDCG@10 of each query."""
+    import numpy as np
+
+    queries = evaluator.embed_inputs(model, evaluator.queries, encode_fn_name="query")
+    corpus = evaluator.embed_inputs(model, evaluator.corpus, encode_fn_name="document")
+    discounts = 1 / np.log2(np.arange(2, 12))
+    scores = []
+    for query, vector in zip(evaluator.queries_ids, queries, strict=True):
+        cosines = evaluator.score_functions["cosine"](vector[None], corpus)[0]
+        nearest = cosines.topk(min(10, len(cosines))).indices.tolist()
+        relevant = evaluator.relevant_docs[query]
+        gains = [evaluator.corpus_ids[place] in relevant for place in nearest]
+        scores.append(np.dot(gains, discounts[: len(gains)]) / discounts[: len(relevant)].sum())
+    return np.array(scores)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.recipe import Recipe, count_tokens_if_needed
+from sbert_plugins.recipes.simcse import simcse_loss
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,27 +39,22 @@ def slt_fai_loss(
         backbone: The base loss: ``"simcse"``, ``"consert"``, ``"arccse"``, ``"denosent"`` or ``"pt-bert"``.
         temperature: Temperature of the base loss; None for its default.
         pairs: Whether the second column holds positives, for ``"simcse"``.
-        official: Whether to build :class:`losses.official.SLTFAILoss`, which computes what the authors' code computes.
+        official: Whether to build :class:`losses.official.SLTFAILoss`, which computes what the authors' code
+            computes.
         **keywords: Keywords of :class:`losses.SLTFAILoss`.
 
     Raises:
         ValueError: For an unknown base loss.
     """
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
     from sbert_plugins import losses
 
-    base: nn.Module
-    if backbone == "simcse":
-        ranking = MultipleNegativesRankingLoss(
-            model, scale=1 / (0.05 if temperature is None else temperature)
-        )
-        base = losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
-    elif backbone in _BASES:
-        given = {} if temperature is None else {"temperature": temperature}
-        base = getattr(losses, _BASES[backbone])(model, **given)
-    else:
+    if backbone != "simcse" and backbone not in _BASES:
         raise ValueError(f"backbone must be simcse, {', '.join(_BASES)}, got {backbone!r}.")
+    given = {} if temperature is None else {"temperature": temperature}
+    if backbone == "simcse":
+        base = simcse_loss(model, pairs=pairs, **given)
+    else:
+        base = getattr(losses, _BASES[backbone])(model, **given)
     room = losses.official if official else losses
     return room.SLTFAILoss(model, base, **keywords)
 
@@ -66,10 +62,10 @@ def slt_fai_loss(
 def find_keywords(
     rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Find the warm-up, which the paper gives in epochs, the columns, and counts of the encoder's vocabulary."""
+    """Find the warm-up, which the paper gives in epochs, the columns, and counts of the vocabulary."""
     warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
     found: dict[str, Any] = {"warmup_steps": min(0.5, warmup / epochs), "pairs": len(rows.column_names) == 2}
-    return found | count_tokens_if_needed(rows, model, given)
+    return found | count_tokens_if_needed(rows, model, epochs, given)
 
 
 SLT_FAI = Recipe(
@@ -77,7 +73,7 @@ SLT_FAI = Recipe(
     title="SLT-FAI",
     paper="Wang et al., 2023",
     url="https://arxiv.org/abs/2305.08655",
-    summary="wraps a contrastive loss: removes word frequency from token embeddings, detects missing rare words (eq. 2 to 6)",
+    summary="around a contrastive loss: tokens without frequency, missing rare words detected (eq. 2 to 6)",
     loss="SLTFAILoss",
     columns=("anchor",),
     second_column="positive",

@@ -1,325 +1,323 @@
-"""What a loss owns (heads, decoders, queues, momentum copies), in files beside a checkpoint's encoder.
+"""Files that checkpoints hold in addition to those of sentence-transformers.
 
-Works for any loss, also for those of sentence-transformers. Tensors are stored as safetensors, names as json, nothing as
-pickle.
+- ``loss_state.safetensors``: weights and buffers that the loss owns (heads, decoders, queues, momentum
+  copies)
+- ``loss_state.json``: the settings of the loss and the number of processes
+- ``checkpoint_complete.json``: names and sizes of the files that resuming needs, written last
+
+They work for any loss, including those of sentence-transformers.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
-import math
+import os
 import re
-from collections.abc import Iterator, Mapping, Set
-from enum import Enum
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from sbert_plugins import host
-from sbert_plugins.contract import keeps_its_mode
-
-from .checkpoints import mark_complete, unmark_later
-from .finite import DivergedError, not_finite
-
-logger = logging.getLogger(__name__)
+from sbert_plugins.losses.base import Loss
+from sbert_plugins.modules import MLMHead, WordEmbeddings
 
 WEIGHTS_FILE = "loss_state.safetensors"
-INDEX_FILE = "loss_state.json"
-
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_EXTRA_STATE = "_extra_state"  # torch's key of what get_extra_state returns
+SETTINGS_FILE = "loss_state.json"
+COMPLETE_FILE = "checkpoint_complete.json"
 
 Losses = nn.Module | Mapping[str, nn.Module]
 
+logger = logging.getLogger(__package__)
+# With torchrun, log once and not once per process.
+logger.addFilter(lambda record: os.environ.get("RANK", "0") == "0")
+
+
+# --- State of a loss ----------------------------------------------------------------------------------------
+
 
 def named_losses(loss: Losses) -> dict[str, nn.Module]:
-    """Return the losses by the name of their dataset; a single loss has the name ``""``."""
+    """Return the losses by the name of their dataset. A single loss has the name ``""``."""
     return dict(loss) if isinstance(loss, Mapping) else {"": loss}
 
 
-def own_state(loss: nn.Module, model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and persistent buffers that ``loss`` holds and ``model`` does not.
+def own_state(loss: Losses, model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and persistent buffers that a loss holds and ``model`` does not.
 
-    Tensors are told apart by identity, so that weights tied to the encoder (an output layer that shares its embeddings) are
-    left out, and weights tied within the loss appear once, under their first name. The tensors are the loss's own.
+    Tensors are compared by identity. An output layer that shares the encoder's embeddings belongs to the
+    encoder, and weights that are tied within the loss appear once.
+
+    Args:
+        loss: A loss, or a dict of losses, whose names then become prefixes.
+        model: The encoder.
+
+    Returns:
+        The tensors themselves, by name.
+
+    Raises:
+        TypeError: If a module of the loss keeps state outside of parameters and buffers.
     """
     seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     state = {}
-    for name, tensor in loss.state_dict(keep_vars=True).items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"{type(loss).__name__} keeps {name} of type {type(tensor).__name__} in its state, which cannot be stored "
-                "without pickle: hold it in a buffer."
-            )
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            state[name] = tensor
+    for name, member in named_losses(loss).items():
+        for key, tensor in member.state_dict(keep_vars=True).items():
+            if key.endswith("_extra_state"):
+                raise TypeError(
+                    f"{type(member).__name__} keeps {key} outside of buffers. Hold it in a buffer."
+                )
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                state[f"{name}/{key}" if name else key] = tensor
     return state
 
 
-def own_modules(loss: nn.Module, model: nn.Module) -> list[nn.Module]:
-    """Return ``loss`` and its submodules, without those of ``model``, of other encoders and of frozen parts in eval mode."""
-    of_model = {id(parameter) for parameter in model.parameters()}
-    parts = (module for module in loss.modules() if module is not loss)
-    others = [model, *(part for part in parts if keeps_its_mode(part, of_model=of_model))]
-    theirs = {id(module) for other in others for module in other.modules()}
-    return [module for module in loss.modules() if id(module) not in theirs]
-
-
 def save_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
-    """Write the state of a loss, or of a dict of losses, into ``folder``, with its settings and the number of processes."""
-    index: dict[str, Any] = {"format": 2, "processes": get_world_size(), "losses": {}}
-    tensors: dict[str, Tensor] = {}
-    for name, member in named_losses(loss).items():
-        state = own_state(member, model)
-        index["losses"][name] = {
-            "class": type(member).__name__,
-            "settings": plain_settings_of(member),
-            "tensors": _describe(state),
-        }
-        # Copies: safetensors takes no views into shared storage.
-        tensors |= {_stored(name, key): tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
-    save_file(tensors, Path(folder) / WEIGHTS_FILE)
-    (Path(folder) / INDEX_FILE).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    """Write the state and the settings of a loss, or of a dict of losses, into ``folder``.
 
-
-def check_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
-    """Raise ``ValueError`` with the file and the mismatch unless ``folder`` holds the state of exactly this loss."""
-    _read_loss_state(loss, model, folder)
+    Example:
+        >>> from sbert_plugins import losses, training
+        >>> loss = losses.PTBERTLoss(model)
+        >>> model.save_pretrained("output")
+        >>> training.save_loss_state(loss, model, "output")
+        >>> training.load_loss_state(loss, model, "output")
+    """
+    # Copies, because safetensors does not store views of shared memory.
+    state = {
+        name: tensor.detach().cpu().contiguous().clone() for name, tensor in own_state(loss, model).items()
+    }
+    save_file(state, Path(folder, WEIGHTS_FILE))
+    Path(folder, SETTINGS_FILE).write_text(_settings_as_json(loss), encoding="utf-8")
 
 
 @torch.no_grad()
 def load_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> None:
-    """Copy the state in ``folder`` into the loss.
+    """Copy the state in ``folder`` into a loss with the same parts.
 
     Raises:
-        ValueError: With the file and the mismatch, unless ``folder`` holds the state of exactly this loss; nothing has been
-            changed then.
+        ValueError: If ``folder`` holds no state, or that of a loss with other parts. The loss is then
+            unchanged.
     """
-    saved = _read_loss_state(loss, model, folder)
-    for name, member in named_losses(loss).items():
-        for key, tensor in own_state(member, model).items():
-            owner, _, last = key.rpartition(".")
-            if last == _EXTRA_STATE:  # what get_extra_state made for this call
-                member.get_submodule(owner).set_extra_state(saved[_stored(name, key)].to(tensor.device))
-            else:
-                tensor.copy_(saved[_stored(name, key)])
+    own, file = own_state(loss, model), Path(folder, WEIGHTS_FILE)
+    saved = load_file(file) if file.is_file() else {}
+    old, new = ({name: list(tensor.shape) for name, tensor in state.items()} for state in (saved, own))
+    if changes := _changes(old, new):
+        changes = "; ".join(filter(None, [changed_settings(loss, folder), changes]))
+        raise ValueError(f"{folder} does not hold the state of this loss: {changes}.")
+    for name, tensor in own.items():
+        tensor.copy_(saved[name])
 
 
-def _read_loss_state(loss: Losses, model: nn.Module, folder: str | Path) -> dict[str, Tensor]:
-    """Return the tensors in ``folder`` by their stored names, checked against the index and the loss."""
-    losses = named_losses(loss)
-    states = {name: own_state(member, model) for name, member in losses.items()}
-    index_file, weights_file = Path(folder) / INDEX_FILE, Path(folder) / WEIGHTS_FILE
-    if not index_file.is_file():
-        if any(states.values()):
-            owners = ", ".join(type(losses[name]).__name__ for name, state in states.items() if state)
-            raise ValueError(
-                f"{index_file} does not exist, but {owners} owns weights: this checkpoint was written without them. "
-                "Resuming would continue with fresh ones. Train anew, or resume with sentence-transformers' own trainer."
-            )
-        return {}
-    saved = _read_index(index_file)["losses"]
-    if set(saved) != set(losses):
-        raise ValueError(f"{index_file} holds the losses {_names(saved)}, got {_names(losses)}.")
-    for name, member in losses.items():
-        if saved[name]["class"] != type(member).__name__:
-            raise ValueError(f"{index_file} holds the state of {saved[name]['class']}, got {type(member).__name__}.")
-        _check_tensors(saved[name]["tensors"], _describe(states[name]), index_file)
-    tensors = _read_tensors(weights_file)
-    # The file itself as well: copying would broadcast a tensor of another shape, and cast one of another dtype.
-    expected = {_stored(name, key): tensor for name, state in states.items() for key, tensor in state.items()}
-    _check_tensors(_describe(tensors), _describe(expected), weights_file)
-    return tensors
+def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool) -> None:
+    """Compare the settings of a loss with those in ``folder``, after its state has been loaded from there.
+
+    Some losses have a learned weight among their settings, which is equal only then.
+
+    Raises:
+        ValueError: If the settings differ, unless ``allow_changed``, with which they are logged.
+    """
+    changes = changed_settings(loss, folder)
+    message = f"The settings differ from those of {folder}: {changes}."
+    if changes and not allow_changed:
+        raise ValueError(f"{message} Use the old settings, or continue with allow_changed_settings=True.")
+    if changes:
+        logger.warning("%s The training continues with the new ones.", message)
 
 
-def _read_index(file: Path) -> dict[str, Any]:
-    try:
-        index = json.loads(file.read_text(encoding="utf-8"))
-        for entry in index["losses"].values():
-            if not isinstance(entry["class"], str) or not isinstance(entry["tensors"], dict):
-                raise TypeError("a loss has a class and tensors")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is damaged ({error!r}): resume from another checkpoint.") from None
-    return index
+def changed_settings(loss: Losses, folder: str | Path) -> str:
+    """Return the settings of a loss that differ from those in ``folder``: key, old value and new value."""
+    file = Path(folder, SETTINGS_FILE)
+    if not file.is_file():
+        return ""
+    return _changes(
+        _flat(json.loads(file.read_text(encoding="utf-8"))), _flat(json.loads(_settings_as_json(loss)))
+    )
 
 
-def _read_tensors(file: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118  not a dict
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{file} is damaged or cut off ({error}): resume from another checkpoint.") from None
+def _settings_as_json(loss: Losses) -> str:
+    """Return the settings of a loss in JSON that is the same in each process."""
+    settings = {name: _settings(member) for name, member in named_losses(loss).items()}
+    settings = settings.get("", settings) | {"processes": get_world_size()}
+    # A repr may hold an address.
+    return re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, indent=1, default=_for_json))
 
 
-def plain_settings_of(loss: nn.Module) -> dict[str, Any]:
-    """Return what a loss's ``get_config_dict`` says, in what json holds and two processes write alike."""
-    settings = dict(getattr(loss, "get_config_dict", dict)())
-    if isinstance(settings.get("loss"), str) and isinstance(getattr(loss, "loss", None), nn.Module):
-        settings["loss"] = loss.loss  # the host's losses round a loss give its class alone
-    return _plain(settings)
+def _settings(loss: nn.Module) -> dict[str, Any]:
+    settings = {"class": type(loss).__name__, **getattr(loss, "get_config_dict", dict)()}
+    # Wrappers of sentence-transformers give the name of their loss's class.
+    if isinstance(settings.get("loss"), str):
+        settings["loss"] = getattr(loss, "loss", settings["loss"])
+    return settings
 
 
-def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool = False) -> None:
-    """Refuse to resume with settings of the loss, or a number of processes, that the checkpoint in ``folder`` has not.
+def _for_json(value: Any) -> Any:
+    """Convert a setting that JSON does not have."""
+    if isinstance(value, nn.Module):
+        return _settings(value)
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    return getattr(value, "__qualname__", str(value))
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{name}": part for name, part in _flat(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return the keys of two flat mappings whose values differ, with both values."""
+    triples = [(key, old.get(key, "absent"), new.get(key, "absent")) for key in dict.fromkeys([*old, *new])]
+    changes = "; ".join(f"{key}: {before}, now {after}" for key, before, after in triples if before != after)
+    return textwrap.shorten(changes, 1000, placeholder=" ...")
+
+
+# --- What a loss gets from the trainer ----------------------------------------------------------------------
+
+
+def inform_losses(loss: Losses, model: nn.Module, *, steps: int | None = None, resumed: bool = False) -> None:
+    """Inform a loss, and the losses and modules inside it, of the training.
+
+    - ``state_is_kept`` is set to True, because checkpoints hold the state of the loss;
+    - ``follow(model)`` is called, because the encoder may have got another dtype since the loss was built;
+    - ``begin_training(steps=..., resumed=...)`` is called, if ``steps`` are given.
 
     Args:
-        loss: The loss, or dict of losses, that goes on.
-        folder: The checkpoint. One without settings (an earlier version's) is taken with a note.
-        allow_changed: Whether what differs is a warning.
-
-    Raises:
-        ValueError: With each setting that differs, its value in the checkpoint and the one given.
+        loss: A loss, or a dict of losses.
+        model: The encoder.
+        steps: The number of updates of the whole training, once it begins.
+        resumed: Whether the training continues from a checkpoint.
     """
-    index_file = Path(folder) / INDEX_FILE
-    if not index_file.is_file():  # check_loss_state says whether it may be missing
-        return
-    index = _read_index(index_file)
-    if "processes" not in index:
-        logger.warning("%s was written before settings were stored: they are not compared with those given.", index_file)
-        return
-    changed = _changes("processes", index["processes"], get_world_size())
-    for name, member in named_losses(loss).items():
-        saved = index["losses"].get(name, {})
-        if saved.get("class") == type(member).__name__:  # else check_loss_state refuses it
-            settings = plain_settings_of(member)
-            before = _with_later(_plain(saved.get("settings", {})), settings, _defaults(member))
-            if _changes(name, before, settings):
-                settings = _settings_with(member, name, Path(folder) / WEIGHTS_FILE)
-            changed += _changes(name, before, settings)
-    if not changed:
-        return
-    found = f"{index_file} is of a training with {', '.join(changed)}"
-    if not allow_changed:
-        old = "start as many processes again" if index["processes"] != get_world_size() else "give the loss its old settings"
-        raise ValueError(
-            f"{found}. Resuming would go on with another one: {old}, or resume in a script with allow_changed_settings=True."
-        )
-    logger.warning("%s. It goes on with the new settings.", found)
-
-
-def _settings_with(loss: nn.Module, name: str, weights_file: Path) -> dict[str, Any]:
-    """Return the settings that a loss has while it holds a checkpoint's weights, for some losses say what they learned.
-
-    The scale of the host's contrastive tension is such a one: in a checkpoint it is no longer what the loss was given.
-    """
-    saved = _read_tensors(weights_file)
-    state = loss.state_dict(keep_vars=True)
-    given = {key: state[key] for key in state if _fits(saved.get(_stored(name, key)), state[key])}
-    values = {key: tensor.data for key, tensor in given.items()}
-    try:
-        for key, tensor in given.items():
-            tensor.data = saved[_stored(name, key)].to(tensor.device)
-        return plain_settings_of(loss)
-    finally:
-        for key, tensor in given.items():
-            tensor.data = values[key]
-
-
-def _fits(saved: Tensor | None, tensor: Any) -> bool:
-    return saved is not None and isinstance(tensor, Tensor) and _describe({"": saved}) == _describe({"": tensor})
-
-
-def mark_state_kept(loss: Losses) -> None:
-    """Tell a loss, and the losses inside it, that somebody saves their state, so that they need not warn."""
-    for module in _asking(loss, "state_is_kept"):
-        module.state_is_kept = True
-
-
-def begin_training(loss: Losses, steps: int, *, resumed: bool) -> None:
-    """Tell a loss, and the losses inside it, that a training begins or goes on, where they ask.
-
-    ``training_steps`` is set to the updates that all of it has, ``begin_training(resumed=...)`` is called: of a dict of losses
-    one may be computed late, and counts from the first update on.
-    """
-    for module in _asking(loss, "begin_training"):
-        if callable(module.begin_training):
-            module.begin_training(steps=steps, resumed=resumed)
-
-
-def follow_encoder(loss: Losses, model: nn.Module) -> None:
-    """Put what scores words into the encoder's dtype, as its next forward would: ``model.bfloat16()`` may have come since."""
-    _call(loss, "follow", model)
+    for member in named_losses(loss).values():
+        for part in list(member.modules()):
+            if isinstance(part, Loss):
+                part.state_is_kept = True
+            if isinstance(part, MLMHead | WordEmbeddings):
+                part.follow(model)
+            if isinstance(part, Loss) and steps is not None:
+                part.begin_training(steps=steps, resumed=resumed)
 
 
 def require_same_model(loss: Losses, model: nn.Module) -> None:
-    """Refuse a loss that was built round another model than the one that is trained.
-
-    Raises:
-        ValueError: If it holds nothing of ``model`` that learns. The optimizer has the weights that the loss holds when the
-            training begins, and the host puts ``model`` into it at the first batch: what is saved would not have moved.
-    """
-    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    for name, member in named_losses(loss).items():
+    """Raise ``ValueError`` if a loss was built on another model: the optimizer would update that one."""
+    encoder = {id(parameter) for parameter in model.parameters()}
+    for member in named_losses(loss).values():
         held = {id(parameter) for parameter in member.parameters()}
-        if trained and held and trained.isdisjoint(held):
-            of = f" of {name!r}" if name else ""
+        if held and held.isdisjoint(encoder):
             raise ValueError(
-                f"{type(member).__name__}{of} must be built round the model that is trained, got one round another: what is "
-                "saved would not have learned anything. Build the loss anew, round the model that the trainer gets."
+                f"{type(member).__name__} was built on another model. Build it on the model of the trainer."
             )
 
 
 def require_processes_together(args: TrainingArguments) -> None:
-    """Refuse processes of one group that would each train all rows for themselves: the host on CPUs, if nobody says so.
-
-    Raises:
-        ValueError: If the arguments know of fewer processes than the group has.
-    """
-    if get_world_size() > 1 and args.world_size != get_world_size():
+    """Raise ``ValueError`` if each process of a group would train a model of its own."""
+    if args.world_size != get_world_size() > 1:
         raise ValueError(
-            f"the arguments must be of all {get_world_size()} processes, got {args.world_size} of which each would train for "
-            "itself: without GPUs set use_cpu=True, or ACCELERATE_USE_CPU=true before torchrun."
+            f"The training arguments see {args.world_size} of {get_world_size()} processes, and each would "
+            "train a model of its own. On CPUs set use_cpu=True."
         )
 
 
-def take_out_of_ddp(loss: nn.Module, model: nn.Module) -> None:
-    """Put ``model`` back where a training left it wrapped: the host puts the next wrapper in the place of a model alone.
+# --- Complete checkpoints -----------------------------------------------------------------------------------
 
-    The old one averages the gradients of what was trained when it was made.
+
+def checkpoints_in(folder: str | Path) -> dict[int, Path]:
+    """Return the checkpoints in ``folder`` by step, in rising order."""
+    found = {
+        path: re.fullmatch(r"checkpoint-([0-9]+)", path.name) for path in Path(folder).glob("checkpoint-*")
+    }
+    return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+
+
+def mark_complete(checkpoint: str | Path) -> None:
+    """Write the marker of a checkpoint, once all its files are on the disk.
+
+    Later checkpoints in the same folder lose their markers. They come from an earlier training, or from
+    another continuation of this one.
     """
-    for part in list(loss.modules()):
-        wrapper = getattr(part, "model", None)
-        inside = set(wrapper.modules()) if isinstance(wrapper, nn.Module) else set()
-        if wrapper is not model and model in inside and any(isinstance(each, DistributedDataParallel) for each in inside):
-            part.model = model
+    checkpoint = Path(checkpoint)
+    paths = [path for path in sorted(checkpoint.rglob("*")) if path.name not in (COMPLETE_FILE, "README.md")]
+    sizes = {path.relative_to(checkpoint).as_posix(): path.stat().st_size for path in paths if path.is_file()}
+    for path in (*paths, checkpoint, checkpoint.parent):
+        _sync(path)
+    marker = checkpoint / COMPLETE_FILE
+    marker.write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+    _sync(marker)
+    _sync(checkpoint)
+    unmark_later(checkpoint.parent, step=int(checkpoint.name.rpartition("-")[2]))
 
 
-def _call(loss: Losses, method: str, *args: Any, **keywords: Any) -> None:
-    for module in _asking(loss, method):
-        if callable(getattr(module, method)):  # somebody's own loss may call a setting so
-            getattr(module, method)(*args, **keywords)
+def unmark_later(folder: str | Path, step: int) -> None:
+    """Remove the markers of the checkpoints in ``folder`` with a later step."""
+    for later, checkpoint in checkpoints_in(folder).items():
+        if later > step:
+            (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
 
 
-def _asking(loss: Losses, attribute: str) -> Iterator[Any]:
-    for member in named_losses(loss).values():
-        yield from (module for module in member.modules() if hasattr(module, attribute))
+def _sync(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    if os.name == "nt":  # cannot open folders
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def incomplete_reason(checkpoint: str | Path) -> str | None:
+    """Return why a checkpoint is incomplete, or None if it is complete."""
+    try:
+        sizes = json.loads(Path(checkpoint, COMPLETE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return f"{COMPLETE_FILE}, which is written last, is missing or cut off"
+    for name, size in sizes.items():
+        if not Path(checkpoint, name).is_file() or Path(checkpoint, name).stat().st_size != size:
+            return f"{name} is missing or does not have its {size} bytes"
+    return None
+
+
+def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
+    """Return the complete checkpoint with the highest step in ``output_dir``, or None.
+
+    Incomplete ones, which an interruption leaves, are skipped and logged.
+    """
+    for checkpoint in reversed(checkpoints_in(output_dir).values()):
+        reason = incomplete_reason(checkpoint)
+        if reason is None:
+            return checkpoint
+        logger.warning("Skipping the incomplete checkpoint %s: %s.", checkpoint, reason)
+    return None
 
 
 class LossStateCallback(TrainerCallback):
-    """Saves and restores a loss's state with sentence-transformers' own trainer.
+    """Saves and restores the state of a loss in a training with sentence-transformers' own trainer.
 
-    Writes into each checkpoint after the trainer has, and restores when training resumes. Unlike
-    :class:`~sbert_plugins.training.SentenceTransformerTrainer` it does not average gradients over ranks, does not clip the
-    loss's weights, does not look for a torn checkpoint before it resumes, and leaves the loss's last weights where
-    ``load_best_model_at_end`` restores the encoder. ``model.fit`` takes none.
+    It adds its files to each checkpoint after the trainer has written it, and restores the loss when a
+    training resumes. Unlike :class:`SentenceTransformerTrainer` of this package it neither averages gradients
+    over processes nor clips the loss's weights, and ``load_best_model_at_end`` restores the encoder alone.
 
     Args:
-        loss: The loss, or dict of losses, that the trainer got.
-        resume_from_checkpoint: The path given to ``trainer.train``; by default the checkpoint of the resumed step in the
-            trainer's output directory.
-        allow_changed_settings: Whether a resumed training may have other settings of the loss, or another number of
-            processes, than its checkpoint: a warning instead of an error.
+        loss: The loss, or the dict of losses, of the trainer.
+        resume_from_checkpoint: The path that ``trainer.train`` gets. By default the checkpoint of the resumed
+            step in the trainer's output directory.
+        allow_changed_settings: Whether a resumed training may have other settings of the loss, or another
+            number of processes, than its checkpoint.
+
+    Raises:
+        ValueError: When the training begins, if the loss was built on another model, or if the checkpoint
+            belongs to another training or to a loss with other settings.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -327,7 +325,7 @@ class LossStateCallback(TrainerCallback):
         >>> from sbert_plugins.training import LossStateCallback
         >>> loss = losses.PTBERTLoss(model)
         >>> trainer = SentenceTransformerTrainer(
-        ...     model=model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
+        ...     model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
         ... )
     """
 
@@ -341,144 +339,41 @@ class LossStateCallback(TrainerCallback):
         self.loss = loss
         self.resume_from_checkpoint = resume_from_checkpoint
         self.allow_changed_settings = allow_changed_settings
-        mark_state_kept(loss)
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tell the loss that the training begins, and its length; restore, where the trainer continues."""
-        require_same_model(self.loss, kwargs["model"])
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Restore the loss if the training resumes, and inform it."""
+        model, resumed = kwargs["model"], state.global_step > 0
+        require_same_model(self.loss, model)
         require_processes_together(args)
-        is_alone = host.is_prepared(kwargs["model"]) and not args.fsdp and not args.deepspeed
-        if get_world_size() > 1 and is_alone and any(one.requires_grad for one in kwargs["model"].parameters()):
-            raise ValueError(
-                "the encoder must not be evaluated before it is trained in several processes: the host then leaves "
-                "DistributedDataParallel out, and each process trains its own. Train first, or use "
-                "sbert_plugins.training.SentenceTransformerTrainer."
-            )
-        if state.global_step > 0:
-            folder = self.resume_from_checkpoint or self._folder(args, state)
-            self._require_same_training(Path(folder), state)
+        inform_losses(self.loss, model)
+        if resumed:
+            folder = Path(self.resume_from_checkpoint or self._folder(args, state))
+            file = folder / TRAINER_STATE_NAME
+            if (
+                file.is_file()
+                and json.loads(file.read_text(encoding="utf-8"))["log_history"] != state.log_history
+            ):
+                raise ValueError(
+                    f"{folder} does not belong to the training that is resumed. Pass the path that train() "
+                    "gets to LossStateCallback(loss, resume_from_checkpoint=...)."
+                )
+            load_loss_state(self.loss, model, folder)
             check_settings(self.loss, folder, allow_changed=self.allow_changed_settings)
-            follow_encoder(self.loss, kwargs["model"])
-            load_loss_state(self.loss, kwargs["model"], folder)
-        begin_training(self.loss, state.max_steps, resumed=state.global_step > 0)
-        # Checkpoints of an earlier run that this one will write again may not count as whole while it does.
-        if args.should_save:
+        inform_losses(self.loss, model, steps=state.max_steps, resumed=resumed)
+        if args.should_save:  # the trainer is going to overwrite their files
             unmark_later(self._folder(args, state).parent, state.global_step)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Add the loss's files to the checkpoint that was just written, unless it must not be resumed."""
-        if bad := [name for member in named_losses(self.loss).values() for name in not_finite(member)]:
-            raise DivergedError(
-                f"after update {state.global_step} {len(bad)} weights are not finite ({bad[0]}, ...): the training stopped. "
-                f"Do not use {self._folder(args, state)}; lower learning_rate, and resume from an earlier checkpoint."
-            )
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Add the loss's files to the checkpoint that was just written."""
         if args.should_save:
             save_loss_state(self.loss, kwargs["model"], self._folder(args, state))
-            if not args.save_only_model:  # without an optimizer no training goes on from it
-                mark_complete(self._folder(args, state), state.global_step)
-
-    @staticmethod
-    def _require_same_training(folder: Path, state: TrainerState) -> None:
-        """Refuse the checkpoint of another training that has made as many updates: its log is another."""
-        file = folder / TRAINER_STATE_NAME
-        log = json.loads(file.read_text(encoding="utf-8"))["log_history"] if file.is_file() else state.log_history
-        if log != state.log_history:
-            raise ValueError(
-                f"{folder} is not the checkpoint that the trainer resumes from, by its log: pass the path that "
-                "trainer.train(resume_from_checkpoint=...) gets, LossStateCallback(loss, resume_from_checkpoint=...)."
-            )
+            if not args.save_only_model:  # a training cannot resume without the state of its optimizer
+                mark_complete(self._folder(args, state))
 
     @staticmethod
     def _folder(args: TrainingArguments, state: TrainerState) -> Path:
-        assert args.output_dir is not None  # the arguments fill it in
-        return Path(args.output_dir, f"checkpoint-{state.global_step}")
-
-
-def _stored(name: str, key: str) -> str:
-    return f"{name}/{key}" if name else key
-
-
-def _describe(state: Mapping[str, Tensor]) -> dict[str, list]:
-    return {key: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for key, tensor in state.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting as json would give it back; what json has not by a name that does not change from run to run."""
-    if isinstance(value, nn.Module):
-        return {"class": type(value).__name__, "settings": plain_settings_of(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, Set):
-        return sorted(map(str, value))
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if hasattr(value, "tolist"):  # of numpy and torch
-        return _plain(value.tolist())
-    if isinstance(value, Enum | Path):
-        return str(value)
-    if isinstance(value, str):
-        return _ADDRESS.sub("", value)  # a repr's
-    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, float):
-        return str(value)
-    named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"
-
-
-def _defaults(loss: nn.Module) -> dict[str, list[Any]]:
-    """Return the defaults of each keyword that the classes of a loss, and of those inside it, have."""
-    found: dict[str, list[Any]] = {}
-    for kind in {type(module) for module in loss.modules() if hasattr(module, "get_config_dict")}:
-        for name, parameter in inspect.signature(kind.__init__).parameters.items():
-            if parameter.default is not parameter.empty:
-                found.setdefault(name, []).append(_plain(parameter.default))
-    return found
-
-
-def _with_later(old: Any, new: Any, defaults: Mapping[str, list[Any]]) -> Any:
-    """Add the keywords that an earlier version had not, where they are at their defaults: what it did."""
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        return old
-    later = {key: value for key, value in new.items() if key not in old and value in defaults.get(key, [])}
-    return later | {key: _with_later(value, new.get(key), defaults) for key, value in old.items()}
-
-
-def _changes(name: str, old: Any, new: Any) -> list[str]:
-    """Return where two settings differ, as ``name old (now new)``."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = dict.fromkeys([*old, *new])
-        losses = [[key for key, value in settings.items() if isinstance(value, dict)] for settings in (old, new)]
-        if set(losses[0]) == set(losses[1]) and losses[0] != losses[1]:  # the first may lead, or make what the next reads
-            return [f"the order of {name or 'the losses'} {', '.join(losses[0])} (now {', '.join(losses[1])})"]
-        return [
-            change
-            for key in keys
-            for change in _changes(f"{name}.{key}" if name else key, old.get(key, "absent"), new.get(key, "absent"))
-        ]
-    if isinstance(old, float) and isinstance(new, float) and math.isclose(old, new, rel_tol=1e-6):
-        return []  # computed from a weight on another device
-    is_named_alone = isinstance(new, str) and new.startswith(f"{old} [counts ")  # an earlier version kept no mark of counts
-    return [] if old == new or is_named_alone else [f"{name} {old} (now {new})"]
-
-
-_OTHER_PARTS = "it was written for a loss with other parts, or by another version of it: load or resume it with what wrote it."
-
-
-def _check_tensors(saved: Mapping[str, list], expected: Mapping[str, list], file: Path) -> None:
-    if missing := sorted(set(expected) - set(saved)):
-        raise ValueError(f"{file} lacks {', '.join(missing)}: {_OTHER_PARTS}")
-    if extra := sorted(set(saved) - set(expected)):
-        raise ValueError(f"{file} also holds {', '.join(extra)}: {_OTHER_PARTS}")
-    for key, want in expected.items():
-        if saved[key] != want:
-            raise ValueError(f"{file} holds {key} as {_shape(saved[key])}, the loss has {_shape(want)}: its settings differ.")
-
-
-def _shape(description: list) -> str:
-    dtype, shape = description
-    return f"{dtype} {tuple(shape)}"
-
-
-def _names(losses: Mapping[str, Any]) -> str:
-    return ", ".join(repr(name) for name in losses)
+        return Path(str(args.output_dir), f"checkpoint-{state.global_step}")

@@ -4,113 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformerTrainer
 from torch import Tensor, nn
 
 from sbert_plugins import host
 
-from .loss_state import named_losses, own_state
-
-if TYPE_CHECKING:
-    from .trainer import SentenceTransformerTrainer
+from .loss_state import own_state
 
 
 class SharpnessAwareStep:
-    r"""Replaces the gradients of an update by those at the worst point nearby (Foret et al., ICLR 2021, eq. 2 and 3).
+    r"""Replaces the gradients of an update by those at the worst point nearby (Foret et al., 2021, eq. 2, 3).
 
     .. math::
-        \hat\epsilon = \rho\, g / \lVert g \rVert_2,\quad w \leftarrow \mathrm{step}(w, \nabla L(w + \hat\epsilon))
+        \hat\epsilon = \rho\, g / \lVert g \rVert_2,\quad
+        w \leftarrow \mathrm{step}(w, \nabla L(w + \hat\epsilon))
 
-    With :math:`g` the gradient of the whole update: all its micro-batches, all ranks, encoder and loss together. The second
-    pass replays the micro-batches with the same random states, so that dropout and masks are those of the first; the
-    logged loss is that of the first. Libraries of optimizers offer SAM as an optimizer whose ``step`` takes a closure or
-    comes in two halves, and the trainer calls ``step`` once, without one.
+    :math:`g` is the gradient of the whole update, over all its micro-batches and processes, of encoder and
+    loss together. The second pass repeats the micro-batches with the same random states, so that it draws the
+    same dropout and masks.
 
     Args:
         trainer: The trainer whose micro-batches are run.
-        rho: Radius, above 0.
+        rho: Radius, greater than 0.
+        average_gradients: Averages the gradients that DistributedDataParallel leaves to the trainer.
     """
 
-    def __init__(self, trainer: SentenceTransformerTrainer, rho: float) -> None:
-        if not rho > 0:
-            raise ValueError(f"sam_rho must be above 0, got {rho}. 0.05 is its paper's default; None leaves SAM out.")
+    def __init__(
+        self, trainer: SentenceTransformerTrainer, rho: float, average_gradients: Callable[[], None]
+    ) -> None:
         self.trainer = trainer
         self.rho = rho
-        self.is_replaying = False
-        self._batches: list[tuple[dict[str, Any], Any, tuple]] = []
+        self.average_gradients = average_gradients
+        self.begin()
 
-    def check(self) -> None:
-        """Refuse what cannot be right, before the first step."""
-        if self.trainer.args.fp16:
-            raise ValueError("sam_rho cannot be used with fp16: its gradient scaler would be asked twice. Use bf16.")
-        if self.trainer.args.device.type not in ("cpu", "cuda"):
-            raise ValueError(
-                f"sam_rho replays random states, which is tested on cpu and cuda, got {self.trainer.args.device.type}: "
-                "train without it."
-            )
-        self._batches.clear()
+    def begin(self) -> None:
+        """Forget the micro-batches of an update that was interrupted."""
+        self.is_repeating = False
+        self.batches: list[tuple[dict[str, Any], Any, tuple]] = []
 
     def training_step(
         self, step: Callable[..., Tensor], model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any
     ) -> Tensor:
-        """Run a micro-batch; after the last one of an update perturb, replay, restore."""
-        random_state = host.random_state(self.trainer.args.device)
-        before = self._versions()
-        # A copy, because the trainer takes keys out of the batch.
-        self._batches.append((dict(inputs), num_items_in_batch, random_state))
-        try:
-            loss = step(model, inputs, num_items_in_batch)
-        except BaseException:
-            self._batches.clear()  # whoever goes on, out of memory with fewer rows, begins the update anew
-            raise
-        self._check_state(before)
+        """Run a micro-batch. After the last one of an update, move the weights, repeat all and move back."""
+        before = self._buffer_versions()
+        # A copy, because the trainer removes keys from the batch.
+        self.batches.append((dict(inputs), num_items_in_batch, host.random_state(self.trainer.args.device)))
+        loss = step(model, inputs, num_items_in_batch)
+        changed = [name for name, version in self._buffer_versions().items() if before.get(name) != version]
+        if changed:
+            raise ValueError(
+                f"sam_rho must be 0 for this loss: each of the two passes would change {', '.join(changed)}."
+            )
         if self.trainer.accelerator.sync_gradients:
-            self.trainer.average_own_gradients()
-            self._replay(step, model)
-            self.trainer.average_own_gradients()
+            self.average_gradients()
+            self._repeat(step, model)
         return loss
 
-    def _replay(self, step: Callable[..., Tensor], model: nn.Module) -> None:
-        optimizer = self.trainer.optimizer
-        assert optimizer is not None  # the trainer builds it before the first step
-        parameters = [
-            parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None
-        ]
+    def _repeat(self, step: Callable[..., Tensor], model: nn.Module) -> None:
+        groups = self.trainer.optimizer.param_groups  # type: ignore[union-attr]
+        parameters = [one for group in groups for one in group["params"] if one.grad is not None]
         saved = [parameter.detach().clone() for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters]
         with torch.no_grad():
-            gradients = [parameter.grad for parameter in parameters]
             norm = torch.linalg.vector_norm(torch.stack([gradient.float().norm() for gradient in gradients]))
             host.add_all(parameters, gradients, self.rho / (norm + 1e-12))
         for parameter in parameters:
             parameter.grad = None
-        batches, self._batches = self._batches, []
-        self.is_replaying = True
+        batches = self.batches
+        self.begin()
+        self.is_repeating = True
         try:
-            for i, (inputs, num_items_in_batch, random_state) in enumerate(batches):
+            for i, (inputs, num_items_in_batch, random_state) in enumerate(batches, start=1):
                 host.set_random_state(self.trainer.args.device, random_state)
-                is_last = i == len(batches) - 1
-                with nullcontext() if is_last else self.trainer.accelerator.no_sync(model=model):
+                with nullcontext() if i == len(batches) else self.trainer.accelerator.no_sync(model=model):
                     step(model, inputs, num_items_in_batch)
         finally:
-            self.is_replaying = False
+            self.is_repeating = False
             with torch.no_grad():
                 host.copy_all(parameters, saved)
 
-    def _versions(self) -> dict[str, tuple[int, int]]:
-        """Identity and number of in-place changes of each buffer that a loss owns."""
+    def _buffer_versions(self) -> dict[str, tuple[int, int]]:
+        """Return for each buffer of the loss its identity and the number of changes in place."""
+        state = own_state(self.trainer.loss, self.trainer.model)
         return {
-            f"{type(member).__name__}.{name}": (id(tensor), host.count_changes(tensor))
-            for member in named_losses(self.trainer.loss).values()
-            for name, tensor in own_state(member, self.trainer.model).items()
+            name: (id(tensor), host.count_changes(tensor))
+            for name, tensor in state.items()
             if not isinstance(tensor, nn.Parameter)
         }
-
-    def _check_state(self, before: dict[str, tuple[int, int]]) -> None:
-        """A queue or counter that a forward moves would move twice an update."""
-        if moved := [name for name, version in self._versions().items() if before.get(name) != version]:
-            raise ValueError(
-                f"sam_rho runs each batch twice, but {', '.join(moved)} changes in every forward and would change twice: "
-                "train this loss without sam_rho."
-            )

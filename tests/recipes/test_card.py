@@ -28,7 +28,7 @@ def test_what_a_card_says(tiny_encoder, tmp_path):
     assert "secret-folder" not in card
     assert "temperature 0.2 (paper: 0.05)" in card
     (change,) = results["changes"]
-    assert f"| graded, spearman | {change['before']:.2f} | {change['after']:.2f} |" in card
+    assert f"| graded, Spearman | {change['before']:.2f} | {change['after']:.2f} |" in card
     assert results["verdict"][0] in card
     assert "@inproceedings" in card
 

@@ -74,14 +74,11 @@ class TestCompare:
         assert all(cell["updates"] == 4 for cell in cells)
         assert cells[1]["loss_keywords"] == {"temperature": 0.2}
         assert not list((tmp_path / "out").rglob("checkpoint-*"))
-        for row in comparison.rows:
-            values = [
-                cell["scores"]["graded"]["graded_spearman"] for cell in cells if cell["method"] == row.method
-            ]
-            (change,) = row.changes
+        for method, (change,) in comparison.changes.items():
+            values = [cell["scores"]["graded"]["Spearman"] for cell in cells if cell["method"] == method]
             assert change.after == pytest.approx(sum(values) / 2)
             assert change.error == pytest.approx(abs(values[0] - values[1]) / 2)
-            assert change.before == pytest.approx(start["scores"]["graded"]["graded_spearman"])
+            assert change.before == pytest.approx(start["scores"]["graded"]["Spearman"])
         assert comparison.failed == {}
         assert len(comparison.table) == 4
 
@@ -91,9 +88,8 @@ class TestCompare:
         HTMLParser().feed(page)
         assert comparison.headline in page
         assert all(sentence in page.replace("&#43;", "+") for sentence in comparison.verdict)
-        assert page.count('class="error"') == 2
         assert "notes" in page
-        assert "http" not in page.replace("https://", "", 0).split("<body>")[1]  # needs no other file
+        assert 'src="http' not in page
 
     def test_the_same_call_continues_after_a_kill(self, run, tmp_path, caplog):
         caplog.set_level(logging.INFO, "sbert_plugins")
@@ -107,7 +103,7 @@ class TestCompare:
         assert "simcse, seed 0: finished before" in caplog.text
         assert len(records(tmp_path / "out")) == 5
         whole = run(output=tmp_path / "whole")
-        assert [row.changes for row in comparison.rows] == [row.changes for row in whole.rows]
+        assert comparison.changes == whole.changes
 
     def test_other_settings_are_another_comparison(self, run, tmp_path):
         run(seeds=1, methods=["simcse"])
@@ -118,14 +114,13 @@ class TestCompare:
 
     def test_a_failure_loses_no_other_cell(self, run, tmp_path):
         comparison = run(methods=["arccse:near_mask_ratio=7", "simcse"], seeds=1)
-        assert [row.method for row in comparison.rows] == ["simcse"]
+        assert list(comparison.changes) == ["simcse"]
         assert list(comparison.failed) == ["arccse:near_mask_ratio=7, seed 0"]
         assert "near_mask_ratio" in comparison.page.read_text(encoding="utf-8")
         with pytest.raises(RuntimeError, match="Every training failed"):
-            run(methods=["arccse:near_mask_ratio=7"], seeds=1, output=None or tmp_path / "other")
+            run(methods=["arccse:near_mask_ratio=7"], seeds=1, output=tmp_path / "other")
 
     def test_one_seed_has_no_error(self, run):
-        (row,) = run(methods=["simcse"], seeds=[5]).rows
-        assert row.seeds == [5]
-        assert row.changes[0].error is None
-        assert "one seed" in row.changes[0].sentence
+        ((change,),) = run(methods=["simcse"], seeds=[5]).changes.values()
+        assert change.error is None
+        assert "one seed" in change.sentence

@@ -1,4 +1,3 @@
-import logging
 import re
 from types import SimpleNamespace
 
@@ -9,8 +8,16 @@ from sbert_plugins.recipes import progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    now = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now.seconds)
+    now = SimpleNamespace(seconds=1000.0)
+    bar = progress.tqdm
+
+    def timed(*arguments, **keywords):
+        made = bar(*arguments, **keywords)
+        made._time = lambda: now.seconds
+        made.start_t = made.last_print_t = now.seconds
+        return made
+
+    monkeypatch.setattr(progress, "tqdm", timed)
     return now
 
 
@@ -19,7 +26,8 @@ def run(callback, clock, *, seconds, updates=10, is_first=True):
     state = SimpleNamespace(global_step=0, max_steps=updates, is_world_process_zero=is_first)
     callback.on_train_begin(None, state, None)
     for step in range(1, updates + 1):
-        state.global_step, clock.seconds = step, step * seconds
+        state.global_step = step
+        clock.seconds += seconds
         terms = {"loss": 1.0 / step, "a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4, "grad_norm": 9.0, "epoch": 1.0}
         callback.on_log(None, state, None, logs=terms)
         if step == 5:
@@ -28,40 +36,38 @@ def run(callback, clock, *, seconds, updates=10, is_first=True):
     callback.on_train_end(None, state, None)
 
 
-def lines_of(caplog):
-    return [record.message for record in caplog.records]
+def lines(capsys):
+    return [line for line in capsys.readouterr().err.replace("\r", "").splitlines() if line.strip()]
 
 
-def test_a_line_per_minute_with_rate_and_remaining_time(clock, caplog):
-    caplog.set_level(logging.INFO, "sbert_plugins")
+def test_a_line_per_minute_with_rate_and_remaining_time(clock, capsys):
     run(progress.Progress(), clock, seconds=30)
-    lines = lines_of(caplog)
-    assert [re.match(r"Update (\d+) of 10", line)[1] for line in lines] == ["2", "4", "6", "8", "10", "10"]
-    assert "(0.03 per second, 04:00 left)" in lines[0]
+    printed = lines(capsys)
+    updates = [int(re.search(r"(\d+)/10 updates", line)[1]) for line in printed]
+    assert list(dict.fromkeys(updates)) == [0, 2, 4, 6, 8, 10]
+    assert "30.00s/it, 04:00 left" in printed[1]
 
 
-def test_at_most_four_numbers(clock, caplog):
-    caplog.set_level(logging.INFO, "sbert_plugins")
+def test_at_most_four_numbers(clock, capsys):
     run(progress.Progress(), clock, seconds=1)
-    (line,) = lines_of(caplog)
-    assert line.endswith("loss 0.1, a 0.1, b 0.2, c 0.3")
+    first, last = lines(capsys)
+    assert "0/10 updates" in first
+    assert last.endswith("loss 0.1, a 0.1, b 0.2, c 0.3")
 
 
-def test_a_score_is_shown_at_once(clock, caplog):
-    caplog.set_level(logging.INFO, "sbert_plugins")
-    run(progress.Progress(("eval_dev_spearman", "STS-B dev")), clock, seconds=1)
-    assert lines_of(caplog)[0].endswith("STS-B dev 71.23")
+def test_a_score_is_shown_at_once(clock, capsys):
+    run(progress.Progress("eval_dev_spearman"), clock, seconds=1)
+    assert lines(capsys)[1].endswith("dev_spearman 71.23")
 
 
-def test_one_process_prints(clock, caplog):
-    caplog.set_level(logging.INFO, "sbert_plugins")
+def test_one_process_prints(clock, capsys):
     run(progress.Progress(), clock, seconds=60, is_first=False)
-    assert lines_of(caplog) == []
+    assert lines(capsys) == []
 
 
-def test_a_bar_in_a_terminal(clock, caplog, monkeypatch, capsys):
-    caplog.set_level(logging.INFO, "sbert_plugins")
+def test_a_bar_in_a_terminal(clock, monkeypatch, capsys):
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
     run(progress.Progress(), clock, seconds=60)
-    assert lines_of(caplog) == []
-    assert "10/10" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "10/10 updates" in printed
+    assert "\n" not in printed.strip()

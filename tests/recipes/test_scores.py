@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+from encoders import project_text
 from recipe_inputs import pairs
-from scipy.stats import spearmanr
 
-from sbert_plugins.recipes.scores import Change, _bootstrap_error, compare_scores, measure
+from sbert_plugins import evaluation
+from sbert_plugins.recipes.scores import Change, Measured, compare_scores, measure
 
 
 @pytest.mark.parametrize(
@@ -17,31 +18,48 @@ from sbert_plugins.recipes.scores import Change, _bootstrap_error, compare_score
     ],
 )
 def test_a_verdict(after, error, result, words):
-    change = Change("own pairs", "spearman", 70.0, after, error, "by bootstrap")
+    change = Change("own pairs", "Spearman", 70.0, after, error, "by bootstrap")
     assert change.result == result
     assert change.sentence.startswith(
-        f"own pairs: {words}, spearman 70.00 to {after:.2f} ({after - 70:+.2f}; "
+        f"own pairs: {words}, Spearman 70.00 to {after:.2f} ({after - 70:+.2f}; "
     )
     assert ("standard error 0.50" in change.sentence) == (error is not None)
-
-
-def test_the_bootstrap_is_paired():
-    """What two models have in common is no uncertainty of their difference."""
-    generator = np.random.default_rng(0)
-    grades = generator.normal(size=400)
-    first = grades + generator.normal(size=400)
-    assert _bootstrap_error(first, first, grades) == 0
-    near, far = first + 0.1 * generator.normal(size=400), grades + generator.normal(size=400)
-    assert 0 < _bootstrap_error(first, near, grades) < _bootstrap_error(first, far, grades)
-    # Two independent samples: the error of a difference is that of one correlation times the root of two.
-    single = 100 * (1 - spearmanr(first, grades).statistic ** 2) / 400**0.5
-    assert _bootstrap_error(first, far, grades) == pytest.approx(2**0.5 * single, rel=0.4)
 
 
 def test_a_model_is_level_with_itself(tiny_encoder):
     evaluators = [pairs("some", 12), pairs("others", 7)]
     measured = measure(tiny_encoder(), evaluators)
-    changes = compare_scores(evaluators, measured, measured)
+    changes = compare_scores(measured, measured)
     assert [change.name for change in changes] == ["some", "others"]
-    assert [change.result for change in changes] == ["level", "level"]
-    assert changes[0].before == pytest.approx(measured.metrics["some"]["some_spearman"])
+    assert [(change.result, change.error) for change in changes] == [("level", 0), ("level", 0)]
+    assert changes[0].metric == "Spearman"
+
+
+def test_errors_are_paired():
+    """What two models have in common is no uncertainty of their difference."""
+    generator = np.random.default_rng(0)
+    common, noise = generator.normal(50, 5, 300), generator.normal(0, 0.1, 300)
+    before, after = (
+        Measured({"a": {"Spearman": 50.0}}, {"a": each}, {}) for each in (common, common + noise)
+    )
+    (change,) = compare_scores(before, after)
+    assert change.error == pytest.approx(0.1, rel=0.2)
+    items = generator.random(400)
+    before, after = (Measured({"t": {"purity@10": 50.0}}, {}, {"t": each}) for each in (items, items + 0.1))
+    (change,) = compare_scores(before, after)
+    assert change.error == pytest.approx(0, abs=1e-9)
+    assert "paired over the texts" in change.sentence
+
+
+def test_topics_and_searches_have_items(tiny_encoder):
+    text, shown = project_text(), {"write_csv": False}
+    topics = evaluation.TopicsEvaluator(text[:40], ["a", "b"] * 20, name="topics", neighbours=5, **shown)
+    queries = {str(place): text[place] for place in range(8)}
+    corpus = {f"d{place}": text[place + 40] for place in range(30)}
+    relevant = {str(place): {f"d{place}", f"d{2 * place + 1}"} for place in range(8)}
+    search = evaluation.RetrievalEvaluator(queries, corpus, relevant, name="search", **shown)
+    values, _, items = measure(tiny_encoder(pooling="mean"), [topics, search])
+    assert next(iter(values["topics"])) == "purity@5"
+    assert 100 * items["topics"].mean() == pytest.approx(values["topics"]["purity@5"], abs=1e-4)
+    assert len(items["search"]) == 8
+    assert 100 * items["search"].mean() == pytest.approx(values["search"]["nDCG@10"], abs=1e-4)

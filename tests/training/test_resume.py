@@ -1,4 +1,4 @@
-"""Interrupted equals uninterrupted, bit for bit: encoder, what the loss owns, optimizer, log."""
+"""A training that is killed and resumed equals an uninterrupted one, bit for bit."""
 
 import functools
 import json
@@ -13,93 +13,80 @@ import training_runs
 from methods import EVERY, HOST, METHODS, WITHOUT_SAM
 
 from sbert_plugins import training
-from sbert_plugins.training.checkpoints import why_incomplete
 
-# The grid for one loss, and a shorter cell for each other loss. In all, an epoch ends after the training was resumed.
-GRID = [
-    {"method": "arccse", "accumulation": accumulation, "workers": workers} for accumulation in (1, 2) for workers in (0, 2)
+# Some settings of one method, one of each other method. In each, an epoch ends after the training is resumed.
+RUNS = [
+    *(
+        {"method": "arccse", "accumulation": accumulation, "workers": workers}
+        for accumulation in (1, 2)
+        for workers in (0, 2)
+    ),
+    *(
+        {"method": method, "rows": 10, "save_steps": 1, "steps": 4}
+        for method in (*EVERY, *HOST)
+        if method != "arccse"
+    ),
+    *({"method": "arccse", "kill": moment} for moment in ("half a file", "half the marker")),
+    {"method": "arccse", "rows": 8, "save_steps": 4, "steps": 10},  # resumed in the fifth epoch
 ]
-OTHERS = [{"method": method, "rows": 10, "steps": 4} for method in (*EVERY, *HOST) if method != "arccse"]
-TORN = {
-    "half a file": "checkpoint_complete.json is missing",
-    "before the trainer's state": "trainer_state.json is missing or cut off",
-}
 
 
-def in_processes(runs_of):
-    """Run each in a process; return their exit statuses by output, and what they wrote to stderr."""
-    words = [word for output, arguments in runs_of.items() for word in (str(output), json.dumps(arguments))]
-    result = subprocess.run([sys.executable, training_runs.__file__, *words], capture_output=True, text=True, check=False)
+def name_of(settings):
+    return " ".join(map(str, settings.values()))
+
+
+def in_processes(runs):
+    """Run each in a process; return the exit statuses by output."""
+    words = [word for output, arguments in runs.items() for word in (str(output), json.dumps(arguments))]
+    result = subprocess.run(
+        [sys.executable, training_runs.__file__, *words], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.strip().splitlines()[-1]), result.stderr
+    return json.loads(result.stdout.strip().splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(once, encoder_path):
-    """The folder of each cell and torn moment, killed, then resumed by another interpreter; with notes between the two."""
+    """Return the folder of all runs, each killed while its second checkpoint is written, and resumed."""
 
     def make(folder):
-        jobs = {folder / name_of(cell): (cell, {"kill_at": killed_at(cell)}) for cell in (*GRID, *OTHERS)}
-        jobs |= {folder / moment: ({}, {"kill_while": moment}) for moment in TORN}
-        arguments = {output: {"encoder": encoder_path, **settings} for output, (settings, _) in jobs.items()}
-        killed, errors = in_processes({output: arguments[output] | kill for output, (_, kill) in jobs.items()})
-        notes = {
-            output.name: {
-                "killed": killed[str(output)],
-                "reason": why_incomplete(output / "checkpoint-4"),  # of a torn one
-                "newest": getattr(training.newest_complete_checkpoint(output), "name", None),
-                "errors": errors,
-            }
-            for output in jobs
-        }
-        resumed, errors = in_processes({output: arguments[output] | {"resume": True} for output in jobs})
-        for output in jobs:
-            notes[output.name] |= {"resumed": resumed[str(output)], "errors of resuming": errors}
-        (folder / "notes.json").write_text(json.dumps(notes))
+        runs = {folder / name_of(settings): {"encoder": encoder_path, **settings} for settings in RUNS}
+        statuses = in_processes({output: {"kill": "after the marker", **run} for output, run in runs.items()})
+        assert {*statuses.values()} == {-signal.SIGKILL}
+        newest = {output.name: training.newest_complete_checkpoint(output).name for output in runs}
+        statuses = in_processes(
+            {output: run | {"kill": None, "resume": True} for output, run in runs.items()}
+        )
+        assert {*statuses.values()} == {0}
+        (folder / "newest.json").write_text(json.dumps(newest))
 
     return once("killed_and_resumed", make)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(encoder_path, tmp_path_factory):
-    """Train without a kill, each setting once."""
+    """Train without a kill, once for all runs of the same settings."""
 
     @functools.cache
-    def run(**arguments):
-        trainer = training_runs.run(str(tmp_path_factory.mktemp("whole")), encoder=encoder_path, **arguments)
-        assert trainer.state.global_step == arguments.get("steps", 6)
+    def run(**settings):
+        trainer = training_runs.run(str(tmp_path_factory.mktemp("whole")), encoder=encoder_path, **settings)
         return training_runs.state_of(trainer), json.loads(json.dumps(training_runs.log_of(trainer)))
 
     return run
 
 
-def name_of(cell):
-    return " ".join(map(str, cell.values()))
-
-
-def killed_at(cell):
-    """After a checkpoint: of six updates after the fourth, of four after the second."""
-    return cell.get("steps", 6) - 2
-
-
-def assert_resumed(output, notes, whole):
-    assert notes["killed"] == -signal.SIGKILL, notes["errors"]
-    assert notes["resumed"] == 0, notes["errors of resuming"]
-    state, log = whole
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", RUNS, ids=name_of)
+def test_killed_and_resumed_in_a_new_process(settings, killed_and_resumed, uninterrupted):
+    output, interval = killed_and_resumed / name_of(settings), settings.get("save_steps", 2)
+    newest = json.loads((killed_and_resumed / "newest.json").read_text())[output.name]
+    assert newest == f"checkpoint-{interval if 'kill' in settings else 2 * interval}"
+    state, log = uninterrupted(**{key: value for key, value in settings.items() if key != "kill"})
     resumed = np.load(output / "state.npz")
     assert set(state) == set(resumed.files)
     differences = {name: np.abs(state[name].astype(float) - resumed[name]).max(initial=0.0) for name in state}
     assert {name: difference for name, difference in differences.items() if difference != 0.0} == {}
     assert json.loads((output / "log.json").read_text()) == log
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", [*GRID, *OTHERS], ids=name_of)
-def test_killed_and_resumed_in_a_new_process(cell, killed_and_resumed, uninterrupted):
-    output = killed_and_resumed / name_of(cell)
-    notes = json.loads((killed_and_resumed / "notes.json").read_text())[output.name]
-    assert notes["newest"] == f"checkpoint-{killed_at(cell)}"
-    assert_resumed(output, notes, uninterrupted(**cell))
 
 
 @pytest.mark.slow
@@ -113,22 +100,18 @@ def test_killed_and_resumed_in_a_new_process(cell, killed_and_resumed, uninterru
     ids=str,
 )
 def test_resumed_in_process(method, settings, encoder_path, tmp_path):
-    arguments = {"encoder": encoder_path, "method": method, "rows": 10, "steps": 2, "save_steps": 1, **settings}
-    whole = training_runs.run(str(tmp_path / "run"), **arguments)
+    arguments = {
+        "encoder": encoder_path,
+        "method": method,
+        "rows": 10,
+        "steps": 2,
+        "save_steps": 1,
+        **settings,
+    }
+    whole = training_runs.run(str(tmp_path), **arguments)
     state, log = training_runs.state_of(whole), training_runs.log_of(whole)
-    shutil.rmtree(tmp_path / "run" / "checkpoint-2")
-    again = training_runs.run(str(tmp_path / "run"), resume=True, **arguments)
+    shutil.rmtree(tmp_path / "checkpoint-2")
+    again = training_runs.run(str(tmp_path), resume=True, **arguments)
     resumed = training_runs.state_of(again)
     assert all(np.array_equal(state[name], resumed[name]) for name in state)
     assert training_runs.log_of(again) == log
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", TORN)
-def test_killed_while_a_checkpoint_is_written(moment, killed_and_resumed, uninterrupted):
-    """The torn one is passed over for the whole one before it; ``benchmarks/kill_runs.py`` does it at random moments."""
-    output = killed_and_resumed / moment
-    notes = json.loads((killed_and_resumed / "notes.json").read_text())[moment]
-    assert TORN[moment] in notes["reason"]
-    assert notes["newest"] == "checkpoint-2"
-    assert_resumed(output, notes, uninterrupted(method="arccse", accumulation=1, workers=0))

@@ -1,4 +1,4 @@
-"""A training run that can be a function call or a process: ``python training_runs.py OUTPUT '{"method": ...}' [OUTPUT ...]``.
+"""A training as a function, or as a process: ``python training_runs.py OUTPUT '{"method": ...}' ...``.
 
 Several runs are a process each, forked before anything is drawn: Python starts, and torch is read, once.
 """
@@ -22,44 +22,33 @@ import torch
 import transformers
 from encoders import project_counts
 from methods import EVERY, HOST
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
-from transformers import TrainerCallback
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import training
 
+# moment -> what is called then, and a file of which half remains
+MOMENTS = {
+    "after the marker": ("mark_complete", None),
+    "half the marker": ("mark_complete", "checkpoint_complete.json"),
+    "half a file": ("save_loss_state", "loss_state.safetensors"),
+}
 
-class Kill(TrainerCallback):
-    """SIGKILL: no handler, no clean-up, right after a checkpoint was written."""
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+def kill_while_saving(moment: str) -> None:
+    """Arrange a SIGKILL while the second checkpoint is written: no handler, no clean-up."""
+    name, half = MOMENTS[moment]
+    original, calls = getattr(training.trainer, name), []
 
-    def on_save(self, args, state, control, **_):
-        if state.global_step == self.step:
+    def wrapper(*arguments):
+        original(*arguments)
+        calls.append(arguments)
+        if len(calls) == 2:
+            if half:
+                file = Path(arguments[-1]) / half
+                file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
             os.kill(os.getpid(), signal.SIGKILL)
 
-
-def kill_while_writing(moment: str) -> None:
-    """Arrange a SIGKILL inside the write of the second checkpoint: in the middle of a file, or between two of them."""
-
-    def after(module, name, half_of=None):
-        original, calls = getattr(module, name), []
-
-        def wrapper(*arguments, **keywords):
-            original(*arguments, **keywords)
-            calls.append(arguments)
-            if len(calls) == 2:
-                if half_of:
-                    file = Path(arguments[-1]) / half_of
-                    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(module, name, wrapper)
-
-    if moment == "half a file":
-        after(training.trainer, "save_loss_state", half_of="loss_state.safetensors")
-    else:
-        after(training.trainer, "mark_complete")
+    setattr(training.trainer, name, wrapper)
 
 
 def run(
@@ -72,9 +61,7 @@ def run(
     rows: int = 18,
     steps: int = 6,
     save_steps: int = 2,
-    sam_rho: float | None = None,
-    kill_at: int | None = None,
-    kill_while: str | None = None,
+    kill: str | None = None,
     resume: bool = False,
     trainer_class=training.SentenceTransformerTrainer,
     callbacks=None,
@@ -82,16 +69,15 @@ def run(
 ):
     """Train on a CPU in one thread, from a fixed seed; return the trainer."""
     torch.set_num_threads(1)
-    if kill_while:
-        kill_while_writing(kill_while)
+    if kill:
+        kill_while_saving(kill)
     build, dataset = (EVERY | HOST)[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights
     loss = build(model)
-    options = {} if sam_rho is None else {"sam_rho": sam_rho}
     trainer = trainer_class(
         model=model,
-        args=SentenceTransformerTrainingArguments(
+        args=training.TrainingArguments(
             output_dir=output,
             max_steps=steps,
             per_device_train_batch_size=4,
@@ -107,8 +93,7 @@ def run(
         ),
         train_dataset=dataset(rows),
         loss=loss,
-        callbacks=[*(callbacks(loss) if callbacks else []), *([Kill(kill_at)] if kill_at else [])],
-        **options,
+        callbacks=callbacks(loss) if callbacks else [],
     )
     trainer.train(resume_from_checkpoint=resume)
     return trainer
@@ -139,7 +124,7 @@ def main(output: str, arguments: str) -> None:
 
 
 def prepare(encoder: str) -> None:
-    """Do before the forks what each run would do: a model card's template, counts of the text; nothing is drawn."""
+    """Do before the forks what each run would do, without drawing a random number."""
     model = SentenceTransformer(encoder, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
@@ -171,4 +156,6 @@ if __name__ == "__main__":
         main(*pairs[0])
     else:
         prepare(json.loads(pairs[0][1])["encoder"])
-        sys.stdout.write(json.dumps({output: forked(output, arguments) for output, arguments in pairs}) + "\n")
+        sys.stdout.write(
+            json.dumps({output: forked(output, arguments) for output, arguments in pairs}) + "\n"
+        )

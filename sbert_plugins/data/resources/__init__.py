@@ -1,1 +1,1 @@
-"""Text written for this package: sentences for training offline, and graded pairs for evaluating afterwards."""
+"""Text written for this package: sentences to train on offline, and graded pairs to evaluate with."""

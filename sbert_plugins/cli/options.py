@@ -1,0 +1,160 @@
+"""The options of the commands, as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sbert_plugins import recipes
+
+DEFAULT_MODEL = "bert-base-uncased"
+ARGUMENTS = """\
+training arguments (any field of sentence-transformers' TrainingArguments, with underscores or dashes):
+  --learning_rate RATE               peak learning rate
+  --max_steps N                      number of updates
+  --num_train_epochs N               passes over the text, instead of a number of updates
+  --per_device_train_batch_size N    rows per batch; the other rows of a batch are the negatives
+  --gradient_accumulation_steps N    batches per update
+  --eval_steps N                     updates between two checkpoints, and two evaluations
+  --lr_scheduler_type NAME           linear, constant_with_warmup, cosine, ...
+  --warmup_steps N                   updates in which the learning rate rises; below 1 their share
+  --weight_decay RATE                weight decay of the optimizer
+  --bf16 BOOL                        bfloat16 mixed precision (default: where a GPU has it)
+  --sam_rho RADIUS                   Sharpness-Aware Minimization, which takes two passes per update
+  --report_to NAME                   tensorboard, wandb, mlflow, ...
+  --push_to_hub BOOL                 upload the trained model, to a private repository by default
+  --hub_model_id USER/NAME           the repository
+  --seed N                           (default: 42)
+All others: https://sbert.net/docs/package_reference/sentence_transformer/training_args.html
+"""
+_POOLINGS = ["cls", "mean", "lasttoken", "mask"]
+_FLAG = {"action": "store_true"}
+
+# Name of the option -> keywords of add_argument. A name without dashes is an argument.
+START: dict[str, dict[str, Any]] = {
+    "--model": {"help": f"path or Hub name of the start (default: {DEFAULT_MODEL})"},
+    "--offline": {
+        **_FLAG,
+        "help": "use no network; without --model start from the built-in all-MiniLM-L6-v2",
+    },
+    "--pooling": {"choices": _POOLINGS, "help": "for a plain transformer; mask: in a template"},
+    "--max_seq_length": {
+        "type": int,
+        "help": "tokens per sentence in training; the model keeps its own limit",
+    },
+    "--column": {"help": "column of a table or a dataset on the Hub (default: text, or the only one)"},
+    "--limit": {"type": int, "metavar": "N", "help": "read the first N sentences only"},
+    "--dev": {**_FLAG, "help": "select the checkpoint by STS-B dev; a protocol does so by itself"},
+}
+SCORES: dict[str, dict[str, Any]] = {
+    "--pairs": {"metavar": "FILE", "help": "your graded pairs: tab-separated grade, sentence, sentence"},
+    "--topics": {"metavar": "FILE", "help": "your texts with topics: tab-separated topic, text"},
+    "--retrieval": {
+        "metavar": "DIR",
+        "help": "your search: queries.tsv and corpus.tsv (id, text), qrels.tsv (query id, text id, gain)",
+    },
+    "--sts": {**_FLAG, "help": "the seven STS tasks, from --data_dir or else from the Hub"},
+    "--data_dir": {"help": "folder of the STS tasks (default: the environment variable SBERT_PLUGINS_DATA)"},
+}
+TRAIN: dict[str, dict[str, Any]] = {
+    "method": {"metavar": "METHOD", "help": f"{', '.join(recipes.RECIPES)}, or package.module:Class"},
+    "text": {
+        "nargs": "?",
+        "metavar": "TEXT",
+        "help": "a text file with a sentence per line, csv, jsonl, parquet (.gz too), a dataset on the Hub, "
+        "or sts-sentences",
+    },
+    "--output": {"help": "a new or empty folder (default: METHOD-model)"},
+    **START,
+    "--positives": {
+        "choices": ["crops", "spans"],
+        "help": "TEXT holds documents: pair a passage with another one of its document",
+    },
+    "--paraphrases": {"metavar": "FILE", "help": "a paraphrase of each sentence of TEXT"},
+    "--loss": {
+        "nargs": "+",
+        "action": "extend",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "keywords of the loss",
+    },
+    "--keep": {
+        "type": float,
+        "metavar": "WEIGHT",
+        "help": "recommended: weight of the self-distillation from the start",
+    },
+    "--no_keep": {**_FLAG, "help": "recommended: no self-distillation"},
+    "--protocol": {
+        "metavar": "NAME",
+        "help": "train as a paper (paper) or its authors' code (official) describes",
+    },
+    "--patience": {
+        "type": int,
+        "metavar": "N",
+        "help": "stop after N evaluations by STS-B dev without a better one",
+    },
+    "--start_weight": {
+        "type": float,
+        "default": 0.0,
+        "metavar": "W",
+        "help": "average the weights: W * start + (1 - W) * trained",
+    },
+    "--resume": {**_FLAG, "help": "continue the training in OUTPUT, or start it"},
+    "--dry_run": {**_FLAG, "help": "print the settings and their sources, and stop"},
+    "--share_examples": {**_FLAG, "help": "let the model card show sentences of TEXT"},
+}
+COMPARE: dict[str, dict[str, Any]] = {
+    "methods": {
+        "nargs": "+",
+        "metavar": "METHOD",
+        "help": "a name as in train, with keywords if wanted: pt-bert:attend_to=pooled,momentum=0.99",
+    },
+    "--text": {"help": "as in train (default: Wikipedia; with --offline the built-in sentences)"},
+    "--output": {"required": True, "help": "a new or empty folder, or that of the comparison to continue"},
+    "--seeds": {"type": int, "default": 3, "metavar": "N", "help": "trainings per method (default: 3)"},
+    **START,
+}
+EVALUATE: dict[str, dict[str, Any]] = {
+    "models": {"nargs": "+", "metavar": "MODEL", "help": "path or Hub name"},
+    "--pooling": {"choices": _POOLINGS, "help": "for a plain transformer (default: mean)"},
+    "--offline": {**_FLAG, "help": "use no network"},
+    "--report": {
+        "metavar": "DIR",
+        "help": "write DIR/index.html with plots; the first MODEL is the baseline",
+    },
+}
+_MTEB: dict[str, dict[str, Any]] = {
+    "--tasks": {
+        "nargs": "+",
+        "required": True,
+        "metavar": "TASK",
+        "help": "sets (paper-sts, quora, ...), benchmarks ('MTEB(eng, v2)') or tasks of mteb",
+    },
+    "--cache": {"metavar": "DIR", "help": "folder of results (default: MTEB_CACHE or ~/.cache/mteb)"},
+}
+MTEB_RUN: dict[str, dict[str, Any]] = {
+    "model": {"metavar": "MODEL", "help": "path or Hub name"},
+    "--name": {"help": "organization/model (default: the Hub name; for a path local/ and its last folders)"},
+    "--revision": {"help": "commit of a public model, or of the model that a path is a copy of"},
+    "--training_datasets": {
+        "nargs": "*",
+        "metavar": "TASK",
+        "help": "MTEB tasks whose texts the model was trained on; none without a TASK (default: unknown)",
+    },
+    "--batch_size": {"type": int, "default": 32, "help": "sentences per encoder call (default: 32)"},
+    "--offline": {**_FLAG, "help": "use no network"},
+    **_MTEB,
+}
+MTEB_SUBMIT: dict[str, dict[str, Any]] = {
+    "name": {"metavar": "MODEL", "help": "organization/model, as the results were made"},
+    "--revision": {"help": "where there are results of several"},
+    "--implementation": {"metavar": "FILE", "help": "file of the ModelMeta (default: MODEL.py)"},
+    "--create_pr": {**_FLAG, "help": "push and open the pull request (needs mteb[github])"},
+    **_MTEB,
+}
+
+
+def add_options(parser: Any, *tables: dict[str, dict[str, Any]]) -> None:
+    """Add the options of tables to a parser. A name may be written with underscores or with dashes."""
+    for name, keywords in [entry for table in tables for entry in table.items()]:
+        names = dict.fromkeys([name, name.replace("_", "-")]) if name.startswith("--") else [name]
+        parser.add_argument(*names, **keywords)

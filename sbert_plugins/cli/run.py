@@ -1,0 +1,347 @@
+"""The commands: each takes its options, and prints its results."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sbert_plugins import recipes
+from sbert_plugins.cli.options import DEFAULT_MODEL
+from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train a model, and print scores and verdict."""
+    recipe, plan = recipes.find_recipe(options.method), _plan(options)
+    keywords = recipes.read_keywords(recipe, options.loss)
+    if options.no_keep or options.keep is not None:
+        keywords["keep"] = options.keep
+    arguments, text = _given_arguments(options), _text(options)
+    if options.offline and options.model is None and plan is None:
+        arguments = recipe.offline_arguments | arguments
+    if options.dry_run:
+        print_table(_planned(options, arguments, keywords))
+        return
+    start = plan.section("start") if plan else {}
+    dev = _stsb_dev(options) if options.dev or options.patience or plan else None
+    options.sts = options.sts or plan is not None
+    evaluators = [one for one in _evaluators(options) if dev is None or one.name != dev.name]
+    if options.data_dir and dev is None and [one.name for one in evaluators] == ["graded pairs"]:
+        evaluators.append(_stsb_dev(options))
+    output = Path(options.output or f"{options.method.replace(':', '-')}-model")
+    results = recipes.train(
+        options.method,
+        _read(options, text, recipe, start.get("positives")),
+        _start(options, start.get("pooling", recipe.pooling), start),
+        output=output,
+        protocol=options.protocol,
+        loss_keywords=keywords,
+        max_seq_length=options.max_seq_length,
+        dev=dev,
+        evaluators=evaluators,
+        start_weight=options.start_weight,
+        patience=options.patience,
+        resume=options.resume,
+        seed=arguments.pop("seed", 42),
+        text=text,
+        share_examples=options.share_examples,
+        **arguments,
+    )
+    if is_first_process():
+        _print_results(results, output / "model", plan)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Compare methods, and print scores and verdict."""
+    arguments, text = _given_arguments(options), _text(options)
+    arguments.pop("seed", None)
+    comparison = recipes.compare(
+        options.methods,
+        _read(options, text),
+        model=lambda: _start(options, "mean"),
+        output=options.output,
+        evaluators=_evaluators(options),
+        seeds=options.seeds,
+        dev=_stsb_dev(options) if options.dev else None,
+        max_seq_length=options.max_seq_length or 32,
+        text=text,
+        **arguments,
+    )
+    print(f"\n{comparison.headline}\n")
+    print_table(comparison.table)
+    print("", f"Page: {comparison.page}", "", *comparison.verdict, sep="\n")
+    if comparison.failed:
+        listed = "; ".join(f"{name}: {reason}" for name, reason in comparison.failed.items())
+        raise ValueError(f"Some trainings failed. {listed}. The same command tries them again.")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Score models, and print the scores."""
+    from sbert_plugins import evaluation
+
+    has_labels = options.pairs or options.topics or options.retrieval
+    options.sts = options.sts or not (has_labels or (options.offline and not options.data_dir))
+    evaluators = _evaluators(options)
+    if options.report and options.sts:
+        geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False)
+        evaluators.append(geometry)
+    scored: list[evaluation.ModelScores] = []
+    rows: list[list[str]] = []
+    for place, name in enumerate(options.models, start=1):
+        listed = ", ".join(one.name for one in evaluators)
+        print(f"{place} of {len(options.models)}: scoring {name} on {listed} ...", flush=True)
+        began = time.monotonic()
+        model = recipes.build_encoder(name, pooling=None if recipes.has_pooling(name) else options.pooling)
+        training = read_json(Path(name).parent / RESULTS_FILE) if Path(name).name == "model" else {}
+        facts = {"pooling": recipes.pooling_of(model)}
+        facts |= {
+            fact: str(training[fact]) for fact in ("method", "text", "updates", "seed") if fact in training
+        }
+        one = evaluation.score_model(model, evaluators, name=name, log=training.get("log", []), origin=facts)
+        scored.append(one)
+        print(f"   took {time.monotonic() - began:.0f} s", flush=True)
+        values = {
+            f"{key}: {title}": value
+            for key, each in one.scores.items()
+            for title, value in each.values.items()
+        }
+        rows = rows or [["model", "pooling", *values]]
+        rows.append([name, facts["pooling"], *(f"{value:.2f}" for value in values.values())])
+    print()
+    print_table(rows)
+    if options.report:
+        print(f"Report: {evaluation.write_report(scored, options.report)}")
+
+
+def list_methods(options: argparse.Namespace) -> None:
+    """Print the methods, what they compute, and what short trainings gave."""
+    every = recipes.RECIPES.values()
+    print_table([("method", "what it computes"), *((recipe.name, recipe.summary) for recipe in every)])
+    for recipe in every:
+        print(
+            f"\n{recipe.title} ({recipe.paper}): {recipe.url}\n  {recipes.small_budget(recipe.name)}".rstrip()
+        )
+
+
+def mteb_run(options: argparse.Namespace) -> None:
+    """Score a model with mteb, and print the scores."""
+    from huggingface_hub import try_to_load_from_cache
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins import evaluation, host
+
+    path, revision, name = Path(options.model), options.revision, options.name or options.model
+    if options.name is None and path.exists():
+        name = "local/" + re.sub(r"[^\w.-]+", "-", "-".join(path.resolve().parts[-2:])).strip("-")
+    model = SentenceTransformer(options.model, revision=revision)
+    if not path.exists():  # the cache folder of a model on the Hub has the name of its commit
+        cached = {"cache_dir": host.model_cache(), "revision": revision or "main"}
+        found = try_to_load_from_cache(options.model, "config.json", **cached)
+        revision = Path(found).parent.name if isinstance(found, str) else revision
+    result = evaluation.evaluate_mteb(
+        model,
+        options.tasks,
+        name=name,
+        revision=revision,
+        cache=options.cache,
+        batch_size=options.batch_size,
+        training_datasets=None if options.training_datasets is None else set(options.training_datasets),
+    )
+    print(f"{result.model_name}, revision {result.model_revision}")
+    scores = ((task.task_name, f"{100 * task.get_score():.2f}") for task in result.task_results)
+    print_table([("task", "main score x 100"), *scores])
+
+
+def mteb_submit(options: argparse.Namespace) -> None:
+    """Check the results of a public model, and hand them to mteb."""
+    from sbert_plugins import evaluation
+
+    logging.getLogger("mteb").setLevel(logging.INFO)  # shows its steps to a pull request
+    given = {name: getattr(options, name) for name in ("revision", "cache", "implementation", "create_pr")}
+    submission = evaluation.submit_mteb(options.name, options.tasks, **given)
+    print(f"mteb: {submission.answer['status']}, {submission.answer['result_count']} results.")
+    if submission.files:
+        print(f"For a pull request to mteb: {', '.join(map(str, submission.files))}.")
+    if submission.to_fill_in:
+        print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")
+
+
+def names_on_hub(options: argparse.Namespace) -> list[str]:
+    """Return the names of models and texts that are not on this machine."""
+    if options.offline or getattr(options, "dry_run", False):
+        return []
+    names = getattr(options, "models", None) or [options.model or DEFAULT_MODEL]
+    texts = [_text(options)] if hasattr(options, "text") else []
+    return [name for name in [*names, *texts] if name != "sts-sentences" and not Path(name).exists()]
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns: numbers to the right, other texts to the left."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    is_number = [all(re.match(r"[-+\d]|$", cell) for cell in column[1:]) for column in columns]
+    for row in rows:
+        cells = zip(row, widths, is_number, strict=True)
+        print(
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells
+            ).rstrip()
+        )
+
+
+def _plan(options: argparse.Namespace) -> recipes.Protocol | None:
+    name = getattr(options, "protocol", None)
+    return recipes.read_protocol(options.method, name) if name else None
+
+
+def _text(options: argparse.Namespace) -> str:
+    """Return the name of the text: as given, or the default of the protocol or the recipe."""
+    if options.text is not None:
+        return options.text
+    if (plan := _plan(options)) is not None:
+        return plan.section("start")["text"]
+    if options.offline:
+        return str(recipes.offline_sentences_path())
+    return recipes.find_recipe(getattr(options, "method", "recommended")).text
+
+
+def _given_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the training arguments that were given on the command line."""
+    values = {name: getattr(options, name) for name in options.argument_names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _read(
+    options: argparse.Namespace, text: str, recipe: recipes.Recipe | None = None, positives: str | None = None
+) -> Any:
+    """Read what is trained on."""
+    from datasets import Dataset
+
+    from sbert_plugins import data, evaluation
+
+    given = {"column": options.column, "limit": options.limit}
+    if recipe is not None and len(recipe.text_columns) > 1:
+        return data.read_triplets(text, limit=options.limit)
+    if getattr(options, "paraphrases", None):
+        return data.read_pairs(text, options.paraphrases, **given)
+    if cut := getattr(options, "positives", None):
+        return data.crop_pairs(
+            data.read_documents(text, **given), by="sentences" if cut == "crops" else "spans"
+        )
+    if text == "sts-sentences":
+        return Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)[: options.limit]})
+    sentences = data.read_sentences(text, **given)
+    return data.back_translate(sentences) if positives == "back-translation" else sentences
+
+
+def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | None = None) -> Any:
+    """Build the encoder to start from."""
+    if options.model is None and options.offline:
+        return recipes.offline_encoder(num_layers=6)
+    start = start or {}
+    return recipes.build_encoder(
+        options.model or start.get("encoder") or DEFAULT_MODEL,
+        pooling=options.pooling,
+        default_pooling=pooling,
+        template=start.get("template", recipes.DEFAULT_TEMPLATE),
+    )
+
+
+def _evaluators(options: argparse.Namespace) -> list[Any]:
+    """Build what scores a model: the user's labels, the STS tasks, or else the built-in graded pairs."""
+    from sbert_plugins import evaluation
+
+    shown: dict[str, Any] = {"write_csv": False, "show_progress_bar": sys.stderr.isatty()}
+    readers: dict[str, Any] = {
+        "pairs": evaluation.own_pairs,
+        "topics": evaluation.own_topics,
+        "retrieval": evaluation.own_retrieval,
+    }
+    given = {name: getattr(options, name) for name in readers}
+    found: list[Any] = [readers[name](path, **shown) for name, path in given.items() if path is not None]
+    if options.sts:
+        found.append(evaluation.STSSuiteEvaluator(options.data_dir, name="STS", **shown))
+    if not found:
+        found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", **shown))
+    return found
+
+
+def _stsb_dev(options: argparse.Namespace) -> Any:
+    from sbert_plugins import evaluation
+
+    pairs = evaluation.load_sts("STS-B dev", options.data_dir)
+    return evaluation.PairsEvaluator(pairs, name="STS-B dev", write_csv=False)
+
+
+def _planned(
+    options: argparse.Namespace, arguments: dict[str, Any], keywords: dict[str, Any]
+) -> list[tuple[str, str, str]]:
+    """Return the rows of the dry run: setting, value, source."""
+    recipe, plan = recipes.find_recipe(options.method), _plan(options)
+    rows: dict[str, tuple[Any, str]] = {}
+    if plan is not None:
+        prefix = {"loss": "loss.", "columns": "columns."}
+        rows = {f"{prefix.get(one.section, '')}{one.name}": (one.value, one.source) for one in plan.settings}
+    else:
+        ours: dict[str, Any] = {"encoder": DEFAULT_MODEL, "text": _text(options), "pooling": recipe.pooling}
+        if options.offline:
+            ours |= {"encoder": "all-MiniLM-L6-v2 (built in)", "pooling": "its own"}
+        ours |= {"max_seq_length": recipe.max_seq_length or "the limit of the model", **recipe.arguments}
+        rows = {name: (value, f"recipe of {recipe.name}") for name, value in ours.items()}
+        if recipe.adapt_to is not None:
+            embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
+            adaptation = recipe.adapt_to(embeds=embeds)
+            chosen = adaptation.arguments | {
+                f"loss.{name}": value for name, value in adaptation.loss_keywords.items()
+            }
+            rows |= {
+                name: (value, "embedding model" if embeds else "language model")
+                for name, value in chosen.items()
+            }
+    given = {
+        name: getattr(options, name) for name in ("text", "pooling", "max_seq_length", "limit", "patience")
+    }
+    given |= (
+        {"encoder": options.model} | arguments | {f"loss.{name}": value for name, value in keywords.items()}
+    )
+    if "num_train_epochs" in given:
+        rows.pop("max_steps", None)
+    rows |= {name: (value, "command line") for name, value in given.items() if value is not None}
+    return [
+        ("setting", "value", "source"),
+        *((name, _shown(value), source) for name, (value, source) in rows.items()),
+    ]
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a person writes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _print_results(results: dict[str, Any], model: Path, plan: recipes.Protocol | None) -> None:
+    changes = results["changes"]
+    rows = [
+        (f"{one['name']}: {one['metric']}", f"{one['before']:.2f}", f"{one['after']:.2f}") for one in changes
+    ]
+    print()
+    print_table([("score", "start", "trained"), *rows])
+    if plan is not None:
+        reported = next(one for one in plan.settings if one.name == "reported")
+        print(f"Reported: {reported.value} on average over the seven STS tasks ({reported.source}).")
+    print(f'\n{results["updates"]:,} updates. The model is in {model}: SentenceTransformer("{model}")\n')
+    print(*results["verdict"], sep="\n")
+    if results["is_worse"]:
+        print(
+            "The trained model is worse than the start. Keep the start, or train with fewer updates, a lower "
+            "learning rate or recommended with --keep."
+        )

@@ -1,0 +1,102 @@
+"""A training stops at the first loss, gradient or weight that is not finite."""
+
+import math
+
+import pytest
+import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import nn
+from trainings import ROWS, trainer_of
+
+from sbert_plugins.training import DivergedError
+from sbert_plugins.training.trainer import SKIPPED_UPDATES
+
+
+class Breaks(nn.Module):
+    """A loss of two terms, one of which, or its gradient, is not finite in one batch."""
+
+    def __init__(self, model, at=4, value=math.nan, where="term"):
+        super().__init__()
+        self.model = model
+        self.head = nn.Linear(32, 32)
+        self.at, self.value, self.where = at, value, where
+        self.batches = 0
+
+    def forward(self, features, labels=None):
+        self.batches += 1
+        vectors = self.head(self.model(dict(features[0]))["sentence_embedding"])
+        terms = {"good": vectors.pow(2).mean(), "bad": vectors.mean()}
+        if self.batches == self.at:
+            terms["bad"] = (
+                self.value * terms["bad"] if self.where == "term" else (0 * vectors).abs().sum().sqrt()
+            )
+        return terms
+
+
+@pytest.fixture
+def model(tiny_encoder):
+    return tiny_encoder()
+
+
+def is_finite(loss):
+    return all(parameter.isfinite().all() for parameter in loss.parameters())
+
+
+@pytest.mark.parametrize(
+    ("keywords", "changes", "message"),
+    [
+        ({}, {}, "update 4, bad is nan"),
+        ({"value": -math.inf}, {}, "update 4, bad is -?inf"),
+        ({"where": "gradient"}, {}, "update 4, the gradient norm is nan"),
+        ({}, {"gradient_accumulation_steps": 2}, "update 2, bad is nan"),
+        ({}, {"sam_rho": 0.05}, "update 2, bad is nan"),  # in its second pass, away from the weights
+    ],
+)
+def test_stops_with_update_and_term_before_the_update(model, tmp_path, keywords, changes, message):
+    loss = Breaks(model, **keywords)
+    trainer = trainer_of(model, loss, tmp_path, save_strategy="steps", save_steps=1, **changes)
+    with pytest.raises(DivergedError, match=message) as caught:
+        trainer.train()
+    last = 1 if changes else 3
+    assert f"checkpoint-{last}." in str(caught.value)
+    assert "learning_rate (now 0.001)" in str(caught.value)
+    assert is_finite(loss)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"checkpoint-{step}" for step in range(1, last + 1)
+    ]
+
+
+def test_a_loss_that_is_one_number(model, tmp_path):
+    pairs = ROWS.add_column("positive", ROWS["anchor"][::-1])
+    loss = MultipleNegativesRankingLoss(model, scale=math.inf)
+    with pytest.raises(DivergedError, match="update 1, MultipleNegativesRankingLoss is nan.*is none"):
+        trainer_of(model, loss, tmp_path, pairs).train()
+
+
+@pytest.mark.parametrize("save_strategy", ["no", "steps"])
+def test_a_last_update_that_breaks_the_weights(model, tmp_path, save_strategy):
+    """Loss and gradient are finite to the end."""
+    changes = {"learning_rate": 1e39, "max_steps": 1, "save_strategy": save_strategy}
+    with pytest.raises(DivergedError, match=r"After update 1, .* is not finite"):
+        trainer_of(model, Breaks(model, at=99), tmp_path, **changes).train()
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_the_gradient_scaler_may_skip_some_updates_in_a_row(model, tmp_path):
+    """With fp16 it tries scales that are too large."""
+    trainer = trainer_of(model, Breaks(model), tmp_path)
+    trainer.accelerator.scaler = object()
+    for norm in ([math.inf] * (SKIPPED_UPDATES - 1) + [1.0]) * 2:
+        trainer.check_norm(norm)
+    with pytest.raises(DivergedError, match="the gradient norm is inf"):
+        for _ in range(SKIPPED_UPDATES):
+            trainer.check_norm(math.inf)
+
+
+def test_on_a_gpu_the_norm_is_checked_with_the_next_batch(model, tmp_path, monkeypatch):
+    trainer = trainer_of(model, Breaks(model), tmp_path)
+    monkeypatch.setattr(type(trainer.args), "device", torch.device("cuda"))
+    trainer.check_norm(torch.tensor(math.nan))
+    with pytest.raises(DivergedError, match="update 1, the gradient norm is nan"):
+        trainer.save_model(str(tmp_path / "checkpoint-1"), _internal_call=True)
+    assert not list(tmp_path.iterdir())
