@@ -22,7 +22,9 @@ from sentence_transformers import SentenceTransformer
 from sbert_plugins import evaluation, recipes
 from sbert_plugins.recipes.output import write_json
 
-COMMAND = re.search(r"^sbert-plugins train .*--offline.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
+COMMAND = re.search(
+    r"^sbert-plugins train .*--offline.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+)[0]
 
 
 def main() -> None:
@@ -32,7 +34,9 @@ def main() -> None:
         arguments = COMMAND.replace("runs/demo", str(output)).split()[1:]
         command = [sys.executable, "-m", "sbert_plugins.cli", *arguments]
         start = time.perf_counter()
-        subprocess.run(command, check=True, env={k: v for k, v in os.environ.items() if k != "SBERT_PLUGINS_DATA"})
+        subprocess.run(
+            command, check=True, env={k: v for k, v in os.environ.items() if k != "SBERT_PLUGINS_DATA"}
+        )
         seconds = time.perf_counter() - start
         results = json.loads((output / "results.json").read_text(encoding="utf-8"))
         trained = SentenceTransformer(str(output / "model"), device="cpu")
@@ -40,7 +44,10 @@ def main() -> None:
     record = {
         "command": COMMAND,
         "whole_command_seconds": round(seconds, 1),
-        **{key: results[key] for key in ("before", "after", "steps", "seconds", "settings", "loss_keywords", "seed")},
+        **{
+            key: results[key]
+            for key in ("before", "after", "steps", "seconds", "settings", "loss_keywords", "seed")
+        },
         "elsewhere": {when: elsewhere(model) for when, model in models.items()},
         **provenance(),
     }

@@ -74,18 +74,29 @@ def main() -> None:
     moses = MosesTokenizer("en")
     hard = {
         (words, *thresholds): evaluation.HardLengthEvaluator(
-            positive=thresholds[0], negative=thresholds[1], count_words=count, name=f"hard {words} {' '.join(thresholds)}"
+            positive=thresholds[0],
+            negative=thresholds[1],
+            count_words=count,
+            name=f"hard {words} {' '.join(thresholds)}",
         )
         for thresholds in HARD
-        for words, count in (("white space", None), ("Moses", lambda text: len(moses.tokenize(text, escape=False))))
+        for words, count in (
+            ("white space", None),
+            ("Moses", lambda text: len(moses.tokenize(text, escape=False))),
+        )
     }
     evaluators = [
         evaluation.STSSuiteEvaluator(),
         evaluation.STSSuiteEvaluator(tasks=["SICK-R"], sick="all", name="all"),
-        EmbeddingSimilarityEvaluator(*evaluation.load_sts("STS-B dev"), name="dev", main_similarity="cosine", write_csv=False),
+        EmbeddingSimilarityEvaluator(
+            *evaluation.load_sts("STS-B dev"), name="dev", main_similarity="cosine", write_csv=False
+        ),
         *(
             evaluation.AlignmentUniformityEvaluator(
-                split=split, positive=positive, duplicates=duplicates, name=f"stsb_{split}_{positive}_{duplicates}"
+                split=split,
+                positive=positive,
+                duplicates=duplicates,
+                name=f"stsb_{split}_{positive}_{duplicates}",
             )
             for split in ("dev", "test")
             for positive, duplicates in ((">4", "drop"), (">=4", "keep"))
@@ -98,18 +109,28 @@ def main() -> None:
     raw = evaluation.JointEvaluator(evaluators, show_progress_bar=True)(view)
     seconds = time.perf_counter() - start
 
-    scores = {name: raw[name] for name in EXPECTED if name in raw} | {"STS-B dev": 100 * raw["dev_spearman_cosine"]}
+    scores = {name: raw[name] for name in EXPECTED if name in raw} | {
+        "STS-B dev": 100 * raw["dev_spearman_cosine"]
+    }
     for split in ("dev", "test"):
         for positive, duplicates in ((">4", "drop"), (">=4", "keep")):
-            scores[f"stsb_{split}_{positive}_alignment"] = raw[f"stsb_{split}_{positive}_{duplicates}_alignment"]
-            scores[f"stsb_{split}_{duplicates}_uniformity"] = raw[f"stsb_{split}_{positive}_{duplicates}_uniformity"]
+            scores[f"stsb_{split}_{positive}_alignment"] = raw[
+                f"stsb_{split}_{positive}_{duplicates}_alignment"
+            ]
+            scores[f"stsb_{split}_{duplicates}_uniformity"] = raw[
+                f"stsb_{split}_{positive}_{duplicates}_uniformity"
+            ]
     misses = [
-        f"{name}: {scores[name]:.5f}, expected {e}" for name, (e, near) in EXPECTED.items() if abs(scores[name] - e) > near
+        f"{name}: {scores[name]:.5f}, expected {e}"
+        for name, (e, near) in EXPECTED.items()
+        if abs(scores[name] - e) > near
     ]
 
     means = {year: _means(view, year) for year in YEARS}
     misses += [
-        f"{y} means: {means[y]}, expected {MEANS[y]}" for y in YEARS if not np.allclose(means[y], MEANS[y], rtol=0, atol=0.05)
+        f"{y} means: {means[y]}, expected {MEANS[y]}"
+        for y in YEARS
+        if not np.allclose(means[y], MEANS[y], rtol=0, atol=0.05)
     ]
 
     levels = {}
@@ -117,14 +138,24 @@ def main() -> None:
         prefix, expected = f"stsb_{evaluator.split}_cosine", DENSITY[evaluator.split]
         levels[evaluator.split] = [
             [*evaluator.counts.values()],
-            *([raw[f"{prefix}_{name}_{level}"] for level in evaluator.counts] for name in ("mean", "variance")),
+            *(
+                [raw[f"{prefix}_{name}_{level}"] for level in evaluator.counts]
+                for name in ("mean", "variance")
+            ),
         ]
         if not np.allclose(levels[evaluator.split], expected, rtol=0, atol=5e-4):
-            misses.append(f"density of STS-B {evaluator.split}: {levels[evaluator.split]}, expected {expected}")
+            misses.append(
+                f"density of STS-B {evaluator.split}: {levels[evaluator.split]}, expected {expected}"
+            )
 
     subsets = []
     for (words, positive, negative), evaluator in hard.items():
-        row = (evaluator.num_pairs, evaluator.num_positives, raw[f"{evaluator.name}_union"], raw[f"{evaluator.name}_avg5"])
+        row = (
+            evaluator.num_pairs,
+            evaluator.num_positives,
+            raw[f"{evaluator.name}_union"],
+            raw[f"{evaluator.name}_avg5"],
+        )
         subsets.append({"words": words, "positive": positive, "negative": negative}
                        | dict(zip(("pairs", "positive_pairs", "union", "mean_of_years"), row, strict=True)))  # fmt: skip
         if words == "Moses":

@@ -9,6 +9,7 @@ where this counts 4.4. Writes ``results/memory.jsonl``.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
@@ -80,9 +81,15 @@ def kept_bytes(forward: Callable[[], Tensor], loss: nn.Module) -> int:
 
 
 def main() -> None:
-    """Count all methods, each in a process of its own."""
+    """Count the methods that are asked for, each in a process of its own."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=list(speed.METHODS), default=list(speed.METHODS), metavar="METHOD"
+    )
     records.require_clean_tree()
-    for method in speed.METHODS:
+    for method in parser.parse_args().only:
         line: dict[str, Any] = {"method": method}
         for way in WAYS:
             with get_context("spawn").Pool(1) as pool:

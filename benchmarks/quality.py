@@ -97,7 +97,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[], choices=list(METHODS), metavar="METHOD")
     parser.add_argument("--untrained", nargs="+", default=[], choices=list(UNTRAINED), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
-    parser.add_argument("--encoder", default="minilm-mlm", help="minilm-mlm, all-minilm, a path or a Hub name")
+    parser.add_argument(
+        "--encoder", default="minilm-mlm", help="minilm-mlm, all-minilm, a path or a Hub name"
+    )
     parser.add_argument(
         "--text", default="short", help="short, wiki, crops, paragraphs, a collection or a file"
     )

@@ -33,7 +33,9 @@ def whiten(model: SentenceTransformer, texts: Sequence[str]) -> SentenceTransfor
 
 def use_cls(model: SentenceTransformer) -> SentenceTransformer:
     """Return an encoder with the same transformer and [CLS] pooling."""
-    return SentenceTransformer(modules=[model[0], Pooling(model.get_embedding_dimension(), "cls")], device="cpu")
+    return SentenceTransformer(
+        modules=[model[0], Pooling(model.get_embedding_dimension(), "cls")], device="cpu"
+    )
 
 
 def sif_of_words(
