@@ -1,72 +1,68 @@
-"""The cells of the quality grids as the tables read them."""
+"""Records of the benchmarks: one line of JSON per measurement, in ``results/NAME.jsonl``."""
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections import defaultdict
+import os
+import platform
+import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-Cell = dict[str, Any]  # method, seed, settings of the grid, dev, scores, curve, where it was made
-_TITLES = {"average of 7 STS tasks": "avg7", "STS-B dev: Spearman": "dev"}
-# What a comparison shows of an evaluator, as older records and the evaluator itself name it, and how many times as large.
-_METRICS = {"MAP": ("cosine_map@100", 100), "MRR@10": ("cosine_mrr@10", 100), "nDCG@10": ("cosine_ndcg@10", 100)}
+import torch
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
 
 
-def read_grids(results: Path) -> dict[str, list[Cell]]:
-    """Return the cells of each grid, by its folder's name; what was not trained, the start, is the method ``raw``.
-
-    Raises:
-        ValueError: On a record that a tree with uncommitted changes made, one that misses what a table shows, and seeds of a
-            method whose rows were made in two ways: without WordNet PaSeR's have no synonyms, for one.
-    """
-    grids: dict[str, list[Cell]] = defaultdict(list)
-    for path in sorted((results / "quality").glob("*/*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if "failed" in record:
-            continue
-        if record.get("uncommitted_changes"):
-            raise ValueError(f"{path} was made on a tree with uncommitted changes: make it again on a commit.")
-        settings = json.loads(settings_file(path.parent).read_text(encoding="utf-8"))
-        grids[path.parent.name].append(_cell(path, record, settings))
-    for name, cells in grids.items():
-        told = [cell for cell in cells if cell.get("prepared")]  # earlier records do not say
-        made = {(cell["method"], json.dumps(cell["prepared"], sort_keys=True)) for cell in told}
-        methods = [method for method, _ in made]
-        if twice := {method for method in methods if methods.count(method) > 1}:
-            raise ValueError(f"seeds of {min(twice)} in {name} were trained on rows that were made in two ways: keep one.")
-    return grids
+def read(name: str) -> list[dict[str, Any]]:
+    """Return the lines of a record; none if there is no such file."""
+    path = RESULTS / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
 
 
-def settings_file(grid: Path) -> Path:
-    """Return where the settings of a grid stand, beside its folder, whose name may hold a dot."""
-    return grid.with_name(f"{grid.name}.json")
+def append(name: str, record: dict[str, Any]) -> None:
+    """Append one line, with commit, versions and hardware."""
+    with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record | provenance(), ensure_ascii=False) + "\n")
 
 
-def _cell(path: Path, record: Cell, settings: Cell) -> Cell:
-    scores = dict(_named(title, score) for title, score in record["scores"].items())
-    if "dev" not in scores or (not settings["dev_only"] and settings["text"] in ("short", "wiki") and "avg7" not in scores):
-        raise ValueError(f"{path} misses scores that the tables show, has {', '.join(scores)}: make it again.")
-    is_start = path.name == "start.json"
-    where = {key: record[key] for key in ("commit", "uncommitted_changes", "hardware", "threads", "date") if key in record}
+def replace(name: str, record: dict[str, Any], key: str) -> None:
+    """Append one line in place of the line with the same ``key``."""
+    others = [line for line in read(name) if line[key] != record[key]]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in others)
+    (RESULTS / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    append(name, record)
+
+
+def require_clean_tree() -> None:
+    """Exit if files other than records have uncommitted changes, because a record names its commit."""
+    if _git("status", "--porcelain", "--", ".", ":!benchmarks/results"):
+        raise SystemExit("There are uncommitted changes. Commit them first: a record names its commit.")
+
+
+def provenance() -> dict[str, Any]:
+    """Return date, commit, versions and hardware."""
     return {
-        "method": "raw" if is_start else record["name"],
-        "seed": 0 if is_start else record["seed"],
-        "settings": settings,
-        "dev": scores.pop("dev"),
-        "scores": scores,
-        "prepared": record.get("prepared"),
-        "curve": [
-            {"step": point["step"], "dev": point["STS-B dev"]} for point in record.get("curve", []) if "STS-B dev" in point
-        ],
-        **where,
+        "date": datetime.date.today().isoformat(),
+        "commit": _git("rev-parse", "--short=12", "HEAD"),
+        "versions": {name: version(name) for name in ("torch", "transformers", "sentence-transformers")},
+        "hardware": hardware(),
     }
 
 
-def _named(title: str, score: float) -> tuple[str, float]:
-    """Return a score under the name that all records share."""
-    name, colon, metric = title.partition(": ")
-    if title in _TITLES or not colon:
-        return _TITLES.get(title, title), score
-    key, factor = _METRICS.get(metric, (metric.replace("v-measure", "v_measure"), 1))
-    return f"{name}_{key}", score / factor
+def hardware() -> str:
+    """Return the name of the GPU, or of the processor with the number of its cores."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -14,32 +14,24 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import quality_tables
-from tables import load_record, table
+import records
+import tables
+from tables import table
 
 from sbert_plugins import cli, recipes
 
 HERE = Path(__file__).parent
 ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training", "evaluation", "recipes")
-# The steps of speed.json that a method's page shows, and which of them a protocol trains by.
+# The steps of benchmarks/results/speed.jsonl that the pages of the methods show.
 STEPS = {
-    "arccse": ("ArcCSE with SAM", "ArcCSE"),
-    "paser": ("PaSeR",),
-    "denosent": ("DenoSent",),
-    "pt-bert": ("PT-BERT pooled", "PT-BERT"),
-    "slt-fai": ("SLT-FAI",),
-    "consert": ("ConSERT",),
-    "recommended": ("recommended",),
-    "bag-of-words": ("bag of words",),
-}
-STEP_OF_PROTOCOL = {
-    ("arccse", "paper"): "ArcCSE with SAM",
-    ("paser", "paper"): "PaSeR as in its paper",
-    ("paser", "official"): "PaSeR as in its paper",
-    ("denosent", "paper"): "DenoSent as in its paper",
-    ("denosent", "official"): "DenoSent as in its paper",
-    ("pt-bert", "paper"): "PT-BERT",
-    ("pt-bert", "official"): "PT-BERT pooled",
+    "arccse": "ArcCSE",
+    "paser": "PaSeR",
+    "denosent": "DenoSent",
+    "pt-bert": "PT-BERT",
+    "slt-fai": "SLT-FAI",
+    "consert": "ConSERT",
+    "recommended": "recommended",
+    "bag-of-words": "bag of words",
 }
 SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
@@ -69,7 +61,7 @@ def fragments() -> dict[str, str]:
     """Return what pages include, by name."""
     parts = {"methods": methods_table()}
     parts |= {f"settings_{method}": settings_table(recipe) for method, recipe in recipes.RECIPES.items()}
-    parts |= {f"expect_{method}": quality_tables.of_method(method) + "\n" + as_measured(method) for method in STEPS}
+    parts |= {f"expect_{method}": tables.of_method(method) + "\n" + as_measured(method) for method in STEPS}
     parts |= {f"cost_{method}": cost_table(method) for method in STEPS}
     parts |= {f"command_{name}": text for name, text in commands()}
     return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
@@ -127,7 +119,7 @@ def settings_table(recipe: recipes.Recipe) -> str:
     if not names:
         return table(["setting", "here"], [[f"`{name}`", shown(value, name)] for name, value in ours.items()])
     prefix = {"loss": "loss.", "columns": "columns."}
-    tables = []
+    parts = []
     for name in names:
         rows = [
             [f"`{key}`", shown(one.value, key), one.source, shown(ours.get(key, ""), key)]
@@ -135,8 +127,8 @@ def settings_table(recipe: recipes.Recipe) -> str:
             for key in [prefix.get(one.section, "") + one.name]
         ]
         title = f"`sbert-plugins train {recipe.name} --protocol {name}`"
-        tables.append(f"{title}\n\n" + table(["setting", name, "where it is stated", "default here"], rows))
-    return "\n".join(tables)
+        parts.append(f"{title}\n\n" + table(["setting", name, "where it is stated", "default here"], rows))
+    return "\n".join(parts)
 
 
 def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
@@ -158,8 +150,7 @@ def shown(value: Any, setting: str) -> str:
 
 def as_measured(method: str) -> str:
     """Return the command that trains as the tables did."""
-    measured = quality_tables.settings_of_tables()
-    given = " ".join(f"--{name} {value}" for name, value in measured.items())
+    given = "--pooling mean --learning_rate 5e-5 --per_device_train_batch_size 64 --max_steps 60"
     return (
         "As in the tables:\n\n```bash\n"
         f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured \\\n  {given}\n```\n"
@@ -175,27 +166,24 @@ def updates_of(arguments: Mapping[str, Any], sentences: int) -> int:
 
 
 def cost_table(method: str) -> str:
-    """Return the time of trainings: steps of 64 sentences times the seconds of one in the record."""
-    record = load_record("speed.json")
-    recipe = recipes.RECIPES[method]
-    trainings = [(f"{SENTENCES:,} sentences, by default", STEPS[method], recipe.arguments, SENTENCES)]
+    """Return the time of trainings: steps of 64 sentences times the seconds of one step in the record."""
+    (step,) = [line for line in records.read("speed") if line["method"] == STEPS[method]]
+    trainings = [(f"{SENTENCES:,} sentences, by default", recipes.RECIPES[method].arguments, SENTENCES)]
     for name in recipes.protocol_names().get(method, []):
         plan = recipes.read_protocol(method, name)
-        steps = (STEP_OF_PROTOCOL.get((method, name), STEPS[method][0]),)
         count = plan.section("about")["sentences"] * plan.section("columns").get("top_k", 1)
-        trainings.append((f"`--protocol {name}`", steps, plan.section("arguments"), count))
+        trainings.append((f"`--protocol {name}`", plan.section("arguments"), count))
     rows = []
-    for training, of_training, arguments, count in trainings:
+    for training, arguments, count in trainings:
         updates = updates_of(arguments, count)
-        per_update = arguments["per_device_train_batch_size"] * arguments.get("gradient_accumulation_steps", 1)
-        for step in of_training:
-            seconds = record["median_seconds"][step]
-            hours = updates * per_update / 64 * seconds / 3600
-            rows.append([training, f"{updates:,}", step, f"{seconds:.2f}", f"{hours:.1f}"])
+        steps = arguments["per_device_train_batch_size"] * arguments.get("gradient_accumulation_steps", 1) / 64
+        steps *= 2 if arguments.get("sam_rho") else 1  # SAM makes two passes
+        hours = updates * steps * step["seconds"] / 3600
+        rows.append([training, f"{updates:,}", f"{step['seconds']:.2f}", f"{hours:.1f}"])
     return (
-        table(["training", "updates", "step", "seconds for 64 sentences", "hours"], rows)
-        + f"\nAn encoder of 6 layers and width 384, length 32, one thread of {record['hardware']}; commit {record['commit']}. "
-        "Of bert-base (12 layers, width 768) each layer has four times the weights: about eight times as long.\n"
+        table(["training", "updates", "seconds for 64 sentences", "hours"], rows)
+        + f"\nAn encoder of 6 layers and width 384, 32 tokens, one thread of {step['hardware']}; commit {step['commit']}. "
+        "A step of bert-base (12 layers, width 768) takes about eight times as long.\n"
     )
 
 
