@@ -110,7 +110,6 @@ class ArcCSELoss(Loss):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__(model)
-        functional.check_weight("triplet_weight", triplet_weight)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(
                 "The mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
@@ -139,7 +138,6 @@ class ArcCSELoss(Loss):
         anchor, positive = columns[0], columns[-1]
         if positive is anchor:
             require_dropout(self.model, "ArcCSELoss with one column")
-        self.diagnostics = {}
         anchors, positives = (self.head(one.vectors) for one in encode([anchor, positive]))
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
         arccon = functional.arccon_loss(

@@ -30,11 +30,9 @@ class Terms(dict[str, Tensor]):
 
     __radd__ = __add__
 
-    def __mul__(self, weight: float | Tensor) -> Terms:
+    def __rmul__(self, weight: float) -> Terms:
         """Scale each term."""
         return Terms({name: weight * term for name, term in self.items()})
-
-    __rmul__ = __mul__
 
 
 class Loss(nn.Module):
@@ -196,11 +194,12 @@ def check_inner_loss(argument: str, loss: Any, model: SentenceTransformer) -> No
 
 def compute_inner_loss(
     name: str, loss: Any, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
-) -> Terms:
+) -> tuple[Terms, dict[str, Tensor]]:
     """Compute a loss inside another one, with the passes of ``encode``.
 
     Returns:
-        Its terms as ``name/term``, or a term ``name`` if the loss returns one number.
+        Its terms as ``name/term``, or a term ``name`` if the loss returns one number; and its diagnostics as
+        ``name/key``.
     """
     if isinstance(loss, Loss):
         value: Any = loss.compute_terms(encode, columns, labels)
@@ -208,9 +207,10 @@ def compute_inner_loss(
         # The first column has a pass of its own, as in sentence-transformers.
         passes = [*encode(columns[:1]), *encode(columns[1:])]
         value = loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
+    diagnostics = {f"{name}/{key}": part for key, part in getattr(loss, "diagnostics", {}).items()}
     if isinstance(value, Mapping):
-        return Terms({f"{name}/{term}": part for term, part in value.items()})
-    return Terms({name: value})
+        return Terms({f"{name}/{term}": part for term, part in value.items()}), diagnostics
+    return Terms({name: value}), diagnostics
 
 
 def describe_loss(loss: Any) -> dict[str, Any]:

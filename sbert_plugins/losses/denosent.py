@@ -134,8 +134,6 @@ class DenoSentLoss(Loss):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__(model)
-        functional.check_weight("contrastive_weight", contrastive_weight)
-        functional.check_weight("denoising_weight", denoising_weight)
         if reconstruct not in ("anchor", "paraphrase"):
             raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
         self.temperature = temperature
@@ -183,7 +181,6 @@ class DenoSentLoss(Loss):
         if other is anchor and self.contrastive_weight:
             require_dropout(self.model, "DenoSentLoss with one column")
         restored, remembered = (anchor, other) if self.reconstruct == "anchor" else (other, anchor)
-        self.diagnostics = {}
         terms = Terms()
         if self.contrastive_weight:
             first, second = (self._project(one.vectors) for one in encode([anchor, other]))

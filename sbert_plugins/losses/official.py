@@ -64,8 +64,7 @@ class PaSeRLoss(paser.PaSeRLoss):
     def _build_decoder(self) -> modules.PhraseDecoder:
         decoder = super()._build_decoder().apply(_start)
         for layer in decoder.layers.layers:
-            layer.self_attn.dropout = layer.multihead_attn.dropout = 0.0
-            layer.dropout.p = 0.0
+            layer.self_attn.dropout = layer.multihead_attn.dropout = layer.dropout.p = 0.0
         return decoder
 
     @property

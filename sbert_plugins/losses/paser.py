@@ -134,7 +134,6 @@ class PaSeRLoss(Loss):
         normalize_memory: bool = True,
     ) -> None:
         super().__init__(model)
-        functional.check_weight("mlm_weight", mlm_weight)
         functional.check_share("mlm_probability", mlm_probability)
         self.decoder_layers = decoder_layers
         self.token_weights = token_weights
@@ -150,9 +149,10 @@ class PaSeRLoss(Loss):
         self.normalize_memory = normalize_memory
         self.tokens = TokenRoles(model.tokenizer)
         self.mask_id = self.tokens.mask_id("PaSeRLoss", read_masked_vector=True)
-        checkpoint = None if mlm_head == "pretrained" else mlm_head
         self.head = (
-            MLMHead(model, checkpoint=checkpoint) if decoder_layers else build_word_scorer(model, mlm_head)
+            MLMHead(model, checkpoint=None if mlm_head == "pretrained" else mlm_head)
+            if decoder_layers
+            else build_word_scorer(model, mlm_head)
         )
         if mlm_weight:
             self.language_model = self.head if isinstance(self.head, MLMHead) else MLMHead(model)
@@ -163,8 +163,9 @@ class PaSeRLoss(Loss):
         else:
             self.decoder = BagOfWordsDecoder(self.head, sentence_width(model), start=_START_OF_WORDS)
         self.frequencies = None if token_weights is None else load_frequencies(frequencies, model.tokenizer)
-        end_id = self.end_id if decoder_layers else None
-        weights = weigh_tokens(token_weights, self.frequencies, end_id=end_id)
+        weights = weigh_tokens(
+            token_weights, self.frequencies, end_id=self.end_id if decoder_layers else None
+        )
         self.register_buffer("weights", weights, persistent=False)
         self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
         self.to(model.device)

@@ -139,11 +139,9 @@ class SLTFAILoss(Loss):
     ) -> None:
         super().__init__(model)
         if loss is None:
-            simcse = MultipleNegativesRankingLoss(model, scale=20.0)
-            loss = WeightedSumLoss(model, {"simcse": (simcse, 1.0, [0, 0])})
+            ranking = MultipleNegativesRankingLoss(model, scale=20.0)
+            loss = WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 0])})
         check_inner_loss("loss", loss, model)
-        functional.check_weight("adversarial_weight", adversarial_weight)
-        functional.check_weight("filtering_weight", filtering_weight)
         functional.check_balance(balance)
         if not 0 < masking_ratio <= 1:
             raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}.")
@@ -158,9 +156,8 @@ class SLTFAILoss(Loss):
         self.warmup_steps = warmup_steps
         self.tokens = TokenRoles(model.tokenizer)
         if adversarial_weight:
-            width = transformer_of(model).config.hidden_size
             self.frequency_discriminator = TokenFrequencyDiscriminator(
-                width, reversal_strength=reversal_strength
+                transformer_of(model).config.hidden_size, reversal_strength=reversal_strength
             )
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
@@ -185,11 +182,11 @@ class SLTFAILoss(Loss):
         after_optimizer_step(self, lambda loss: loss.updates.add_(1))
 
     def _ends_warmup(self) -> bool:
-        """Return whether the warm-up is over. Afterwards the device is no longer asked for the updates."""
+        """Return whether the warm-up is over. Once it is, the updates are no longer read from the device."""
         if self._warmup_updates is None:
             logger.warning(
-                "There is no warm-up: warmup_steps=%s is a share of the training, and this training loop does "
-                "not give its length. Pass a number of updates.",
+                "There is no warm-up, because warmup_steps=%s is a share of a training of unknown length. "
+                "Pass a number of updates, or train with this library's trainer or callback.",
                 self.warmup_steps,
             )
             self._warmup_updates = 0
@@ -212,11 +209,9 @@ class SLTFAILoss(Loss):
             after_optimizer_step(self, lambda loss: loss.updates.add_(1))
         anchor = columns[0]
         member = MemberEncoder(encode, tokens=True)
-        terms = compute_inner_loss("base", self.loss, member, columns, labels)
+        terms, self.diagnostics = compute_inner_loss("base", self.loss, member, columns, labels)
         base = sum(terms.values(), torch.zeros(()))
         seen = member.passes_over(anchor)
-        inner = getattr(self.loss, "diagnostics", {})
-        self.diagnostics = {f"base/{key}": value for key, value in inner.items()}
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         names = [name for name, weight in weights.items() if weight]
         if training and not self._ends_warmup():

@@ -63,9 +63,8 @@ class WeightedSumLoss(Loss):
             limit.
 
     Raises:
-        ValueError: If a weight is below 0, a loss trains another model or cannot be computed inside another
-            loss, a batch has too few columns, or a ranking loss reads a column twice and the encoder has no
-            dropout.
+        ValueError: If a loss trains another model or cannot be computed inside another loss, a batch has too
+            few columns, or a ranking loss reads a column twice and the encoder has no dropout.
 
     Relations:
         ``recipes.PASER_SUPERVISED`` is this loss with ``MultipleNegativesRankingLoss`` and
@@ -98,7 +97,6 @@ class WeightedSumLoss(Loss):
         for name, entry in losses.items():
             loss, weight, columns = (*entry, None)[:3]
             check_inner_loss(f"losses[{name!r}]", loss, model)
-            functional.check_weight(f"The weight of losses[{name!r}]", weight)
             self.losses[name] = loss
             self.weights[name] = weight
             self.columns_of[name] = None if columns is None else list(columns)
@@ -133,10 +131,9 @@ class WeightedSumLoss(Loss):
                 require_dropout(self.model, f"losses[{name!r}], which reads a column twice,")
             read = list(columns) if indices is None else [columns[i] for i in indices]
             member = MemberEncoder(encode, shares=shares, tap=None if balance is None else taps[name])
-            found[name] = self.weights[name] * compute_inner_loss(name, loss, member, read, labels)
-            # Here, because a loss that is in the sum twice keeps only the diagnostics of its last batch.
-            inner = getattr(loss, "diagnostics", {})
-            self.diagnostics |= {f"{name}/{key}": value for key, value in inner.items()}
+            terms, diagnostics = compute_inner_loss(name, loss, member, read, labels)
+            found[name] = self.weights[name] * terms
+            self.diagnostics |= diagnostics
         if balance is not None:
             further = {
                 name: (sum(each.values(), torch.zeros(())), taps[name]) for name, each in found.items()
