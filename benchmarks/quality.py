@@ -3,8 +3,9 @@
     python benchmarks/quality.py --methods "SimCSE 0.1" "ConSERT" --seeds 5
     python benchmarks/quality.py --untrained "start" "start, whitened"
 
-Each training appends a line to ``results/quality.jsonl``; a training that is there is not repeated. STS-B dev selects the
-checkpoint, except on a collection's own text, where the last update counts. The test sets select nothing.
+Each training appends a line to ``results/quality.jsonl``; a training that is there is not repeated. STS-B dev
+selects the checkpoint, except on a collection's own text, where the last update counts. The test sets select
+nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def tsdae(model: SentenceTransformer) -> nn.Module:
     return st_losses.DenoisingAutoEncoderLoss(model)
 
 
-# Name in the tables: the method of recipes.train, and keywords of its loss.
+# Label in the records and tables: the method of recipes.train, and keywords of its loss.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "SimCSE 0.05": ("simcse", {}),
     "SimCSE 0.1": ("simcse", {"temperature": 0.1}),
@@ -116,7 +117,7 @@ def main() -> None:
     records.require_clean_tree()
     cells = [(name, 0) for name in untrained] + [(name, seed) for seed in seeds for name in methods]
     for name, seed in cells:
-        cell = {"method": name, "seed": seed}
+        cell = {"label": name, "seed": seed}
         if name in METHODS:
             cell |= {key: value for key, value in options.items() if key not in ("sentences", "eval_steps")}
         else:
@@ -139,8 +140,8 @@ def main() -> None:
 def train(
     model: SentenceTransformer, sentences: Dataset, cell: dict[str, Any], eval_steps: int
 ) -> dict[str, Any]:
-    """Train ``model`` in place and return the loss, the curve of STS-B dev, the saved update and the seconds."""
-    method, keywords = METHODS[cell["method"]]
+    """Train ``model`` in place and return the loss, the curve of STS-B dev, saved update and seconds."""
+    method, keywords = METHODS[cell["label"]]
     if method == "paser" and data.synonyms_if_installed() is None:
         raise SystemExit("PaSeR is trained with synonyms: set NLTK_DATA to a folder with WordNet.")
     if method.endswith("tsdae"):
@@ -167,7 +168,8 @@ def train(
         )
     points = [entry for entry in results["log"] if "eval_stsb_dev_spearman" in entry]
     return {
-        "loss": {"method": method, **keywords},
+        "method": method,
+        "loss": keywords,
         "curve": [[entry["step"], round(entry["eval_stsb_dev_spearman"], 4)] for entry in points],
         "saved_update": results["saved_update"],
         "seconds": results["seconds"],

@@ -1,4 +1,4 @@
-"""The encoders and texts of the benchmarks, by name. ``SBERT_PLUGINS_DATA`` names the folder that holds them."""
+"""The encoders and texts of the benchmarks, by name. They are in the folder ``SBERT_PLUGINS_DATA``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLLECTIONS = {
 
 
 def encoder(name: str, *, pooling: str = "mean", max_seq_length: int = 32) -> SentenceTransformer:
-    """Build ``minilm-mlm`` (a plain language model), ``all-minilm`` (all-MiniLM-L6-v2), or load a path or Hub name."""
+    """Build ``minilm-mlm`` (a language model) or ``all-minilm`` (all-MiniLM-L6-v2), or load a path."""
     if name == "all-minilm":
         return recipes.offline_encoder(num_layers=6, max_seq_length=max_seq_length)
     path = str(folder() / "encoders" / name) if name in ENCODERS else name
@@ -35,9 +35,10 @@ def text(name: str, limit: int = 20_000) -> Dataset:
     """Return a text with the column ``anchor``.
 
     Args:
-        name: ``short`` (inference sentences, questions, captions), ``wiki`` (Wikipedia sentences), ``crops`` (a sentence of each
-            of some Wikipedia paragraphs with its neighbour as ``positive``), ``paragraphs`` (the same without the neighbour),
-            a key of ``COLLECTIONS`` (its texts without labels, documents as sentences), or a file.
+        name: ``short`` (inference sentences, questions, captions), ``wiki`` (Wikipedia sentences), ``crops``
+            (a sentence of each of some Wikipedia paragraphs with its neighbour as ``positive``),
+            ``paragraphs`` (the same without the neighbour), a key of ``COLLECTIONS`` (its texts without
+            labels, documents as sentences), or a file.
         limit: Most sentences.
     """
     if name == "short":
