@@ -228,7 +228,10 @@ def adaptation_changes(scores: dict[str, float], text: str) -> dict[str, float]:
 
 
 def adaptation() -> str:
-    """Adaptation of all-MiniLM-L6-v2 to a text: changes against the start, over all texts and by text."""
+    """Adaptation of all-MiniLM-L6-v2 to a text: changes against the start.
+
+    The first part is over all texts, the second by text, for rows with several seeds.
+    """
     lines = records.read("adaptation")
     if not lines:
         return "No records yet.\n"
@@ -254,7 +257,8 @@ def adaptation() -> str:
     parts = [table(["", "texts", "average", "lowest", *columns], rows)]
     rows = []
     for text, (row, *_) in product(TEXTS, overall):
-        if (found := changes.get((row, text))) is not None:
+        found = changes[row, text]
+        if len(found["STS"]) > 1:
             cells = [change_text(found[name]) if name in found else "" for name in columns]
             rows.append([TEXTS[text], row, str(len(found["STS"])), *cells])
     parts.append(table(["trained on", "", "seeds", *columns], rows))

@@ -107,7 +107,7 @@ def test_adaptation(write):
         "+0.0 ± 0.0",
         "-2.0 ± 0.0",
     ]
-    assert by_text["Quora"] == ["worse", "1", "-9.0", "+0.0", "+0.0", "", "", "+0.0"]
+    assert list(by_text)[1:] == ["AG News"]  # there is one seed on Quora
     assert "AG News 80.0 and 55.0" in tables.adaptation()
 
 
