@@ -67,7 +67,9 @@ METHODS = {
     "ConSERT": build("ConSERTLoss"),
     "bag of words": build("BagOfWordsLoss"),
     "recommended": build("recommended_loss"),
-    "recommended, with self-distillation": build("recommended_loss", keep=0.1),
+    "recommended, with self-distillation": lambda model: recipes.recommended_loss(
+        model, **recipes.RECIPES["recommended"].adapt_to(embeds=True).loss_keywords
+    ),
     "ArcCSE": build("ArcCSELoss"),
     "PT-BERT": build("PTBERTLoss"),
     "PaSeR": build(
