@@ -250,9 +250,3 @@ class TestBalance:
         loss.model = torch.compile(encoder, backend="eager")
         with pytest.raises(ValueError, match="balance=None"):
             loss(batch(encoder, SENTENCES))
-
-
-def test_a_base_loss_that_reads_another_column(encoder):
-    ranking = {"simcse": (MultipleNegativesRankingLoss(encoder), 1, [1, 1])}
-    with pytest.raises(ValueError, match="first column"):
-        build(encoder, losses.WeightedSumLoss(encoder, ranking))(batch(encoder, SENTENCES, SENTENCES))
