@@ -21,6 +21,7 @@ from sbert_plugins import functional, losses
 from sbert_plugins.encoder import Encoder, apply_mask_template
 from sbert_plugins.losses import official
 from sbert_plugins.losses.base import Terms, compute_inner_loss
+from sbert_plugins.modules import DenoisingDecoder, PhraseDecoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 PLAIN = {
@@ -58,7 +59,7 @@ def small(kind, model, **keywords):
     needed = {
         "BagOfWordsLoss": frequencies,
         "SLTFAILoss": frequencies,
-        "DenoSentLoss": {"decoder_layers": 1, "mlm_head": "fresh"},
+        "DenoSentLoss": {"decoder_feedforward": 48},
         "PaSeRLoss": {"decoder_layers": 1, "decoder_heads": 4, "mlm_head": "fresh"},
         "WeightedSumLoss": {"losses": {"a": (MultipleNegativesRankingLoss(model), 1.0, [0, 0])}},
     }
@@ -254,7 +255,7 @@ class TestTheDefaultsAreThePapers:
                 losses.PaSeRLoss,
                 {"decoder_layers": 6, "mlm_weight": 1.0, "signed": True, "token_weights": None},
             ),
-            (losses.DenoSentLoss, {"decoder_layers": 16, "noise_dropout": 0.825, "temperature": 0.03}),
+            (losses.DenoSentLoss, {"decoder_heads": 1, "noise_dropout": 0.825, "temperature": 0.03}),
             (losses.DenoSentLoss, {"contrastive_weight": 1, "denoising_weight": 1, "reconstruct": "anchor"}),
             (losses.SLTFAILoss, {"balance": None, "low_frequency_by": "types", "low_frequency_share": 0.5}),
             (losses.ConSERTLoss, {"first_view": ("feature_cutoff",), "second_view": ("token_shuffling",)}),
@@ -262,18 +263,22 @@ class TestTheDefaultsAreThePapers:
     )
     def test_keywords(self, kind, paper):
         assert {name: kind.__init__.__kwdefaults__[name] for name in paper} == paper
-        assert kind is not losses.DenoSentLoss or not {"token_weights", "frequencies", "balance"} & set(
-            kind.__init__.__kwdefaults__
-        )
+
+    def test_denosent_has_no_variants(self):
+        variants = {"decoder_layers", "token_weights", "frequencies", "balance", "mlm_head"}
+        assert not variants & set(inspect.signature(losses.DenoSentLoss).parameters)
 
     def test_parts(self, model):
         """A decoder of six layers and a language model; a decoder of 16 layers; SimCSE as the base loss."""
         paser = losses.PaSeRLoss(model, decoder_heads=4)  # 16 heads do not divide the tiny width
-        assert len(paser.decoder.layers.layers) == 6
+        assert isinstance(paser.decoder, PhraseDecoder) and len(paser.decoder.layers.layers) == 6
         assert set(paser(batch(model, *[SENTENCES] * 3))) == {"generative", "mlm"}
         denosent = losses.DenoSentLoss(model)
+        assert isinstance(denosent.decoder, DenoisingDecoder)
         assert (len(denosent.decoder.layers), denosent.decoder.noise.p) == (16, 0.825)
-        simcse = small(losses.SLTFAILoss, model).get_config_dict()["loss"]["settings"]["losses"]["simcse"]
+        slt_fai = small(losses.SLTFAILoss, model)
+        assert slt_fai.balance is None
+        simcse = slt_fai.get_config_dict()["loss"]["settings"]["losses"]["simcse"]
         assert (simcse["class"], simcse["columns"]) == ("MultipleNegativesRankingLoss", [0, 0])
         assert (simcse["weight"], simcse["settings"]["scale"]) == (1.0, 20.0)
 

@@ -221,7 +221,7 @@ class TestWarmUp:
     def test_a_share_of_an_unknown_length(self, encoder, caplog):
         with caplog.at_level(logging.WARNING):
             assert self.active(build(encoder, warmup_steps=0.5), 2) == [True, True]
-        assert caplog.text.count("there is no warm-up") == 1
+        assert caplog.text.count("There is no warm-up") == 1
 
 
 class TestBalance:
