@@ -80,9 +80,9 @@ class DenoSentLoss(Loss):
         ``denoising_weight=0, projector=False`` is ``MultipleNegativesRankingLoss`` with ``scale=1 /
         temperature``; with one column it is SimCSE.
 
-        At small budgets a bag of words is a better second term than this decoder. The sum is::
+        The decoder takes long to learn. For short trainings, SimCSE with a bag-of-words loss is::
 
-            simcse = MultipleNegativesRankingLoss(model, scale=10)
+            simcse = MultipleNegativesRankingLoss(model, scale=10)  # temperature 0.1
             losses.WeightedSumLoss(
                 model,
                 {"simcse": (simcse, 1.0, [0, 0]), "words": (losses.BagOfWordsLoss(model), 1.0, [0])},
@@ -93,10 +93,10 @@ class DenoSentLoss(Loss):
         - The decoder sees the noisy embeddings of the sentence that it restores, as in the code. Eq. 3 feeds
           it the paraphrase, which has another length.
         - Eq. 5 is printed without the positive in the denominator; the code and this class have it.
-        - The decoder starts as in the official code, because with Xavier's start all places of 16 layers look
-          alike.
-        - Template and special tokens are neither read nor scored. The vector stands in for a memory of length
-          1, for which cross-attention is two linear maps.
+        - The decoder starts as in the official code. With Xavier's start the outputs of 16 layers would be
+          nearly the same at all places.
+        - Template and special tokens are neither read nor scored.
+        - Cross-attention to the vector is two linear maps, to which it reduces for a memory of length 1.
 
     Example:
         >>> from datasets import Dataset
