@@ -158,7 +158,7 @@ class Loss(nn.Module):
                 "a resumed training would start them anew. Train with "
                 "sbert_plugins.training.SentenceTransformerTrainer, or add "
                 "callbacks=[sbert_plugins.training.LossStateCallback(loss)].",
-                stacklevel=5,
+                stacklevel=6,
             )
 
 
