@@ -1,8 +1,8 @@
 """The equations of the papers, as pure functions of tensors.
 
 Letters in shapes: B batch, D embedding size, N further negatives. Cosines, softmax and losses are computed in
-float32 (in float64 for float64 input) and outside autocast, for any dtype of the input: cosines in bfloat16
-cost accuracy.
+float32 (in float64 for float64 input) and outside autocast, whatever the dtype of the input: cosines in
+bfloat16 are inaccurate.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
     r"""Identity with a reversed gradient: SLT-FAI section 3.2, Ganin and Lempitsky (2015).
 
     The gradient is :math:`-s` times the one that arrives. The layers before it therefore maximise the loss
-    that the layers behind it minimise: the min and max of SLT-FAI eq. 3 in one backward pass.
+    that the layers after it minimise: the min and max of SLT-FAI eq. 3 in one backward pass.
 
     Args:
         x: Of any shape and dtype.
@@ -401,7 +401,7 @@ def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tenso
         The sum of the two cross entropies, as a mean over usable pairs; 0 without any.
     """
     with torch.autocast(original.device.type, enabled=False):
-        # Before the softmax: otherwise a NaN logit would still reach the gradient.
+        # Other pairs are set to 0 before the softmax: a NaN among them would otherwise reach the gradient.
         whole, lacking = (
             _full_precision(logits).where(usable[:, None], 0.0) for logits in (original, incomplete)
         )

@@ -1,9 +1,9 @@
 """Access to private parts of other libraries, one function each. No other file of the package names one.
 
-Each docstring ends with the version in which the private part was checked first. If it is missing, the
-function raises ``ImportError`` with the version to install. Marks that another library leaves on a model may
-be missing for good reasons; ``tests/test_host.py`` checks that they are still left. Libraries are imported
-inside the functions, so that this file imports quickly.
+Each docstring ends with the oldest version in which the private part was checked. If the part is missing, the
+function raises ``ImportError`` with the version to install. Attributes that another library leaves on a model
+may be missing for good reasons, so ``tests/test_host.py`` checks them instead. Libraries are imported inside
+the functions, so that this file imports quickly.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def require_trainer() -> None:
 
 
 class ConnectedTrainer(_TrainerBase):
-    """A base class before sentence-transformers' trainer, which connects its private methods to public ones.
+    """A base class that connects private methods of sentence-transformers' trainer to public ones.
 
-    The subclass defines
+    It must precede the trainer in the list of base classes. The subclass defines
 
     - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged,
       instead of the model's;

@@ -70,7 +70,7 @@ class Pass:
 
 
 class Encoder:
-    """Runs the encoder during one forward of a loss, and remembers the passes.
+    """A callable that encodes columns during one forward of a loss, and remembers its passes.
 
     Args:
         model: The model, which DistributedDataParallel or torch.compile may wrap.
@@ -106,7 +106,7 @@ class Encoder:
         return passes
 
     def any_pass(self, column: Column) -> Pass:
-        """Return a pass over a column for a loss that accepts any view: a shared one if there is one."""
+        """Return a pass over a column for a loss that accepts any view. A sum of losses may share one."""
         return self([column])[0]
 
     def passes_over(self, column: Column) -> list[Pass]:

@@ -54,7 +54,7 @@ class TokenRoles(nn.Module):
         starts_word = (~marked if is_wordpiece else marked) & ~joins | special
         left, right = added_around(tokenizer)
         self._behind = len(right)
-        # The words of a mask template are ordinary tokens. Their places tell them from the sentence's words.
+        # The words of a mask template are ordinary tokens, so only their places show that they belong to it.
         self._template = (len(left), len(right)) if not special[left + right].all() else (0, 0)
         self.register_buffer("special", special, persistent=False)
         self.register_buffer("wordy", wordy & ~special, persistent=False)
@@ -106,8 +106,8 @@ class TokenRoles(nn.Module):
         if prompt_length is not None:
             # An int, or a tensor of shape (1,) or (B,) that a data loader made of it.
             prompt_length = torch.as_tensor(prompt_length, device=content.device).reshape(-1, 1)
-            # sentence-transformers counts the tokens of the prompt alone, less one for [SEP]. A template adds
-            # more tokens than one behind a text.
+            # sentence-transformers tokenizes the prompt alone and subtracts one token, for [SEP]. A template
+            # adds more than one token after a text.
             content &= place > prompt_length - max(self._behind - 1, 0)
         if any(self._template):
             before, after = self._template

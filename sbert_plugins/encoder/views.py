@@ -56,14 +56,14 @@ class View:
         return embeddings
 
     def shown(self, marked: Tensor) -> Tensor:
-        """Return (B, L) bool: the places at which the view shows the tokens that ``marked`` (B, L) marks."""
+        """Return (B, L) bool: the new places of the ``marked`` (B, L) tokens, without those that are cut."""
         moved = marked if self.order is None else marked.gather(1, self.order)
         return moved if self.cut_tokens is None else moved & ~self.cut_tokens
 
 
 @contextmanager
 def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
-    """Apply views to each pass inside the block. Several views share its rows in equal blocks.
+    """Apply views to each pass inside the block. With several views, each gets an equal block of the rows.
 
     Forward hooks change the word embeddings (shuffling) and the input of the first layer (cutoffs). Ids,
     masks and positions stay as they are.

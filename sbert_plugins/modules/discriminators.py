@@ -31,7 +31,7 @@ class _Discriminator(nn.Module):
 
 
 class TokenFrequencyDiscriminator(_Discriminator):
-    """Classifies token embeddings: class 1 is a rare token, class 0 a frequent one.
+    """Classifier of token embeddings: class 1 is a rare token, class 0 a frequent one.
 
     The gradient at the embeddings is reversed (SLT-FAI section 3.2).
 
@@ -73,7 +73,7 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
 
 class CompletenessDiscriminator(_Discriminator):
-    """Classifies sentence vectors: class 0 is an original sentence, class 1 an incomplete copy.
+    """Classifier of sentence vectors: class 0 is an original sentence, class 1 an incomplete copy.
 
     The gradient is not reversed: the encoder helps (SLT-FAI section 3.3).
 

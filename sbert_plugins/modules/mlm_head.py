@@ -168,7 +168,7 @@ def _without_gradient_at(logits: Tensor, token: int | None) -> Tensor:
 
 
 class _PassThrough(nn.Module):
-    """Replaces the encoder inside a full model, and returns its input."""
+    """Stand-in for the encoder inside a full model. It returns its input."""
 
     def get_input_embeddings(self) -> None:
         """Return None. Without this method some classes do not return their output layer (EuroBERT)."""
@@ -178,7 +178,7 @@ class _PassThrough(nn.Module):
 
 
 class _Passed(BaseModelOutput):
-    """Token embeddings, and None for the other outputs that some families read (Longformer's attentions)."""
+    """Token embeddings, with None for other outputs that some families read (Longformer's attentions)."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):

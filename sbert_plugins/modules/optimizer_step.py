@@ -25,7 +25,7 @@ def after_optimizer_step(owner: nn.Module, action: Callable[[Any], object]) -> N
 
     Args:
         owner: The module that ``action`` changes. A copy of the module must call this function itself.
-        action: Must not hold ``owner``.
+        action: Function of the owner. It must not hold a reference to it.
     """
     _register_once(_run_actions)
     _actions[owner] = (action, weakref.WeakSet())
