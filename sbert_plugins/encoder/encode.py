@@ -163,9 +163,9 @@ class MemberEncoder(Encoder):
         self._tokens = tokens or shares
 
     def any_pass(self, column: Column) -> Pass:
-        """Return, in training, the first pass of a sum over the column, in any view. Otherwise make a pass.
+        """Return an earlier pass of a sum over the column, in any view, or make a pass if there is none.
 
-        An evaluation measures the text as it is, so it reads no altered view.
+        An evaluation makes a pass in any case: it measures the text as it is, without altered views.
         """
         made = self._outer.passes_over(column) if self._shares and is_training(self.model) else []
         usable = [one for one in made if one.has_gradients or not torch.is_grad_enabled()]
