@@ -150,7 +150,7 @@ class PaSeRLoss(Loss):
         self.signed = signed
         self.normalize_memory = normalize_memory
         self.tokens = TokenRoles(model.tokenizer)
-        self.mask_id = self.tokens.mask_id("PaSeRLoss", read_masked_vector=True)
+        self.mask_id = self.tokens.mask_id("PaSeRLoss")
         checkpoint = None if mlm_head == "pretrained" else mlm_head
         self.head = (
             MLMHead(model, checkpoint=checkpoint) if decoder_layers else build_word_scorer(model, mlm_head)
