@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from statistics import fmean, stdev
+from types import UnionType
 from typing import Any
 from unittest import mock
 
@@ -91,6 +92,8 @@ def constant(value: Any) -> str:
         )
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, UnionType):
+        return " or ".join(each.__name__ for each in value.__args__)
     return f"{len(value)} words" if isinstance(value, Set) else ", ".join(value)
 
 
