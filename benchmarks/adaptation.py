@@ -20,9 +20,7 @@ from typing import Any
 import quality
 import records
 import testbeds
-import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
 
 from sbert_plugins import evaluation, recipes
 
@@ -44,15 +42,6 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "SLT-FAI": ("slt-fai", {}),
 }
 AVERAGED = ", averaged with the start"
-
-
-class Float32(nn.Module):
-    """Casts the embeddings, which the evaluators read in float32."""
-
-    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Cast the sentence embeddings."""
-        features["sentence_embedding"] = features["sentence_embedding"].float()
-        return features
 
 
 def main() -> None:
@@ -172,9 +161,7 @@ def sample_topics(whole: evaluation.TopicsEvaluator, *, half: int) -> evaluation
 
 def score(model: SentenceTransformer, evaluators: list[Any]) -> dict[str, float]:
     """Return the scores of a model in points, in the precision that the module's docstring names."""
-    fast = SentenceTransformer(
-        modules=[*copy.deepcopy(model).to(torch.bfloat16), Float32()], device=model.device
-    )
+    fast = testbeds.in_bfloat16(model)
     fast.max_seq_length = 256
     found = evaluation.evaluate(fast, evaluators)
     sts = [metrics["spearman"] for name, metrics in found.items() if name.startswith("sts ")]

@@ -26,8 +26,8 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs").glob("[gm]*/*.md")),
 ]
-# What all cells of the main tables share. STS-B dev selects the checkpoint.
-SETTINGS = {"encoder": "minilm-mlm", "pooling": "mean", "max_seq_length": 32}
+# What the cells of the main tables share. STS-B dev selects the checkpoint.
+START = {"encoder": "minilm-mlm", "pooling": "mean", "max_seq_length": 32}
 TRAINING = {"learning_rate": 5e-5, "batch_size": 64}
 BUDGETS = {
     "60 updates": ("short", 60),
@@ -44,17 +44,6 @@ SUM = "SimCSE 0.1 + bag of words"
 PASER = ("PaSeR, eq. 2 as printed", "PaSeR, words only")
 OTHERS = ("ConSERT", "ConSERT with head", RECOMMENDED, SUM, "bag of words", "SLT-FAI, bounded", "TSDAE")
 METHODS = (*SIMCSE, *OTHERS, *PAPERS, *PASER, "Contrastive Tension 0.05")
-# The rows on the page of a method.
-ROWS = {
-    "recommended": [RECOMMENDED, "ConSERT with head", "ConSERT with head + bag of words, own pass"],
-    "consert": ["ConSERT", "ConSERT with head"],
-    "bag-of-words": ["bag of words", "bag of words, pretrained head"],
-    "arccse": ["ArcCSE", "ArcCSE, temperature 0.1", "SimCSE 0.05 with head", "SimCSE 0.1 with head"],
-    "paser": ["PaSeR", *PASER, "SimCSE 0.1 + PaSeR, words only"],
-    "denosent": ["DenoSent", SUM, "SimCSE 0.1 + bag of words, pretrained head"],
-    "pt-bert": ["PT-BERT", "PT-BERT, momentum 0.5", "PT-BERT, temperature 0.1"],
-    "slt-fai": ["SLT-FAI", "SLT-FAI, bounded", "SLT-FAI around ConSERT, bounded"],
-}
 # Kinds of task after 60 updates on short sentences.
 TASKS = {
     "SICK-R": "SICK-R",
@@ -96,19 +85,19 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @cache
 def quality() -> list[Cell]:
-    """Return the cells of the main encoder and settings. A line without a label is named by its method."""
+    """Return the lines in which all weights were trained. Without a label, the method names a row."""
     lines = [{"label": line["method"], **line} for line in records.read("quality")]
-    return [line for line in lines if SETTINGS.items() <= line.items() and "trained" not in line]
+    return [line for line in lines if "trained" not in line]
 
 
-def find(label: str, text: str, updates: int, key: str = "avg7", **training: Any) -> list[Cell]:
+def find(label: str, text: str, updates: int, key: str = "avg7", **settings: Any) -> list[Cell]:
     """Return the cells of a row that have a score: those made on a processor, otherwise those on a GPU.
 
     There is one cell per seed, the later of two. Encoders without training have one cell, whatever the text.
+    ``settings`` replace those of ``START`` and ``TRAINING``.
     """
-    wanted = {"label": label, "text": text, "updates": updates, **TRAINING, **training}
-    if label in UNTRAINED:
-        wanted = {"label": label}
+    trained = {} if label in UNTRAINED else {"text": text, "updates": updates, **TRAINING}
+    wanted = {"label": label, **START, **trained, **settings}
     cells = [cell for cell in quality() if wanted.items() <= cell.items() and key in cell["scores"]]
     cells = [cell for cell in cells if "NVIDIA" not in cell["hardware"]] or cells
     return list({cell.get("seed"): cell for cell in cells}.values())
@@ -158,11 +147,6 @@ def methods() -> str:
     short, wiki = map(score_text, rates)
     note = f"{RECOMMENDED} at a learning rate of 2e-4, 60 updates: {short}; Wikipedia {wiki}.\n"
     return method_rows([*UNTRAINED, *METHODS], budgets, TASKS) + "\n" + note
-
-
-def of_method(name: str) -> str:
-    """The rows on the page of a method, by the name of its recipe."""
-    return method_rows(list(dict.fromkeys(["start", *SIMCSE, *ROWS[name]])), list(BUDGETS), {})
 
 
 def best() -> str:

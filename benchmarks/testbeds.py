@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import gzip
 import os
 import random
 import re
 from pathlib import Path
+from typing import Any
 
+import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.evaluation import BaseEvaluator
+from torch import Tensor, nn
 
 from sbert_plugins import data, evaluation, recipes
 
@@ -29,6 +34,37 @@ def encoder(name: str, *, pooling: str = "mean", max_seq_length: int = 32) -> Se
         return recipes.offline_encoder(num_layers=6, max_seq_length=max_seq_length)
     path = str(folder() / "encoders" / name) if name in ENCODERS else name
     return recipes.build_encoder(path, pooling=pooling, max_seq_length=max_seq_length)
+
+
+class Float32(nn.Module):
+    """Casts the embeddings, which the evaluators read in float32."""
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Cast the sentence embeddings."""
+        features["sentence_embedding"] = features["sentence_embedding"].float()
+        return features
+
+
+def in_bfloat16(model: SentenceTransformer) -> SentenceTransformer:
+    """Return a copy that embeds in bfloat16, which is several times faster on recent processors."""
+    modules = [*copy.deepcopy(model).to(torch.bfloat16), Float32()]
+    fast = SentenceTransformer(modules=modules, device=str(model.device))
+    fast.max_seq_length = model.max_seq_length
+    return fast
+
+
+class InBfloat16(BaseEvaluator):
+    """An evaluator that scores the copy of :func:`in_bfloat16`."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner, self.name = inner, inner.name
+        self.primary_metric, self.greater_is_better = inner.primary_metric, inner.greater_is_better
+
+    def __call__(self, model: SentenceTransformer, *args: Any, **keywords: Any) -> dict[str, float]:
+        """Return the metrics of the copy."""
+        metrics: dict[str, float] = self.inner(in_bfloat16(model), *args, **keywords)
+        return metrics
 
 
 def text(name: str, limit: int = 20_000) -> Dataset:

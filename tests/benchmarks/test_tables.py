@@ -76,7 +76,7 @@ def test_methods_at_equal_updates(write):
     assert rows["ArcCSE"][0] == "66.00 (1)"
     assert rows["PaSeR"][0] == "60.00 (1) †"
     assert rows["start"][:2] == ["56.50", ""]
-    assert list(rows_of(tables.of_method("arccse")))[1:] == ["SimCSE 0.1", "ArcCSE", "start"]
+    assert len(tables.find("SimCSE 0.1", "short", 60, pooling="cls")) == 1
 
 
 def adapted(row, text, seed, **changes):
