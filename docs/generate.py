@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from statistics import fmean
+from types import UnionType
 from typing import Any
 from unittest import mock
 
@@ -91,6 +92,8 @@ def constant(value: Any) -> str:
         )
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, UnionType):
+        return " or ".join(each.__name__ for each in value.__args__)
     return f"{len(value)} words" if isinstance(value, Set) else ", ".join(value)
 
 
@@ -257,8 +260,8 @@ COMPARED = {
 CAPTION = """
 Average of the seven STS tasks (Spearman x 100): mean ± standard deviation over five seeds, or over the number
 in brackets. Encoder: minilm-mlm (six layers, width 384). 64 sentences per update, mean pooling unless noted.
-The first three columns are trainings on 26,000 short sentences. STS-B dev selected the checkpoint. Last
-column: points of STS-B dev that a training of 400 updates lost between its best checkpoint and its end.
+The first three columns are trainings on 26,000 short sentences. STS-B dev selected the checkpoint. The last
+column is what a training of 400 updates lost in STS-B dev between its best checkpoint and its end.
 """
 
 
