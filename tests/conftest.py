@@ -80,7 +80,7 @@ def tokenizers():
 
 @pytest.fixture(scope="session")
 def tiny_encoder(tokenizers, tmp_path_factory):
-    """Build ``tiny_encoder(architecture="bert", pooling="cls", **config)``: always the same random encoder."""
+    """Build ``tiny_encoder(architecture="bert", pooling="cls", **config)``: the same random encoder."""
     built: dict[str, SentenceTransformer] = {}
 
     def build(architecture: str = "bert", pooling: str = "cls", **config) -> SentenceTransformer:

@@ -57,7 +57,8 @@ def test_a_room_imports_only_the_rooms_below_it(path):
 
 
 def test_an_import_of_a_room_above_is_found():
-    source = "if TYPE_CHECKING:\n    from sbert_plugins.losses import Loss\ndef f():\n    from ..recipes import train"
+    checked = "if TYPE_CHECKING:\n    from sbert_plugins.losses import Loss\n"
+    source = checked + "def f():\n    from ..recipes import train"
     assert forbidden_rooms(source, "modules", "sbert_plugins.modules") == {"losses", "recipes"}
 
 
