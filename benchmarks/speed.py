@@ -80,7 +80,6 @@ METHODS = {
     ),
     "DenoSent": build(
         "DenoSentLoss",
-        decoder_layers=16,
         temperature=0.03,
         projector=True,
         token_weights=None,

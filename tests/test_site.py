@@ -83,7 +83,7 @@ class TestGenerated:
         assert "| `learning_rate` | 3e-05 | paper 4.1; 1e-5 for large models | 3e-05 |" in table
         assert "| `loss.margin_degrees` | 10 | paper 4.1 | 10 |" in table
         table = fragments["settings_denosent.md"]
-        assert "| `loss.decoder_layers` | 16 | paper, Implementation Details | 0 |" in table
+        assert "| `loss.noise_dropout` | 0.825 | paper, Implementation Details | 0.825 |" in table
         assert "--protocol official" in table
         assert "| `learning_rate` | 5e-05 |" in fragments["settings_consert.md"]
 

@@ -76,7 +76,7 @@ def restored_loss(loss, sentences, embedded, memories):
     """DenoSent eq. 4 in numpy. ``sentences`` are lists of ids, ``embedded`` what the decoder reads."""
     weights, logits, targets = weights_of(loss.decoder), [], []
     for ids, read, memory in zip(sentences, embedded, memories, strict=True):
-        seen = {"num_layers": 2, "num_heads": 1, "attended": [True] * len(ids)}
+        seen = {"num_layers": 16, "num_heads": 1, "attended": [True] * len(ids)}
         hidden = reference.denoising_decoder(read, memory, weights, **seen)
         logits += list(numpy(loss.head(torch.from_numpy(hidden))))
         targets += ids

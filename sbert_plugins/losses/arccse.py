@@ -29,8 +29,9 @@ class ArcCSELoss(Loss):
     1. Each sentence passes the encoder twice, with different dropout. The two vectors are a positive pair;
        the other sentences of the batch are negatives. The loss adds ``margin_degrees`` to the angle of the
        positive pair.
-    2. Long sentences are copied with 20 % of their tokens masked, and again with 40 %, which include the
-       first 20 %. Without dropout, the sentence must be more similar to the first copy than to the second.
+    2. A long sentence is copied with 20 % of its tokens masked (:math:`h'`), and again with 40 %, which
+       include the first 20 % (:math:`h''`). Without dropout, the sentence must be more similar to the first
+       copy than to the second.
 
     .. math::
         L = L_{arc} + \lambda L_{tri},\quad
@@ -170,8 +171,8 @@ class ArcCSELoss(Loss):
         )
         ids = sentences["input_ids"]
         masked = [{**sentences, "input_ids": ids.masked_fill(span, self.mask_token_id)} for span in spans]
-        # A rank without a long sentence makes no such pass, so it must not go through
-        # DistributedDataParallel.
+        # A rank without a long sentence makes no such passes. They therefore bypass
+        # DistributedDataParallel, in which the other ranks would wait for it.
         passes = encode([sentences, *masked], dropout=False, bypass_ddp=True)
         anchors, near, far = (self.head(one.vectors) for one in passes)
         with torch.no_grad():

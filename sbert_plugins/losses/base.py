@@ -63,13 +63,13 @@ class Loss(nn.Module):
     """Names of the text columns, which are taken by their order."""
 
     optional_columns: ClassVar[int] = 0
-    """How many of the last columns may be missing."""
+    """Number of the last columns that may be missing."""
 
     works_in_matryoshka: bool = True
-    """Whether ``MatryoshkaLoss`` may wrap this loss, which cuts the sentence vectors."""
+    """True if ``MatryoshkaLoss``, which cuts the sentence vectors, may wrap this loss."""
 
     state_is_kept: bool = False
-    """Whether checkpoints hold the weights that this loss owns. Set by the trainer."""
+    """True if checkpoints hold the weights that this loss owns. The trainer sets it."""
 
     model: Any
 

@@ -1,4 +1,4 @@
-"""ConSERT: a contrast of two views that are made inside the encoder's embeddings."""
+"""ConSERT: a contrastive loss on two views that are made inside the encoder's embeddings."""
 
 from __future__ import annotations
 

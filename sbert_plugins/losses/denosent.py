@@ -58,9 +58,8 @@ class DenoSentLoss(Loss):
 
     Args:
         model: Any transformers encoder with a masked-language-model class; with dropout if there is one
-            column.
+            column. Its pretrained head predicts the tokens, or a new head, with a warning, if it has none.
         temperature: :math:`\tau`, above 0.
-        decoder_layers: Layers of the decoder.
         noise_dropout: Share of the embeddings' numbers that are set to 0 (the continuous noise).
         decoder_heads: Attention heads of the decoder.
         decoder_feedforward: Inner width of the decoder's layers. The paper is silent; this is the official
@@ -71,8 +70,6 @@ class DenoSentLoss(Loss):
         reconstruct: Column that is restored, with the vector of the other: ``"anchor"``; ``"paraphrase"`` in
             the official code.
         projector: Adds a Linear layer on the sentence vector in training, for both terms.
-        mlm_head: Head that predicts tokens: ``"pretrained"``, the encoder's own (a new one with a warning if
-            it has none); ``"fresh"``, new weights; or the path or Hub name of a checkpoint with a head.
         gather_across_devices: Uses the sentences of all ranks as negatives.
 
     Raises:
@@ -83,9 +80,9 @@ class DenoSentLoss(Loss):
         ``denoising_weight=0, projector=False`` is ``MultipleNegativesRankingLoss`` with ``scale=1 /
         temperature``; with one column it is SimCSE.
 
-        At small budgets a bag of words is a better second term than this decoder. The sum is::
+        The decoder takes long to learn. For short trainings, SimCSE with a bag-of-words loss is::
 
-            simcse = MultipleNegativesRankingLoss(model, scale=10)
+            simcse = MultipleNegativesRankingLoss(model, scale=10)  # temperature 0.1
             losses.WeightedSumLoss(
                 model,
                 {"simcse": (simcse, 1.0, [0, 0]), "words": (losses.BagOfWordsLoss(model), 1.0, [0])},
@@ -96,10 +93,10 @@ class DenoSentLoss(Loss):
         - The decoder sees the noisy embeddings of the sentence that it restores, as in the code. Eq. 3 feeds
           it the paraphrase, which has another length.
         - Eq. 5 is printed without the positive in the denominator; the code and this class have it.
-        - The decoder starts as in the official code, because with Xavier's start all places of 16 layers look
-          alike.
-        - Template and special tokens are neither read nor scored. The vector stands in for a memory of length
-          1, for which cross-attention is two linear maps.
+        - The decoder starts as in the official code. With Xavier's start the outputs of 16 layers would be
+          nearly the same at all places.
+        - Template and special tokens are neither read nor scored.
+        - Cross-attention to the vector is two linear maps, to which it reduces for a memory of length 1.
 
     Example:
         >>> from datasets import Dataset
@@ -121,7 +118,6 @@ class DenoSentLoss(Loss):
         model: SentenceTransformer,
         *,
         temperature: float = 0.03,
-        decoder_layers: int = 16,
         noise_dropout: float = 0.825,
         decoder_heads: int = 1,
         decoder_feedforward: int = 2048,
@@ -130,14 +126,12 @@ class DenoSentLoss(Loss):
         denoising_weight: float = 1.0,
         reconstruct: str = "anchor",
         projector: bool = True,
-        mlm_head: str = "pretrained",
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__(model)
         if reconstruct not in ("anchor", "paraphrase"):
             raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
         self.temperature = temperature
-        self.decoder_layers = decoder_layers
         self.noise_dropout = noise_dropout
         self.decoder_heads = decoder_heads
         self.decoder_feedforward = decoder_feedforward
@@ -145,7 +139,6 @@ class DenoSentLoss(Loss):
         self.contrastive_weight = contrastive_weight
         self.denoising_weight = denoising_weight
         self.reconstruct = reconstruct
-        self.mlm_head = mlm_head
         self.gather_across_devices = gather_across_devices
         self.works_in_matryoshka = not (projector or denoising_weight)
         width = sentence_width(model)
@@ -156,13 +149,13 @@ class DenoSentLoss(Loss):
         if denoising_weight:
             self.tokens = TokenRoles(model.tokenizer)
             self.added_tokens = sum(map(len, added_around(model.tokenizer)))
-            self.head = MLMHead(model, checkpoint=None if mlm_head == "pretrained" else mlm_head)
+            self.head = MLMHead(model)
             # If a word has the same embedding at two places, the encoder adds no positions to it.
             word = (~self.tokens.special).nonzero()[0].to(model.device)
             first, second = input_embeddings(model, word.repeat(1, 2))[0]
             self.decoder = self.decoder_class(
                 transformer_of(model).config.hidden_size,
-                num_layers=decoder_layers,
+                num_layers=16,
                 num_heads=decoder_heads,
                 feedforward_dimension=decoder_feedforward,
                 dropout=decoder_dropout,
@@ -215,7 +208,6 @@ class DenoSentLoss(Loss):
         """Return the settings."""
         return {
             "temperature": self.temperature,
-            "decoder_layers": self.decoder_layers,
             "noise_dropout": self.noise_dropout,
             "decoder_heads": self.decoder_heads,
             "decoder_feedforward": self.decoder_feedforward,
@@ -224,6 +216,5 @@ class DenoSentLoss(Loss):
             "denoising_weight": self.denoising_weight,
             "reconstruct": self.reconstruct,
             "projector": not isinstance(self.projector, nn.Identity),
-            "mlm_head": self.mlm_head,
             "gather_across_devices": self.gather_across_devices,
         }

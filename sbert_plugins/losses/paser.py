@@ -61,7 +61,7 @@ class PaSeRLoss(Loss):
     Returns from ``forward``: a dict with the weighted terms ``generative`` and, unless its weight is 0,
     ``mlm``. ``diagnostics`` holds ``scored_share`` (share of rows with a phrase to score), ``token_accuracy``
     (share of tokens that the decoder predicts) and ``information`` (increase of the loss, in nats per token,
-    if each memory is replaced by another sentence's; near 0 the decoder does not read it. With layers, on
+    if each memory is replaced by another sentence's; near 0 the decoder does not read it; with layers on
     about one batch in fifty).
 
     Args:
@@ -84,7 +84,7 @@ class PaSeRLoss(Loss):
         signed: Keeps the sign of difference and product, as the official code does. Eq. 2 has absolute
             values, from which the decoder learns nothing under [CLS] pooling.
         normalize_memory: Applies LayerNorm to each memory vector. Without it a few large dimensions of a
-            [CLS] vector make the product 30 times longer than the other memory vectors.
+            [CLS] vector make the product much longer than the other memory vectors.
 
     Raises:
         ValueError: If a value is out of range, the model has no mask token, or the counts for

@@ -114,7 +114,7 @@ class SelfDistillationLoss(Loss):
 
     @contextmanager
     def _teaching(self) -> Iterator[SentenceTransformer]:
-        """Give the teacher, without dropout and without a new adapter."""
+        """Yield the teacher, without dropout and without a new adapter."""
         model = unwrap(self.model) if self.teacher is None else self.teacher
         without_adapter = host.adapter_off(model) if self.teacher is None else nullcontext()
         with dropout_off(model), without_adapter:
@@ -167,7 +167,7 @@ class SelfDistillationLoss(Loss):
 
 @torch.no_grad()
 def _mark_of(model: SentenceTransformer) -> Tensor:
-    """Return two numbers that differ from model to model: of the vector of a fixed sentence."""
+    """Return two numbers of the vector of a fixed sentence, which differ from model to model."""
     features = batch_to_device(
         model.preprocess(["A teacher is known by its vector of this sentence."]), model.device
     )

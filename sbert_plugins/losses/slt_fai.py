@@ -46,8 +46,8 @@ class SLTFAILoss(Loss):
 
     1. Adversarial tuning: a discriminator classifies token embeddings as rare or frequent. Its gradient
        reaches the encoder reversed, so the encoder removes the difference.
-    2. Incomplete sentence filtering: rare tokens of a copy are masked. A second discriminator tells the
-       vectors of copy and original apart, and the encoder helps it, so rare tokens count more in the sentence
+    2. Incomplete sentence filtering: rare tokens of a copy are masked. A second discriminator classifies the
+       vectors of copy and original, and the encoder helps it, so rare tokens count more in the sentence
        vector.
 
     .. math::
@@ -103,8 +103,8 @@ class SLTFAILoss(Loss):
 
     Deviations:
         Where the base loss changes the sentence in its first view, the objectives read that view. The warm-up
-        happens once, in the official code in each epoch. Eq. 2 and 3 print min and max the wrong way round
-        for the discriminator; gradient reversal is what the text describes.
+        happens once, in the official code in each epoch. Eq. 2 and 3 swap min and max for the discriminator;
+        gradient reversal is what the text describes.
         :class:`losses.official.SLTFAILoss` follows the authors' code.
 
     Example:

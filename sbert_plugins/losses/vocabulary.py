@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 def build_word_scorer(model: SentenceTransformer, mlm_head: str) -> WordScorer:
-    """Return the module that scores words for a vector, if no decoder with layers comes before it.
+    """Return the module that scores the words of the vocabulary for a vector.
 
-    A new head would take many updates to learn. If the encoder has no pretrained head, the word embeddings
-    score the words, and a warning is logged.
+    An encoder without a pretrained head gets no new head, which would have to be trained first. Its word
+    embeddings then score the words, and a warning is logged.
 
     Args:
         model: The encoder.

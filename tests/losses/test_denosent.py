@@ -12,7 +12,7 @@ from sbert_plugins import data, losses
 from sbert_plugins.encoder import apply_mask_template
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
-SMALL = {"decoder_layers": 2, "decoder_feedforward": 48, "mlm_head": "fresh"}
+SMALL = {"decoder_feedforward": 48}
 PARAPHRASES = SENTENCES[1:] + SENTENCES[:1]
 
 
@@ -110,13 +110,6 @@ class TestGradients:
         loss.compute(given(vectors), columns)["denoising"].backward()
         trained = {name for name, p in encoder.named_parameters() if p.requires_grad and "pooler" not in name}
         assert set(gradients(encoder)) == trained
-
-
-def test_keywords_of_the_bag_of_words_are_gone(encoder):
-    with pytest.raises(TypeError, match="token_weights"):
-        build(encoder, token_weights=None)
-    with pytest.raises(OSError):  # as any name of a checkpoint that does not exist
-        build(encoder, mlm_head="embeddings")
 
 
 class TestTheSumInTheDocstring:

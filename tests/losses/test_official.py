@@ -78,7 +78,7 @@ class TestPaSeR:
 class TestDenoSent:
     @staticmethod
     def build(model, **keywords):
-        small = {"decoder_layers": 2, "decoder_feedforward": 48, "mlm_head": "fresh"}
+        small = {"decoder_feedforward": 48}
         return official.DenoSentLoss(apply_mask_template(model, '"[X]" means [MASK].'), **(small | keywords))
 
     def test_is_that_of_the_reference(self, tiny_encoder):

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from tools import Recorder, batch, gradients, is_same, state, trained
 
 from sbert_plugins import host, losses
-from sbert_plugins.losses.base import owned_state
+from sbert_plugins.training.loss_state import own_state
 
 EQUAL = {"temperature": 0.1, "teacher_temperature": 0.1}
 
@@ -73,7 +73,7 @@ class TestTeacher:
         theirs = {id(tensor) for tensor in (*loss.teacher.parameters(), *loss.teacher.buffers())}
         held = (*loss.parameters(), *loss.buffers(), *loss.state_dict(keep_vars=True).values())
         assert not any(id(tensor) in theirs for tensor in held)
-        assert [*owned_state(loss)] == ["teacher_mark"]
+        assert [*own_state(loss, model)] == ["teacher_mark"]
         optimizer, before = torch.optim.SGD(trained(loss), lr=0.1), state(loss.teacher)
         loss(batch(model, SENTENCES))["distillation"].backward()
         optimizer.step()

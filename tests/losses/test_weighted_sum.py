@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from encoders import SENTENCES
@@ -157,23 +155,6 @@ def test_card(encoder):
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (lambda loss: [loss, loss], "must be a dict .* got list"),
-            (lambda loss: {}, "got an empty dict"),
-            (lambda loss: {"a": loss}, r"losses\['a'\] must be .* got ConSERTLoss"),
-            (lambda loss: {"a": (loss,)}, "got tuple"),
-            (lambda loss: {"a.b": (loss, 1.0)}, "dot or slash, got 'a.b'"),
-            (lambda loss: {"a/b": (loss, 1.0)}, "dot or slash, got 'a/b'"),
-            (lambda loss: {"a": (loss, 0)}, "weight .* got 0"),
-            (lambda loss: {"a": (loss, math.inf)}, "weight .* got inf"),
-        ],
-    )
-    def test_members(self, encoder, change, message):
-        with pytest.raises(ValueError, match=message):
-            losses.WeightedSumLoss(encoder, change(losses.ConSERTLoss(encoder)))
-
     def test_a_batch_with_too_few_columns(self, encoder, rows):
         with pytest.raises(ValueError, match=r"losses\['paser'\] .* \[0, 3, 4\], got .* 3 col"):
             supervised(encoder)(batch(encoder, *rows[:3]))
