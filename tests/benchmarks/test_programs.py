@@ -26,7 +26,7 @@ class TestQuality:
         monkeypatch.setattr(quality.testbeds, "encoder", lambda name, **_: tiny_encoder())
         monkeypatch.setattr(quality.testbeds, "text", lambda *_: Dataset.from_dict({"anchor": TEXTS[:16]}))
         monkeypatch.setattr(quality.evaluation, "load_sts", lambda task: recipes.graded_pairs())
-        monkeypatch.setattr(quality, "score", lambda model: {"avg7": 50.0})
+        monkeypatch.setattr(quality, "score", lambda *_, **__: {"avg7": 50.0})
         command = [
             "quality.py",
             "--methods",
@@ -59,7 +59,7 @@ class TestQuality:
     def test_paser_is_not_trained_without_synonyms(self, monkeypatch):
         monkeypatch.setattr("nltk.data.path", [])
         with pytest.raises(SystemExit, match="NLTK_DATA"):
-            quality.train(None, None, {"label": "PaSeR"}, 10)
+            quality.train(None, None, {"label": "PaSeR"}, 10, is_quick=False)
 
 
 class TestCost:

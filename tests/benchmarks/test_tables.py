@@ -111,6 +111,27 @@ def test_adaptation(write):
     assert "AG News 80.0 and 55.0" in tables.adaptation()
 
 
+def test_known_model(write):
+    """Each score is of the trainings on its own text; the mean over seeds of means over texts for STS."""
+    assert tables.known_model() == ""
+    lines = [{"row": "start", "text": None, "seed": 0, "scores": START}]
+    for row, text in (("SimCSE", "quora"), ("recommended", "quora"), ("recommended", "agnews")):
+        lines += [adapted(row, text, seed, sts=1.0 + seed, quora_map=2.0 * seed) for seed in (0, 1)]
+    write("adaptation", *lines)
+    rows = rows_of(tables.known_model())
+    assert rows["similar sentences: seven STS tasks"] == ["70.0", "71.5 ± 0.5", "71.5 ± 0.5"]
+    assert rows["duplicate questions: Quora, MAP"] == ["90.0", "91.0 ± 1.0", "91.0 ± 1.0"]
+    assert len(rows) == 3  # with the heading: SimCSE was trained on no other text
+
+
+def test_demo(write):
+    scores = dict.fromkeys(tables.DEMO_SCORES, 60.0)
+    line = {"updates": 60, "seconds": 61.2, "hardware": "a processor", "before": scores, "after": scores}
+    write("demo", {}, line | {"after": scores | {"stsb_dev": 65.0}})
+    assert rows_of(tables.demo())["STS-B dev, Spearman"] == ["60.0", "65.0"]
+    assert "60 updates in 61 seconds (a processor" in tables.demo()
+
+
 def test_decoder_starts(write):
     line = {"method": "paser", "start": "random", "learning_rate": 1e-3, "updates": 60, "stsb_dev": 75.0}
     line |= {"seven_tasks": 66.0, "information": 0.5}
