@@ -320,7 +320,8 @@ def test_methods(capsys):
     printed = capsys.readouterr().out
     for recipe in recipes.RECIPES.values():
         assert recipe.summary in printed
-        assert recipes.small_budget(recipe.name) in printed
+        assert recipe.url in printed
+    assert rows_of(printed)["arccse"][:2] == ["72.0", "72.9"]
 
 
 @pytest.mark.slow

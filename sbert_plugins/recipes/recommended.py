@@ -66,14 +66,14 @@ def adapt_to(*, embeds: bool) -> Adaptation:
     """Choose self-distillation and the learning rate by whether the start embeds sentences already."""
     if embeds:
         reason = (
-            "The start is an embedding model, so self-distillation keeps what it knows "
-            f"(keep={EMBEDDER_KEEP:g}, learning rate {EMBEDDER_RATE:g}). Without it: --no-keep "
+            f"The start is an embedding model. Self-distillation preserves its similarities (keep "
+            f"{EMBEDDER_KEEP:g}, learning rate {EMBEDDER_RATE:g}). To train without it: --no_keep "
             f"--learning_rate {LANGUAGE_MODEL_RATE:g}."
         )
         return Adaptation({"keep": EMBEDDER_KEEP}, {"learning_rate": EMBEDDER_RATE}, reason)
     reason = (
-        f"The start is a plain language model, so it is trained without self-distillation (learning rate "
-        f"{LANGUAGE_MODEL_RATE:g}). With it: --keep {EMBEDDER_KEEP:g}."
+        f"The start is a plain language model. It is trained without self-distillation (learning rate "
+        f"{LANGUAGE_MODEL_RATE:g}). To train with it: --keep {EMBEDDER_KEEP:g}."
     )
     return Adaptation({}, {"learning_rate": LANGUAGE_MODEL_RATE}, reason)
 
