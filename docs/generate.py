@@ -1,18 +1,17 @@
-"""Write the parts of the site that come from code and records: ``_generated/`` and ``api/``, ignored by git.
+"""Write the parts of the site that are read from code and records, into ``_generated/`` and ``api/``.
 
-``conf.py`` calls it before each build. Tables between marks such as ``<!-- demo -->`` are written by
-``python benchmarks/tables.py`` instead, because they belong to pages that are also read on GitHub.
+``conf.py`` calls it, so no page is older than the code and the records. Git ignores both folders.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import math
+import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from types import ModuleType
+from statistics import fmean, stdev
 from typing import Any
 from unittest import mock
 
@@ -20,29 +19,29 @@ import records
 import tables
 from tables import table
 
-from sbert_plugins import cli, recipes
+from sbert_plugins import cli, losses, recipes
 
 HERE = Path(__file__).parent
-ROOMS = ("losses", "losses.official", "functional", "modules", "data", "training", "evaluation", "recipes")
-# The steps of benchmarks/results/speed.jsonl that the pages of the methods show.
-STEPS = {
-    "arccse": "ArcCSE",
-    "paser": "PaSeR",
-    "denosent": "DenoSent",
-    "pt-bert": "PT-BERT",
-    "slt-fai": "SLT-FAI",
-    "consert": "ConSERT",
-    "recommended": "recommended",
-    "bag-of-words": "bag of words",
+# The public names of each room. None stands for its ``__all__``.
+ROOMS: dict[str, tuple[str, ...] | None] = {
+    "losses": None,
+    "losses.official": None,
+    "losses.base": ("Loss",),
+    "functional": None,
+    "encoder": ("Encoder", "Pass", "View", "TokenRoles"),
+    "modules": None,
+    "data": None,
+    "training": None,
+    "evaluation": None,
+    "recipes": None,
 }
-SENTENCES = 30_000  # a text of one's own, for which the pages tell the cost
 
 
 def main() -> None:
-    """Write all parts."""
-    pages = {f"{room}.md": api_page(room) for room in ROOMS}
+    """Write all pages and fragments."""
+    pages = {f"{room}.md": api_page(room, names) for room, names in ROOMS.items()}
     write("api", pages)
-    for stub in (HERE / "api").glob("*.rst"):  # autosummary does not delete stubs of removed names
+    for stub in (HERE / "api").glob("*.rst"):  # autosummary keeps the pages of names that were removed
         room, _, name = stub.stem.removeprefix("sbert_plugins.").rpartition(".")
         if f"   {name}\n" not in pages.get(f"{room}.md", ""):
             stub.unlink()
@@ -50,7 +49,7 @@ def main() -> None:
 
 
 def write(folder: str, pages: dict[str, str]) -> None:
-    """Write the pages that differ from what is there, so that Sphinx reads no others again."""
+    """Write the pages that differ from the files, so that Sphinx reads no others again."""
     directory = HERE / folder
     directory.mkdir(exist_ok=True)
     for name, text in pages.items():
@@ -60,45 +59,46 @@ def write(folder: str, pages: dict[str, str]) -> None:
 
 
 def fragments() -> dict[str, str]:
-    """Return what pages include, by name."""
+    """Return the texts that pages include, by name."""
     parts = {"methods": methods_table()}
-    parts |= {f"settings_{method}": settings_table(recipe) for method, recipe in recipes.RECIPES.items()}
-    parts |= {f"expect_{method}": tables.of_method(method) + "\n" + as_measured(method) for method in STEPS}
-    parts |= {f"cost_{method}": cost_table(method) for method in STEPS}
+    parts |= {f"settings_{method}": settings_table(method) for method in SETTINGS}
+    parts |= {f"expect_{method}": expectations(method) for method in EXPECTED}
     parts |= {f"command_{name}": text for name, text in commands()}
     parts |= {"result": result(), "demo": tables.demo(), "starts": starts_table()}
     return {f"{name}.md": text for name, text in parts.items()}
 
 
-def api_page(room: str) -> str:
-    """Return the page of a room: what its ``__all__`` names, classes and functions with a page each."""
+# --- API ----------------------------------------------------------------------------------------------------
+
+
+def api_page(room: str, names: tuple[str, ...] | None) -> str:
+    """Return the page of a room: a list of its public names, each with a page."""
     module = importlib.import_module(f"sbert_plugins.{room}")
     name = module.__name__
-    public = {each: getattr(module, each) for each in sorted(module.__all__, key=str.lower)}
+    public = {each: getattr(module, each) for each in sorted(names or module.__all__, key=str.lower)}
     documented = "".join(f"   {each}\n" for each, value in public.items() if callable(value))
     page = (
         f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n\n.. currentmodule:: {name}\n\n"
         f".. autosummary::\n   :toctree:\n   :nosignatures:\n\n{documented}```\n"
     )
-    constants = [
-        [f"`{each}`", constant(value)]
-        for each, value in public.items()
-        if not callable(value) and not isinstance(value, ModuleType)
-    ]
-    return page + ("\n## Constants\n\n" + table(["name", "what it holds"], constants) if constants else "")
+    constants = [[f"`{each}`", constant(value)] for each, value in public.items() if not callable(value)]
+    return page + ("\n## Constants\n\n" + table(["name", "value"], constants) if constants else "")
 
 
 def constant(value: Any) -> str:
-    """Return a description of a constant."""
-    if isinstance(value, recipes.Recipe):
-        return f"the recipe of {value.title} ({value.paper})"
+    """Return a short description of a constant."""
     if isinstance(value, Mapping):
-        return "by name: " + ", ".join(" ".join(key) if isinstance(key, tuple) else key for key in value)
+        return "a dict with the keys " + ", ".join(
+            " ".join(key) if isinstance(key, tuple) else key for key in value
+        )
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, Set):
         return f"{len(value)} words"
     return ", ".join(value) if isinstance(value, Sequence) else f"`{value}`"
+
+
+# --- Results and defaults -----------------------------------------------------------------------------------
 
 
 def result() -> str:
@@ -150,109 +150,11 @@ def starts_table() -> str:
     return table(["start", "example", "learning rate", "self-distillation"], rows)
 
 
-def methods_table() -> str:
-    """Return a table of the methods."""
-    rows = [
-        [
-            f"`{recipe.name}`",
-            f"[{recipe.title}]({recipe.url}), {recipe.paper}",
-            columns_of(recipe),
-            recipe.summary,
-        ]
-        for recipe in recipes.RECIPES.values()
-    ]
-    return table(["method", "paper", "columns", "what it computes"], rows)
-
-
-def columns_of(recipe: recipes.Recipe) -> str:
-    """Return the columns that a method reads: ``anchor [, positive]``."""
-    return ", ".join(recipe.columns) + (f" [, {recipe.second_column}]" if recipe.second_column else "")
-
-
-def settings_table(recipe: recipes.Recipe) -> str:
-    """Return a table for each protocol of a method: value, source, and the default of the recipe."""
-    ours = own_values(recipe)
-    names = recipes.protocol_names().get(recipe.name, [])
-    if not names:
-        return table(["setting", "here"], [[f"`{name}`", shown(value, name)] for name, value in ours.items()])
-    prefix = {"loss": "loss.", "columns": "columns."}
-    parts = []
-    for name in names:
-        rows = [
-            [f"`{key}`", shown(one.value, key), one.source, shown(ours.get(key, ""), key)]
-            for one in recipes.read_protocol(recipe.name, name).settings
-            for key in [prefix.get(one.section, "") + one.name]
-        ]
-        title = f"`sbert-plugins train {recipe.name} --protocol {name}`"
-        parts.append(f"{title}\n\n" + table(["setting", name, "where it is stated", "default here"], rows))
-    return "\n".join(parts)
-
-
-def own_values(recipe: recipes.Recipe) -> dict[str, Any]:
-    """Return the settings of a recipe."""
-    start = {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length, "text": recipe.text}
-    return start | recipe.arguments
-
-
-def shown(value: Any, setting: str) -> str:
-    """Return the value of a setting as a cell."""
-    if value is None or value == "":
-        return ""
-    if setting == "max_steps" and value == -1:
-        return "by epochs"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def as_measured(method: str) -> str:
-    """Return the command that trains as the tables did."""
-    given = "--pooling mean --learning_rate 5e-5 --per_device_train_batch_size 64 --max_steps 60"
-    return (
-        "As in the tables:\n\n```bash\n"
-        f"sbert-plugins train {method} sentences.txt --model bert-base-uncased --output runs/as-measured "
-        f"\\\n  {given}\n```\n"
-    )
-
-
-def updates_of(arguments: Mapping[str, Any], sentences: int) -> int:
-    """Return how many updates a training makes."""
-    if "max_steps" in arguments:
-        return arguments["max_steps"]
-    rows = arguments["per_device_train_batch_size"] * arguments.get("gradient_accumulation_steps", 1)
-    return math.ceil(arguments["num_train_epochs"] * sentences / rows)
-
-
-def cost_table(method: str) -> str:
-    """Return the time of trainings: steps of 64 sentences times the seconds of one step in the record."""
-    steps_measured = [line for line in records.read("speed") if line["method"] == STEPS[method]]
-    if not steps_measured:
-        return ""
-    (step,) = steps_measured
-    trainings = [(f"{SENTENCES:,} sentences, by default", recipes.RECIPES[method].arguments, SENTENCES)]
-    for name in recipes.protocol_names().get(method, []):
-        plan = recipes.read_protocol(method, name)
-        count = plan.section("about")["sentences"] * plan.section("columns").get("top_k", 1)
-        trainings.append((f"`--protocol {name}`", plan.section("arguments"), count))
-    rows = []
-    for training, arguments, count in trainings:
-        updates = updates_of(arguments, count)
-        steps = (
-            arguments["per_device_train_batch_size"] * arguments.get("gradient_accumulation_steps", 1) / 64
-        )
-        steps *= 2 if arguments.get("sam_rho") else 1  # SAM makes two passes
-        hours = updates * steps * step["seconds"] / 3600
-        rows.append([training, f"{updates:,}", f"{step['seconds']:.2f}", f"{hours:.1f}"])
-    return (
-        table(["training", "updates", "seconds for 64 sentences", "hours"], rows)
-        + f"\nAn encoder of 6 layers and width 384, 32 tokens, one thread of {step['hardware']}; commit "
-        f"{step['commit']}. "
-        "A step of bert-base (12 layers, width 768) takes about eight times as long.\n"
-    )
+# --- The command line ---------------------------------------------------------------------------------------
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Yield the help of each command, at one width wherever it is made."""
+    """Yield the help of each command, with the same line width on every machine."""
     with mock.patch.dict(os.environ, {"COLUMNS": "90"}):
         yield "main", f"```text\n{cli.build_parser().format_help()}```\n"
         for name, command in subcommands(cli.build_parser()):
@@ -265,6 +167,204 @@ def subcommands(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.Arg
     """Return the commands of a parser."""
     actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return [item for action in actions for item in action.choices.items()]
+
+
+# --- The pages of the methods -------------------------------------------------------------------------------
+
+
+def methods_table() -> str:
+    """Return a table of all methods."""
+    rows = []
+    for recipe in recipes.RECIPES.values():
+        columns = ", ".join(recipe.columns) + (f" [, {recipe.second_column}]" if recipe.second_column else "")
+        rows.append([f"`{recipe.name}`", f"[{recipe.paper}]({recipe.url})", columns, recipe.summary])
+    return table(["method", "source", "columns", "what it computes"], rows)
+
+
+# The settings that the page of a method shows: names in its protocols, at most fifteen.
+SETTINGS = {
+    "arccse": (
+        "pooling max_seq_length learning_rate per_device_train_batch_size gradient_accumulation_steps "
+        "num_train_epochs sam_rho temperature margin_degrees triplet_weight triplet_margin near_mask_ratio "
+        "far_mask_ratio min_words projection_head"
+    ),
+    "paser": (
+        "pooling max_seq_length learning_rate per_device_train_batch_size num_train_epochs top_k synonyms "
+        "decoder_layers decoder_heads difference_scale product_scale signed normalize_memory mlm_weight "
+        "mlm_probability"
+    ),
+    "denosent": (
+        "template pooling max_seq_length positives learning_rate max_steps temperature contrastive_weight "
+        "denoising_weight decoder_layers decoder_heads noise_dropout reconstruct projector mlm_head"
+    ),
+    "pt-bert": (
+        "pooling max_seq_length learning_rate per_device_train_batch_size num_train_epochs temperature "
+        "num_pseudo_tokens attend_to queue_size negatives momentum momentum_dropout projection_head"
+    ),
+    "slt-fai": (
+        "backbone pooling max_seq_length learning_rate per_device_train_batch_size temperature warmup_steps "
+        "adversarial_weight filtering_weight balance reversal_strength low_frequency_by low_frequency_share "
+        "masking_ratio"
+    ),
+}
+# Defaults that no recipe or signature states, because they depend on the text, the pooling or the training.
+FOUND_HERE = {
+    ("arccse", "max_seq_length"): "the model's limit",
+    ("paser", "learning_rate"): "3e-5, decoder 1e-3",
+    ("paser", "synonyms"): "0.5 with WordNet, else none",
+    ("paser", "top_k"): "3",
+    ("denosent", "template"): recipes.DEFAULT_TEMPLATE,
+    ("denosent", "positives"): "dropout; --paraphrases FILE",
+    ("denosent", "max_steps"): "one epoch, at most 5,000",
+    ("pt-bert", "attend_to"): "tokens with mean pooling, else pooled",
+    ("pt-bert", "negatives"): "255",
+    ("slt-fai", "backbone"): "simcse",
+    ("slt-fai", "temperature"): "0.05, ConSERT 0.1",
+    ("slt-fai", "warmup_steps"): "0.1 epochs, ConSERT 0.5",
+}
+
+
+def settings_table(method: str) -> str:
+    """Return a table of settings: the paper's, those of its authors' code, and the defaults here."""
+    recipe, names = recipes.RECIPES[method], SETTINGS[method].split()
+    sources = {"paper": "paper", "official": "authors' code"}
+    plans = {
+        title: recipes.read_protocol(method, name)
+        for name, title in sources.items()
+        if name in recipes.protocol_names()[method]
+    }
+    stated = {title: {one.name: one for one in plan.settings} for title, plan in plans.items()}
+    signature = inspect.signature(getattr(losses, recipe.loss)).parameters
+    ours: dict[str, Any] = {name: one.default for name, one in signature.items()}
+    ours |= {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length, **recipe.arguments}
+    rows = []
+    for name in names:
+        section = stated["paper"][name].section
+        label = f"`--{name}`" if section == "arguments" or name in ("pooling", "max_seq_length") else name
+        label = f"`--loss {name}`" if section == "loss" else label
+        here = FOUND_HERE.get((method, name)) or shown(ours[name])
+        rows.append(
+            [
+                label,
+                *(shown(values[name].value) if name in values else "" for values in stated.values()),
+                here,
+            ]
+        )
+    return table(["setting", *stated, "here"], rows)
+
+
+def shown(value: Any) -> str:
+    """Return the value of a setting as a cell."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:.3g}".replace("e-0", "e-")
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+RECOMMENDED = "ConSERT with head + bag of words"
+# The rows of quality.jsonl that the page of a method shows: method and pooling, and the title of the row.
+EXPECTED: dict[str, dict[tuple[str, str], str]] = {
+    "recommended": {
+        (RECOMMENDED, "mean"): "`recommended`",
+        ("ConSERT with head", "mean"): "`recommended --loss words=0`",
+    },
+    "arccse": {
+        ("ArcCSE", "mean"): "ArcCSE",
+        ("ArcCSE", "cls"): "ArcCSE, [CLS]",
+        ("ArcCSE, temperature 0.1", "mean"): "ArcCSE, `temperature=0.1`",
+    },
+    "paser": {
+        ("PaSeR", "mean"): "PaSeR",
+        ("PaSeR", "cls"): "PaSeR, [CLS]",
+        ("PaSeR, words only", "mean"): "not the paper: `decoder_layers=0`",
+    },
+    "denosent": {
+        ("DenoSent", "mean"): "DenoSent, mean pooling",
+        ("DenoSent", "mask"): "DenoSent, template and mask pooling",
+        ("SimCSE 0.1 + bag of words", "mean"): "not the paper: SimCSE 0.1 + bag of words",
+    },
+    "pt-bert": {
+        ("PT-BERT", "mean"): "PT-BERT, `attend_to=tokens`",
+        ("PT-BERT, pooled", "cls"): "PT-BERT, [CLS], `attend_to=pooled`",
+        ("PT-BERT, momentum 0.5", "mean"): "PT-BERT, `momentum=0.5`",
+    },
+    "slt-fai": {
+        ("SLT-FAI", "mean"): "SLT-FAI around SimCSE 0.05",
+        ("SLT-FAI, bounded", "mean"): "not the paper: `balance=0.1`",
+    },
+    "bag-of-words": {
+        ("bag of words", "mean"): "bag of words",
+        ("bag of words, pretrained head", "mean"): "bag of words, `mlm_head=pretrained`",
+        ("SimCSE 0.1 + bag of words", "mean"): "SimCSE 0.1 + bag of words",
+        ("ConSERT", "mean"): "ConSERT",
+    },
+}
+COMPARED = {
+    ("start", "mean"): "before training",
+    ("SimCSE 0.05", "mean"): "SimCSE, temperature 0.05",
+    ("SimCSE 0.1", "mean"): "SimCSE, temperature 0.1",
+}
+BUDGETS = {
+    "60 updates": ("short", 60),
+    "400 updates": ("short", 400),
+    "2,000 updates": ("short", 2000),
+    "Wikipedia, 60": ("wiki", 60),
+    "Wikipedia, 400": ("wiki", 400),
+}
+
+
+CAPTION = """
+Average of the seven STS tasks (Spearman x 100): mean ± standard deviation over five seeds, or over the number
+in brackets. Encoder: minilm-mlm (six layers, width 384). 64 sentences per update, mean pooling unless noted.
+The first three columns are trainings on 26,000 short sentences. STS-B dev selected the checkpoint. Last
+column: points of STS-B dev that a training of 400 updates lost between its best checkpoint and its end.
+"""
+
+
+def expectations(method: str) -> str:
+    """Return a table of the average of the seven STS tasks after trainings of a method."""
+    recommended = {} if method == "recommended" else {(RECOMMENDED, "mean"): "`recommended`"}
+    rows = []
+    for (name, pooling), title in (COMPARED | EXPECTED[method] | recommended).items():
+        cells = measured(name, pooling)
+        if name == "start":
+            rows.append([title, *[f"{cells[0]['scores']['avg7']:.1f}"] * len(BUDGETS), ""])
+            continue
+        trained = [
+            [cell for cell in cells if (cell["text"], cell["updates"]) == budget]
+            for budget in BUDGETS.values()
+        ]
+        if any(trained):
+            falls = [max(dev for _, dev in cell["curve"]) - cell["curve"][-1][1] for cell in trained[1]]
+            rows.append([title, *map(mean_text, trained), f"{fmean(falls):.1f}" if falls else ""])
+    return table(["", *BUDGETS, "fall after the best, 400"], rows) + CAPTION
+
+
+def measured(name: str, pooling: str) -> list[dict[str, Any]]:
+    """Return the records of a method with batches of 64, at 5e-5 or else at the 3e-5 of the papers."""
+    cells = [
+        cell
+        for cell in records.read("quality")
+        if (cell["encoder"], cell["method"], cell["pooling"]) == ("minilm-mlm", name, pooling)
+        and cell.get("batch_size", 64) == 64
+        and "trained" not in cell
+        and "avg7" in cell["scores"]
+    ]
+    at_rate = {
+        rate: [cell for cell in cells if cell.get("learning_rate", rate) == rate] for rate in (5e-5, 3e-5)
+    }
+    return at_rate[5e-5] or at_rate[3e-5]
+
+
+def mean_text(cells: list[dict[str, Any]]) -> str:
+    """Return mean and standard deviation over the seeds: those trained on a processor, otherwise on a GPU."""
+    cells = [cell for cell in cells if "NVIDIA" not in cell["hardware"]] or cells
+    values = [cell["scores"]["avg7"] for cell in cells]
+    if not values:
+        return ""
+    deviation = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{fmean(values):.1f}{deviation}" + ("" if len(values) == 5 else f" ({len(values)})")
 
 
 if __name__ == "__main__":
