@@ -45,7 +45,7 @@ COMMANDS = sorted(
 BANNED = re.compile(
     r"\bthe host\b|\bbeside\b(?! besides)|\ba seed\b|\bthe seven(?! (STS )?tasks)\b|\bparted\b|"
     r"\bis none that\b|(?<!there )\bis no (?!longer)|\bround (a|an|the|any|it|this|another)\b|"
-    r"(?<![\w.:+/*(=-])\.\d|\b(is|are|be) (refused|told)\b|"
+    r"(?<![\w.:+%/*(=-])\.\d|\b(is|are|be) (refused|told)\b|"
     r"\b(program|command|trainer|report|loss|warning|message|error|page) (tells|hears|knows|refuses|says)\b",
     re.IGNORECASE,
 )
