@@ -111,28 +111,28 @@ def result() -> str:
     else:
         caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
     picture = change_picture(known or tables.demo_changes())
-    return f"```{{raw}} html\n{picture}```\n\n*{caption} Scores are multiplied by 100.*\n"
+    return f"```{{raw}} html\n{picture}```\n\n*{caption} Scores are multiplied by 100; higher is better.*\n"
 
 
 def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
-    """Draw the changes of scores as bars: an SVG with the text colour of the page, readable on a phone."""
-    row, left, unit = 46, 60, 200 / max(2.0, *(abs(after - before) for _, before, after in changes))
+    """Draw the changes of scores as bars: an SVG in the text colour of the page, readable on a phone."""
+    row, zero = 48, 30  # height of a row, and place of no change
+    unit = 150 / max(1.0, *(abs(after - before) for _, before, after in changes))
     parts = []
     for place, (title, before, after) in enumerate(changes):
-        change, top = after - before, place * row
-        width = abs(change) * unit
-        colour, start = ("#0072b2", left) if change >= 0 else ("#d55e00", left - width)
+        top, change = place * row, after - before
+        width, colour = abs(change) * unit, "#0072b2" if change >= 0 else "#d55e00"
+        start, end = min(zero, zero + change * unit), max(zero, zero + change * unit)
         parts.append(
-            f'<text x="{left}" y="{top + 14}">{title}</text>'
-            f'<rect x="{start:.1f}" y="{top + 20}" width="{width:.1f}" height="14" fill="{colour}"/>'
-            f'<text x="{left + max(width, 0) * (change >= 0) + 6:.1f}" y="{top + 32}">{change:+.1f} '
-            f"({before:.1f} to {after:.1f})</text>"
+            f'<text x="0" y="{top + 13}">{title}</text>'
+            f'<rect x="{start:.1f}" y="{top + 20}" width="{width:.1f}" height="16" fill="{colour}"/>'
+            f'<path d="M {zero} {top + 18} v 20" stroke="currentColor"/>'
+            f'<text x="{end + 6:.1f}" y="{top + 33}">{change:+.1f} ({before:.1f} to {after:.1f})</text>'
         )
-    height = row * len(changes)
-    axis = f'<line x1="{left}" y1="0" x2="{left}" y2="{height}" stroke="currentColor"/>'
     return (
-        f'<svg viewBox="0 0 460 {height}" role="img" aria-label="Changes of scores" fill="currentColor" '
-        f'font-size="14" style="max-width: 34rem; width: 100%">{axis}{"".join(parts)}</svg>\n'
+        f'<svg viewBox="0 0 370 {row * len(changes)}" role="img" aria-label="Changes of scores" '
+        'fill="currentColor" font-size="14" style="max-width: 30rem; width: 100%">'
+        f"{''.join(parts)}</svg>\n"
     )
 
 

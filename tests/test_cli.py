@@ -434,6 +434,15 @@ class TestTrain:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("labels", ["own", "built-in"])
+def test_a_report_of_own_labels_or_without_a_network(labels, encoder, pairs, tmp_path, capsys):
+    given = ["--pairs", pairs] if labels == "own" else ["--offline"]
+    assert cli.main(["evaluate", encoder, *given, "--report", str(tmp_path / "page")]) == 0
+    name = "graded" if labels == "own" else "graded pairs"
+    assert f"on {name}." in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_two_processes_train_one_model(text, encoder, pairs, tmp_path):
     output = tmp_path / "run"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

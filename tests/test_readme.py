@@ -41,6 +41,7 @@ def test_the_set_up_commands_name_what_exists():
         "sbert-plugins train recommended --offline --output runs/demo",
         "pytest",
     ]
+    assert "-n" not in config["tool:pytest"]["addopts"].split()  # needs no xdist
     for constraints, extra, _ in commands:
         assert (ROOT / constraints).exists()
         assert extra in config["options.extras_require"]
