@@ -111,7 +111,7 @@ def result() -> str:
     else:
         caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
     picture = change_picture(known or tables.demo_changes())
-    return f"```{{raw}} html\n{picture}```\n\n*{caption} Scores are multiplied by 100; higher is better.*\n"
+    return f"```{{raw}} html\n{picture}```\n\n*{caption} Higher is better.*\n"
 
 
 def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
