@@ -353,7 +353,8 @@ def demo() -> str:
     rows = [[title, f"{before:.1f}", f"{after:.1f}"] for title, before, after in demo_changes()]
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). "
-        f"{UNITS} The command prints the first score. The others check that the model keeps its other abilities.\n"
+        f"{UNITS} The command prints the first score. The others check that the model keeps its other "
+        "abilities.\n"
     )
 
 
