@@ -83,7 +83,9 @@ def train(method: str, start: str, learning_rate: float, updates: int, seed: int
         loss.gates = nn.ParameterList(nn.Parameter(torch.zeros(())) for _ in gated)
         for module, gate in zip(gated, loss.gates, strict=True):
             module.register_forward_hook(lambda _, args, out, gate=gate: scale(out, gate))
-    dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev", write_csv=False)
+    dev = testbeds.InBfloat16(
+        evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev", write_csv=False)
+    )
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
@@ -94,8 +96,8 @@ def train(method: str, start: str, learning_rate: float, updates: int, seed: int
             bf16=True,
             use_cpu=not torch.cuda.is_available(),
             eval_strategy="steps",
-            eval_steps=10 if updates <= 100 else 50,
-            save_steps=10 if updates <= 100 else 50,
+            eval_steps=updates // 4,
+            save_steps=updates // 4,
             save_total_limit=1,
             load_best_model_at_end=True,
             metric_for_best_model=dev.primary_metric,
@@ -112,12 +114,12 @@ def train(method: str, start: str, learning_rate: float, updates: int, seed: int
         trainer.train()
     log = trainer.state.log_history
     known = [entry["information"] for entry in log if "information" in entry]
-    suite = evaluation.STSSuiteEvaluator(name="Sts")
+    found = evaluation.evaluate(testbeds.in_bfloat16(model), [evaluation.STSSuiteEvaluator(name="Sts")])
     return {
         "stsb_dev": round(
             max(entry["eval_stsb_dev_spearman"] for entry in log if "eval_stsb_dev_spearman" in entry), 2
         ),
-        "seven_tasks": round(evaluation.evaluate(model, [suite])["Sts"]["avg7"], 2),
+        "seven_tasks": round(found["Sts"]["avg7"], 2),
         "information": round(sum(known[-3:]) / max(1, len(known[-3:])), 3),
     }
 

@@ -2,8 +2,9 @@
 
     python benchmarks/evaluation_check.py
 
-The expected values were measured with mteb, sentence-transformers and scipy. Six of the tasks and SICK-R with all pairs are also
-public. Fails if a score is further from its expected value than the tolerance. Writes ``results/evaluation_check.jsonl``.
+The expected values were measured with mteb, sentence-transformers and scipy. Six of the tasks and SICK-R with
+all pairs are also public. Fails if a score is further from its expected value than the tolerance. Writes
+``results/evaluation_check.jsonl``.
 """
 
 from __future__ import annotations

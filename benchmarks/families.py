@@ -1,10 +1,10 @@
-"""Train each loss on a tiny random encoder of each family, save the model, and load it with plain sentence-transformers.
+"""Train each loss on a tiny random encoder of each family, and load the saved model without this package.
 
     python benchmarks/families.py
 
-Each loss makes two updates. A cell is "trained" if the loaded model gives the vectors of the trained one; else it is the message
-of the ``ValueError`` with which the loss rejects the encoder. Any other result ends the program. Writes
-``results/families.jsonl``, a line per family.
+Each loss makes two updates. A cell is "trained" if the loaded model gives the vectors of the trained one;
+else it is the message of the ``ValueError`` with which the loss rejects the encoder. Any other result ends
+the program. Writes ``results/families.jsonl``, a line per family.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def save_encoder(family: str, folder: str) -> None:
-    """Save a tiny random encoder with a tokenizer of its kind, and with a masked-language-model head if there is one."""
+    """Save a tiny random encoder with a tokenizer and, if the family has one, a head that predicts tokens."""
     kind, sizes = FAMILIES[family]
     cut, _, no_mask = kind.partition(", ")
     tokenizer = build_tokenizers(has_mask=not no_mask)[cut]

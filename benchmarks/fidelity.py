@@ -1,15 +1,17 @@
 """Compare ``losses.official`` with the authors' code, term by term and gradient by gradient.
 
-    git clone https://github.com/Namco0816/PT-BERT clone
+    git clone https://github.com/Namco0816/PT-BERT clone   # the others: REPOSITORIES
     python benchmarks/fidelity.py pt-bert --clone clone --python old/bin/python
 
-The authors' model file runs in a process of its own (``official_side.py``) on a random BERT with two layers of width 64 and
-without dropout. Its weights are copied into ours, both read the same ids and random draws, and both make five updates of plain
-gradient descent. The result replaces the method's line in ``results/fidelity.jsonl``.
+The authors' model file runs in a process of its own (``official_side.py``) on a random BERT with two layers
+of width 64 and without dropout. Its weights are copied into ours, both read the same ids and random draws,
+and both make five updates of plain gradient descent. The result replaces the method's line in
+``results/fidelity.jsonl``.
 
-PaSeR and PT-BERT need transformers 4.2.1. Make an environment with ``pip install torch numpy scikit-learn requests filelock tqdm
-regex packaging tokenizers sacremoses sentencepiece six "setuptools<81"`` and then ``pip install --no-deps transformers==4.2.1``,
-and name its interpreter with ``--python``. DenoSent and SLT-FAI run in this library's environment, with ``sacremoses``.
+PaSeR and PT-BERT need transformers 4.2.1. Make an environment with ``pip install torch numpy scikit-learn
+requests filelock tqdm regex packaging tokenizers sacremoses sentencepiece six "setuptools<81"`` and then
+``pip install --no-deps transformers==4.2.1``, and name its interpreter with ``--python``. DenoSent and
+SLT-FAI run in this library's environment, with ``sacremoses``.
 """
 
 from __future__ import annotations
@@ -48,6 +50,12 @@ NOISE = 0.8425  # DenoSent's 0.825 and the encoder's dropout of 0.1
 CONFIG = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 CONFIG |= {"vocab_size": 30522, "max_position_embeddings": 64, "initializer_range": 0.1}
 CONFIG |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+REPOSITORIES = {
+    "pt-bert": "Namco0816/PT-BERT",
+    "paser": "chengzhipanpan/PaSeR",
+    "denosent": "xinghaow99/DenoSent",
+    "slt-fai": "wangbing1416/SLT-FAI",
+}
 Arrays = dict[str, np.ndarray]
 State = dict[str, Tensor]
 
@@ -240,6 +248,11 @@ def main() -> None:
     parser.add_argument("--clone", type=Path, required=True, help="a clone of the authors' repository")
     parser.add_argument("--python", default=sys.executable, help="interpreter for the authors' code")
     options = parser.parse_args()
+    if not (options.clone / FILES[options.method]).is_file():
+        parser.error(
+            f"{options.clone} has no {FILES[options.method]}. Clone the authors' code first: "
+            f"git clone https://github.com/{REPOSITORIES[options.method]} {options.clone}"
+        )
     records.require_clean_tree()
     found = compare(options.method, options.clone.resolve(), options.python)
     print(json.dumps(found, indent=1))

@@ -2,8 +2,8 @@
 
     python benchmarks/label_free.py --methods "SimCSE 0.1" "TSDAE" --updates 100
 
-Each training appends a line to ``results/label_free.jsonl`` with its curve: update, STS-B dev, score without labels. The score
-is computed on 600 sentences that are not trained on.
+Each training appends a line to ``results/label_free.jsonl`` with its curve: update, STS-B dev, score without
+labels. The score is computed on 600 sentences that are not trained on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
     options = vars(parser.parse_args())
     records.require_clean_tree()
     for method in options.pop("methods"):
-        line = {"set": "new", "method": method, **options, "curve": follow(method, **options)}
+        line = {"set": "new", "label": method, **options, "curve": follow(method, **options)}
         records.append("label_free", line)
         print(method, line["curve"], flush=True)
 
@@ -98,8 +98,9 @@ def follow(
 def summarize(curves: Iterable[Curve]) -> dict[str, Any]:
     """Return how the score follows STS-B dev in a set of trainings from one start.
 
-    ``overall`` is Spearman's correlation over all checkpoints, ``within`` the median over the trainings of the correlation in
-    one. ``lost`` is the mean distance in STS-B dev between the best checkpoint and the one that the score selects.
+    ``overall`` is Spearman's correlation over all checkpoints, ``within`` the median over the trainings of
+    the correlation in one. ``lost`` is the mean distance in STS-B dev between the best checkpoint and the one
+    that the score selects.
     """
     curves = [np.array(curve) for curve in curves]
     start, later = curves[0][:1], [curve[curve[:, 0] > 0] for curve in curves]

@@ -2,9 +2,9 @@
 
     python benchmarks/memory.py
 
-Counted are the bytes of weights, gradients and AdamW's moments, and those that the forward pass keeps for the backward pass.
-They do not depend on the machine. What lives only within the backward pass is not counted: a whole step of SimCSE took 4.9 GiB
-where this counts 4.4. Writes ``results/memory.jsonl``.
+Counted are the bytes of weights, gradients and AdamW's moments, and those that the forward pass keeps for the
+backward pass. They do not depend on the machine. What lives only within the backward pass is not counted.
+Writes ``results/memory.jsonl``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def count(method: str, way: str) -> dict[str, int]:
 
 
 def kept_bytes(forward: Callable[[], Tensor], loss: nn.Module) -> int:
-    """Return the bytes of all storages that a forward pass keeps for its backward pass, without the weights."""
+    """Return the bytes of all storages that a forward pass keeps for its backward pass, except weights."""
     own = {weight.untyped_storage().data_ptr() for weight in (*loss.parameters(), *loss.buffers())}
     kept: dict[int, Any] = {}
 

@@ -2,8 +2,8 @@
 
     python benchmarks/official_side.py METHOD CLONE inputs.npz outputs.npz
 
-builds the authors' model from a clone on a tiny random BERT, makes five updates, and writes the weights before and after them,
-each term and its gradients. It imports nothing of this library.
+builds the authors' model from a clone on a tiny random BERT, makes five updates, and writes the weights
+before and after them, each term and its gradients. It imports nothing of this library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import torch.nn.functional as F
 
 UPDATES = 5
 LEARNING_RATE = 0.01
-# Weights of the terms in the sum, where they are not 1. SLT-FAI's contrastive loss is a sum over two directions, times 0.15.
+# Weights of the terms in the sum, where they are not 1. SLT-FAI's contrastive loss is a sum over two
+# directions, times 0.15.
 WEIGHTS = {
     "denosent": {"contrastive": 5.0, "denoising": 7.0},
     "slt-fai": {"base": 0.3, "adversarial": 0.3, "filtering": 0.3},
@@ -40,8 +41,8 @@ FILES = {
 def five_updates(parameters, bert, compute_terms, weights, after=None):
     """Make five updates of plain gradient descent on the weighted sum of the terms.
 
-    Return arrays: ``UPDATE/value/TERM``, and the gradients at the word embeddings and in the last layer of the encoder,
-    ``UPDATE/words/TERM`` and ``UPDATE/last/TERM``.
+    Return arrays: ``UPDATE/value/TERM``, and the gradients at the word embeddings and in the last layer of
+    the encoder, ``UPDATE/words/TERM`` and ``UPDATE/last/TERM``.
     """
     last = dict(bert.encoder.layer[-1].named_parameters())
     watched = {
@@ -98,8 +99,8 @@ def tensors(arrays, update, *names):
     return [torch.from_numpy(arrays[f"{update}/{name}"]) for name in names]
 
 
-# Each function below returns the authors' model, its encoder, the function that computes the terms of an update, and what to do
-# after an update.
+# Each function below returns the authors' model, its encoder, the function that computes the terms of an
+# update, and what to do after an update.
 
 
 def build_pt_bert(arrays, clone):

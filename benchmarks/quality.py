@@ -3,8 +3,9 @@
     python benchmarks/quality.py --methods "SimCSE 0.1" "ConSERT" --seeds 5
     python benchmarks/quality.py --untrained "start" "start, whitened"
 
-Each training appends a line to ``results/quality.jsonl``; a training that is there is not repeated. STS-B dev selects the
-checkpoint, except on a collection's own text, where the last update counts. The test sets select nothing.
+Each training appends a line to ``results/quality.jsonl``; a training that is there is not repeated. STS-B dev
+selects the checkpoint, except on a collection's own text, where the last update counts. The test sets select
+nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def tsdae(model: SentenceTransformer) -> nn.Module:
     return st_losses.DenoisingAutoEncoderLoss(model)
 
 
-# Name in the tables: the method of recipes.train, and keywords of its loss.
+# Label in the records and tables: the method of recipes.train, and keywords of its loss.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "SimCSE 0.05": ("simcse", {}),
     "SimCSE 0.1": ("simcse", {"temperature": 0.1}),
@@ -110,13 +111,16 @@ def main() -> None:
     parser.add_argument("--pooling", default="mean")
     parser.add_argument("--max_seq_length", type=int, default=32)
     parser.add_argument("--eval_steps", type=int, default=10)
+    parser.add_argument("--quick", action="store_true", help="score similarity alone, in bfloat16")
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)
     options = vars(parser.parse_args())
-    methods, untrained, seeds = (options.pop(name) for name in ("methods", "untrained", "seeds"))
+    methods, untrained, seeds, is_quick = (
+        options.pop(name) for name in ("methods", "untrained", "seeds", "quick")
+    )
     records.require_clean_tree()
     cells = [(name, 0) for name in untrained] + [(name, seed) for seed in seeds for name in methods]
     for name, seed in cells:
-        cell = {"method": name, "seed": seed}
+        cell = {"label": name, "seed": seed}
         if name in METHODS:
             cell |= {key: value for key, value in options.items() if key not in ("sentences", "eval_steps")}
         else:
@@ -128,24 +132,25 @@ def main() -> None:
             options["encoder"], pooling=options["pooling"], max_seq_length=options["max_seq_length"]
         )
         if name in METHODS:
-            cell |= train(model, sentences, cell, options["eval_steps"])
+            cell |= train(model, sentences, cell, options["eval_steps"], is_quick)
         else:
             model = UNTRAINED[name](model, sentences["anchor"][:])
-        cell |= {"sentences": len(sentences), "scores": score(model)}
+        cell |= {"sentences": len(sentences), "scores": score(model, is_quick=is_quick)}
         records.append("quality", cell)
         print(name, seed, cell["scores"], flush=True)
 
 
 def train(
-    model: SentenceTransformer, sentences: Dataset, cell: dict[str, Any], eval_steps: int
+    model: SentenceTransformer, sentences: Dataset, cell: dict[str, Any], eval_steps: int, is_quick: bool
 ) -> dict[str, Any]:
-    """Train ``model`` in place and return the loss, the curve of STS-B dev, the saved update and the seconds."""
-    method, keywords = METHODS[cell["method"]]
+    """Train ``model`` in place and return the loss, the curve of STS-B dev, saved update and seconds."""
+    method, keywords = METHODS[cell["label"]]
     if method == "paser" and data.synonyms_if_installed() is None:
         raise SystemExit("PaSeR is trained with synonyms: set NLTK_DATA to a folder with WordNet.")
     if method.endswith("tsdae"):
         sentences = delete_words(sentences, cell["seed"])
     dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev", write_csv=False)
+    dev = testbeds.InBfloat16(dev) if is_quick else dev
     with tempfile.TemporaryDirectory() as folder:
         results = recipes.train(
             method,
@@ -167,7 +172,8 @@ def train(
         )
     points = [entry for entry in results["log"] if "eval_stsb_dev_spearman" in entry]
     return {
-        "loss": {"method": method, **keywords},
+        "method": method,
+        "loss": keywords,
         "curve": [[entry["step"], round(entry["eval_stsb_dev_spearman"], 4)] for entry in points],
         "saved_update": results["saved_update"],
         "seconds": results["seconds"],
@@ -181,19 +187,25 @@ def delete_words(sentences: Dataset, seed: int) -> Dataset:
     return Dataset.from_dict({"noisy": [data.delete_words(one, 0.6, rng) for one in texts], "text": texts})
 
 
-def score(model: SentenceTransformer) -> dict[str, float]:
+def score(model: SentenceTransformer, *, is_quick: bool) -> dict[str, float]:
     """Return the scores of a model in points, rounded to four digits."""
-    evaluators = [
+    evaluators: list[Any] = [
         evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev"),
         evaluation.STSSuiteEvaluator(name="Sts"),
-        evaluation.AlignmentUniformityEvaluator(name="geometry"),
-        evaluation.HardLengthEvaluator(positive=">=4", negative="<=1"),
-        *(build() for build in testbeds.COLLECTIONS.values()),
     ]
+    if is_quick:
+        model = testbeds.in_bfloat16(model)
+    else:
+        evaluators += [
+            evaluation.AlignmentUniformityEvaluator(name="geometry"),
+            evaluation.HardLengthEvaluator(positive=">=4", negative="<=1"),
+            *(build() for build in testbeds.COLLECTIONS.values()),
+        ]
     found = evaluation.evaluate(model, evaluators)
     return {
         name: round(factor * found[evaluator][metric], 4)
         for (evaluator, metric), (name, factor) in SCORES.items()
+        if evaluator in found
     }
 
 

@@ -47,7 +47,8 @@ def sif_of_words(
 ) -> SentenceTransformer:
     r"""Average the encoder's word embeddings as in SIF (Arora et al. 2017).
 
-    A token of probability :math:`p` has the weight :math:`a / (a + p)`. The direction that is common to all ``texts`` is removed.
+    A token of probability :math:`p` has the weight :math:`a / (a + p)`. The direction that is common to all
+    ``texts`` is removed.
     """
     frequencies = frequencies or data.TokenFrequencies.bookcorpus()
     weights = a / (a + frequencies.probabilities())

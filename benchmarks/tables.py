@@ -2,20 +2,23 @@
 
     python benchmarks/tables.py
 
-A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A test fails if a page differs from its
+A table is written between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A test fails if a page differs from its
 records.
 """
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import records
 from records import ROOT
+
+from sbert_plugins import recipes
 
 Cell = dict[str, Any]
 PAGES = [
@@ -23,8 +26,8 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs").glob("[gm]*/*.md")),
 ]
-# What all cells of the main tables share. STS-B dev selects the checkpoint.
-SETTINGS = {"encoder": "minilm-mlm", "pooling": "mean", "max_seq_length": 32}
+# What the cells of the main tables share. STS-B dev selects the checkpoint.
+START = {"encoder": "minilm-mlm", "pooling": "mean", "max_seq_length": 32}
 TRAINING = {"learning_rate": 5e-5, "batch_size": 64}
 BUDGETS = {
     "60 updates": ("short", 60),
@@ -36,45 +39,26 @@ BUDGETS = {
 RECOMMENDED = "ConSERT with head + bag of words"
 PAPERS = ("ArcCSE", "PT-BERT", "PaSeR", "DenoSent", "SLT-FAI")
 UNTRAINED = ("start", "start, [CLS], whitened", "SIF of word embeddings", "TF-IDF of characters")
+SIMCSE = ("SimCSE 0.05", "SimCSE 0.1")
 METHODS = (
-    *(
-        "SimCSE 0.05",
-        "SimCSE 0.1",
-        "ConSERT",
-        "ConSERT with head",
-        RECOMMENDED,
-        "SimCSE 0.1 + bag of words",
-        "bag of words",
-    ),
-    *(
-        *PAPERS,
-        "PaSeR, eq. 2 as printed",
-        "PaSeR, words only",
-        "SLT-FAI, bounded",
-        "Contrastive Tension 0.05",
-        "TSDAE",
-    ),
+    *SIMCSE,
+    "ConSERT",
+    "ConSERT with head",
+    RECOMMENDED,
+    "SimCSE 0.1 + bag of words",
+    "bag of words",
+    *PAPERS,
+    "PaSeR, eq. 2 as printed",
+    "PaSeR, words only",
+    "SLT-FAI, bounded",
+    "TSDAE",
+    "Contrastive Tension 0.05",
 )
-# The rows on the page of a method.
-ROWS = {
-    "recommended": [RECOMMENDED, "ConSERT with head", "ConSERT with head + bag of words, own pass"],
-    "consert": ["ConSERT", "ConSERT with head"],
-    "bag-of-words": ["bag of words", "bag of words, pretrained head"],
-    "arccse": ["ArcCSE", "ArcCSE, temperature 0.1", "SimCSE 0.05 with head", "SimCSE 0.1 with head"],
-    "paser": ["PaSeR", "PaSeR, eq. 2 as printed", "PaSeR, words only", "SimCSE 0.1 + PaSeR, words only"],
-    "denosent": ["DenoSent", "SimCSE 0.1 + bag of words", "SimCSE 0.1 + bag of words, pretrained head"],
-    "pt-bert": ["PT-BERT", "PT-BERT, momentum 0.5", "PT-BERT, temperature 0.1"],
-    "slt-fai": ["SLT-FAI", "SLT-FAI, bounded", "SLT-FAI around ConSERT, bounded"],
-}
+# Kinds of task after 60 updates on short sentences.
 TASKS = {
-    "STS-B dev": "stsb_dev",
     "SICK-R": "SICK-R",
     "misleading lengths": "hard_length",
     "Quora, MAP": "quora_map",
-    "news, purity": "agnews_purity",
-    "titles, purity": "biomedical_purity",
-    "alignment": "alignment",
-    "uniformity": "uniformity",
 }
 # Score in the adaptation record, and the text that the model was trained on (None: all texts).
 KNOWN_SCORES = {
@@ -94,11 +78,12 @@ UNITS = (
     "Higher is better. Sentence pairs: rank correlation (Spearman) of similarities and human grades, times "
     "100. Topics: percentage of the ten nearest texts that have the same topic."
 )
-TEXTS = {"agnews": "AG News", "biomedical": "biomedical titles", "cranfield": "Cranfield", "quora": "Quora"}
-TEXTS |= {
-    "cranfield-crops": "Cranfield, neighbouring sentences",
-    "short": "short sentences",
-    "wiki": "Wikipedia",
+TOPICS = ("biomedical", "agnews")  # texts with labels of topics
+TEXTS = {
+    "biomedical": "biomedical titles",
+    "agnews": "AG News",
+    "quora": "Quora",
+    "cranfield": "Cranfield",
 }
 
 
@@ -112,10 +97,10 @@ def main() -> None:
 def fill(text: str) -> str:
     """Return a page with its tables made anew."""
     for name, make in TABLES.items():
-        if f"<!-- {name} -->" in text:
-            pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-            made = make()
-            text = pattern.sub(lambda match, made=made: match[1] + made + match[2], text)
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        if start in text:
+            before, _, rest = text.partition(start)
+            text = before + start + make() + end + rest.partition(end)[2]
     return text
 
 
@@ -127,22 +112,22 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @cache
 def quality() -> list[Cell]:
-    """Return the cells of the main encoder and settings."""
-    return [
-        cell for cell in records.read("quality") if SETTINGS.items() <= cell.items() and "trained" not in cell
-    ]
+    """Return the lines in which all weights were trained. Without a label, the method names a row."""
+    lines = [{"label": line["method"], **line} for line in records.read("quality")]
+    return [line for line in lines if "trained" not in line]
 
 
-def find(method: str, text: str, updates: int, key: str = "avg7", **training: Any) -> list[Cell]:
-    """Return the cells of a method that have a score, one per seed: of CPUs if there are any, else of GPUs.
+def find(label: str, text: str, updates: int, key: str = "avg7", **settings: Any) -> list[Cell]:
+    """Return the cells of a row that have a score: those made on a processor, otherwise those on a GPU.
 
-    Encoders without training have one cell, whatever the text.
+    There is one cell per seed, the later of two. Encoders without training have one cell, whatever the text.
+    ``settings`` replace those of ``START`` and ``TRAINING``.
     """
-    wanted = {"method": method, "text": text, "updates": updates, **TRAINING, **training}
-    if method in UNTRAINED:
-        wanted = {"method": method}
+    trained = {} if label in UNTRAINED else {"text": text, "updates": updates, **TRAINING}
+    wanted = {"label": label, **START, **trained, **settings}
     cells = [cell for cell in quality() if wanted.items() <= cell.items() and key in cell["scores"]]
-    return [cell for cell in cells if "NVIDIA" not in cell["hardware"]] or cells
+    cells = [cell for cell in cells if "NVIDIA" not in cell["hardware"]] or cells
+    return list({cell.get("seed"): cell for cell in cells}.values())
 
 
 def mean_text(values: Sequence[float], digits: int = 2, usual: int = 5) -> str:
@@ -150,7 +135,7 @@ def mean_text(values: Sequence[float], digits: int = 2, usual: int = 5) -> str:
     if not values:
         return ""
     deviation = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-    seeds = f" ({len(values)})" if len(values) not in (1, usual) or (len(values) == 1 and usual > 1) else ""
+    seeds = f" ({len(values)})" if len(values) != usual else ""
     return f"{np.mean(values):.{digits}f}{deviation}{seeds}"
 
 
@@ -161,57 +146,46 @@ def score_text(cells: list[Cell], key: str = "avg7", digits: int = 2) -> str:
     return mean_text([cell["scores"][key] for cell in cells], digits, usual) + mark
 
 
-def method_rows(methods: Sequence[str]) -> str:
-    """Return the averages of the seven STS tasks of some methods, at all budgets."""
+def method_rows(labels: Sequence[str], budgets: Sequence[str], tasks: dict[str, str]) -> str:
+    """Return the averages of the seven STS tasks at some budgets, and scores on tasks after 60 updates.
+
+    The rows are sorted by the first budget. A row without any cell is left out.
+    """
     rows = []
-    for method in methods:
-        budgets = list(BUDGETS.values())[: 1 if method in UNTRAINED else None]
-        cells = [find(method, *budget) for budget in budgets] + [[]] * (len(BUDGETS) - len(budgets))
-        below = [max(dev for _, dev in cell["curve"]) - cell["curve"][-1][1] for cell in cells[1]]
-        rows.append([method, *map(score_text, cells), f"{np.mean(below):.1f}" if below else ""])
+    for label in labels:
+        cells = {name: find(label, *BUDGETS[name]) for name in budgets}
+        if label in UNTRAINED:  # trained at no budget: shown once
+            cells = {name: cells[name] if name == budgets[0] else [] for name in budgets}
+        below = [max(dev for _, dev in one["curve"]) - one["curve"][-1][1] for one in cells["400 updates"]]
+        row = [label, *map(score_text, cells.values()), f"{np.mean(below):.1f}" if below else ""]
+        for key in tasks.values():
+            values = [cell["scores"][key] for cell in find(label, "short", 60, key)]
+            row.append(f"{np.mean(values):.1f}" if values else "")
+        if any(row[1:]):
+            rows.append(row)
     rows.sort(key=lambda row: float((row[1] or row[2] or "0").split()[0]), reverse=True)
-    return table(["", *BUDGETS, "end below best, 400"], [row for row in rows if any(row[1:])])
+    return table(["", *budgets, "end below best, 400", *tasks], rows)
 
 
 def methods() -> str:
-    """The methods at equal updates."""
-    faster = (
-        find(RECOMMENDED, "short", 60, learning_rate=2e-4),
-        find(RECOMMENDED, "wiki", 60, learning_rate=2e-4),
-    )
-    scores = f"{score_text(faster[0])}; Wikipedia {score_text(faster[1])}"
-    note = f"\n{RECOMMENDED} at a learning rate of 2e-4, 60 updates: {scores}.\n"
-    return method_rows([*UNTRAINED, *METHODS]) + note
-
-
-def of_method(name: str) -> str:
-    """The rows on the page of a method, by the name of its recipe."""
-    return method_rows(["start", *dict.fromkeys(["SimCSE 0.05", "SimCSE 0.1", *ROWS[name]])])
-
-
-def tasks() -> str:
-    """Scores by kind of task after 60 updates."""
-    rows = []
-    for method in (*UNTRAINED, *METHODS):
-        if find(method, "short", 60, "stsb_dev"):
-            row = [method]
-            for key in TASKS.values():
-                values = [cell["scores"][key] for cell in find(method, "short", 60, key)]
-                digits = 2 if key in ("alignment", "uniformity") else 1
-                row.append(f"{np.mean(values):.{digits}f}" if values else "")
-            rows.append(row)
-    return table(["", *TASKS], sorted(rows, key=lambda row: float(row[1]), reverse=True))
+    """The papers' losses and ours at equal updates."""
+    budgets = [name for name in BUDGETS if name != "2,000 updates"]
+    rates = [find(RECOMMENDED, text, 60, learning_rate=2e-4) for text in ("short", "wiki")]
+    short, wiki = map(score_text, rates)
+    note = f"{RECOMMENDED} at a learning rate of 2e-4, 60 updates: {short}; Wikipedia {wiki}.\n"
+    return method_rows([*UNTRAINED, *METHODS], budgets, TASKS) + "\n" + note
 
 
 def known_changes() -> list[tuple[str, float, dict[str, tuple[float, float]]]]:
     """Return the scores of all-MiniLM-L6-v2: title, start, and mean and standard error by method.
 
-    A model is scored on the collection that it was trained on. STS is averaged over all texts.
+    A model is scored on the collection that it was trained on. STS is averaged over all texts. Scores without
+    two seeds of both methods are left out.
     """
     cells = records.read("adaptation")
     if not cells:
         return []
-    (start,) = [cell["scores"] for cell in cells if cell["row"] == "start"]
+    start = next(cell["scores"] for cell in cells if cell["row"] == "start")
     changes = []
     for title, (key, text) in KNOWN_SCORES.items():
         scores: dict[str, dict[int, list[float]]] = {"SimCSE": {}, "recommended": {}}
@@ -219,11 +193,10 @@ def known_changes() -> list[tuple[str, float, dict[str, tuple[float, float]]]]:
             if cell["row"] in scores and text in (None, cell["text"]):
                 scores[cell["row"]].setdefault(cell["seed"], []).append(cell["scores"][key])
         seeds = {row: [np.mean(values) for values in by_seed.values()] for row, by_seed in scores.items()}
-        means = {
-            row: (float(np.mean(each)), float(np.std(each, ddof=1) / len(each) ** 0.5))
-            for row, each in seeds.items()
-        }
-        changes.append((title, start[key], means))
+        if min(map(len, seeds.values())) > 1:
+            errors = {row: np.std(each, ddof=1) / len(each) ** 0.5 for row, each in seeds.items()}
+            means = {row: (float(np.mean(each)), float(errors[row])) for row, each in seeds.items()}
+            changes.append((title, start[key], means))
     return changes
 
 
@@ -247,42 +220,89 @@ def known_model() -> str:
 def lengths() -> str:
     """STS-B dev at the end of a training, and how far that is below its best."""
     rows = []
-    for method in (
-        "SimCSE 0.05",
-        "SimCSE 0.1",
-        "ConSERT",
-        RECOMMENDED,
-        "bag of words",
-        *PAPERS,
-        "PaSeR, words only",
-    ):
+    for label in (*SIMCSE, "ConSERT", RECOMMENDED, "bag of words", *PAPERS, "PaSeR, words only"):
         row = []
         for budget in BUDGETS.values():
-            curves = [[dev for _, dev in cell["curve"]] for cell in find(method, *budget)]
+            curves = [[dev for _, dev in cell["curve"]] for cell in find(label, *budget)]
             below = np.mean([max(curve) - curve[-1] for curve in curves]) if curves else 0
             sunk = f", {below:.1f} below" if below >= 0.05 else ""
             row.append(f"{np.mean([curve[-1] for curve in curves]):.1f}{sunk}" if curves else "")
-        rows.append([method, *row])
+        rows.append([label, *row])
     return table(["", *BUDGETS], [row for row in rows if any(row[1:])])
 
 
-def mean_rows(name: str, by: Sequence[str]) -> str:
-    """Return the mean scores of a record, with a row for each combination of the fields ``by``."""
-    groups: dict[tuple[str, ...], list[Cell]] = {}
-    for line in records.read(name):
-        groups.setdefault(tuple(str(line.get(field, "")) for field in by), []).append(line)
+def change_text(values: Sequence[float], digits: int = 1) -> str:
+    """Return the mean of changes with its standard error."""
+    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else None
+    return f"{np.mean(values):+.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else "")
+
+
+def adaptation_changes(scores: dict[str, float], text: str) -> dict[str, float]:
+    """Return the columns of the table of adaptation. Only two texts have topics of their own."""
+    own = {"own topics, purity": f"{text}_purity", "own topics, v": f"{text}_v"} if text in TOPICS else {}
+    columns = {"STS": "sts", "Quora, MAP": "quora_map", "Cranfield, nDCG": "cranfield_ndcg"} | own
+    found = {name: scores[key] for name, key in columns.items()}
+    other = [scores[f"{topic}_purity"] for topic in TOPICS if topic != text]
+    return found | {"other topics, purity": float(np.mean(other))}
+
+
+def adaptation() -> str:
+    """Adaptation of all-MiniLM-L6-v2 to a text: changes against the start.
+
+    The first part is over all texts, the second by text, for rows with several seeds.
+    """
+    lines = records.read("adaptation")
+    if not lines:
+        return "No records yet.\n"
+    start = next(line["scores"] for line in lines if line["row"] == "start")
+    columns = list(adaptation_changes(start, "agnews"))
+    changes: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line["row"] != "start":
+            difference = {key: line["scores"][key] - start[key] for key in start}
+            for name, value in adaptation_changes(difference, line["text"]).items():
+                changes[line["row"], line["text"]][name].append(value)
+    means = {key: {name: np.mean(values) for name, values in one.items()} for key, one in changes.items()}
+    overall = []
+    for row in dict.fromkeys(row for row, _ in means):
+        texts = [one for (name, _), one in means.items() if name == row]
+        cells = [value for one in texts for value in one.values()]
+        averages = [np.mean([one[name] for one in texts if name in one] or [np.nan]) for name in columns]
+        overall.append([row, len(texts), np.mean(cells), min(cells), *averages])
+    overall.sort(key=lambda line: line[2], reverse=True)
+    rows = [
+        [row, str(count), *(f"{x:+.1f}" if x == x else "" for x in rest)] for row, count, *rest in overall
+    ]
+    parts = [table(["", "texts", "average", "lowest", *columns], rows)]
+    rows = []
+    for text, (row, *_) in product(TEXTS, overall):
+        found = changes[row, text]
+        if len(found["STS"]) > 1:
+            cells = [change_text(found[name]) if name in found else "" for name in columns]
+            rows.append([TEXTS[text], row, str(len(found["STS"])), *cells])
+    parts.append(table(["trained on", "", "seeds", *columns], rows))
+    topics = (f"{TEXTS[one]} {start[f'{one}_purity']:.1f} and {start[f'{one}_v']:.1f}" for one in TOPICS)
+    note = (
+        f"The start: STS {start['sts']:.1f}, Quora {start['quora_map']:.1f}, Cranfield "
+        f"{start['cranfield_ndcg']:.1f}; purity and v-measure: {', '.join(topics)}.\n"
+    )
+    return "\n".join([*parts, note])
+
+
+def decoder_starts() -> str:
+    """PaSeR and DenoSent with several starts of their decoders."""
+    keys = {"STS-B dev": "stsb_dev", "seven tasks": "seven_tasks", "information": "information"}
+    groups = defaultdict(list)
+    for line in records.read("decoder_starts"):
+        title = recipes.RECIPES[line["method"]].title
+        groups[title, line["start"], f"{line['learning_rate']:g}", str(line["updates"])].append(line)
     if not groups:
         return "No records yet.\n"
-    keys = list(next(iter(groups.values()))[0]["scores"])
-    rows = [
-        [
-            *group,
-            str(len(cells)),
-            *(mean_text([cell["scores"][key] for cell in cells], 1, len(cells)) for key in keys),
-        ]
-        for group, cells in groups.items()
-    ]
-    return table([*by, "seeds", *keys], rows)
+    rows = []
+    for group, lines in groups.items():
+        cells = [mean_text([line[key] for line in lines], 2, len(lines)) for key in keys.values()]
+        rows.append([*group, str(len(lines)), *cells])
+    return table(["", "start of the decoder", "its rate", "updates", "seeds", *keys], rows)
 
 
 def cost() -> str:
@@ -294,38 +314,27 @@ def cost() -> str:
         held = memory[line["method"]]
         weights = (4 * held[ways[0]]["trained"] + held[ways[0]]["frozen"]) / 2**30
         kept = [f"{held[way]['kept'] / 2**30:.1f}" for way in ways]
-        rows.append(
-            [
-                line["method"],
-                f"{line['flops_ratio']:.2f}",
-                f"{line['seconds_ratio']:.2f}",
-                f"{weights:.1f}",
-                *kept,
-            ]
-        )
+        ratios = [f"{line[key]:.2f}" for key in ("flops_ratio", "seconds_ratio")]
+        rows.append([line["method"], *ratios, f"{weights:.1f}", *kept])
     heading = ["", "operations", "time", "GiB: weights, gradients, AdamW", *(f"kept: {way}" for way in ways)]
-    return (
-        table(heading, rows) + f"\nTime: {lines[0]['rounds']} rounds, {lines[0]['hardware']}, one thread.\n"
-    )
+    note = f"\nTime: {lines[0]['rounds']} rounds, {lines[0]['hardware']}, one thread.\n"
+    return table(heading, rows) + note
 
 
 def fidelity() -> str:
-    """Values and gradients of ``losses.official`` and of the authors' code."""
-    rows, notes = [], []
+    """How far ``losses.official`` is from the authors' code."""
+    lines = []
     for line in records.read("fidelity"):
-        for name, term in line["terms"].items():
-            cosines = (f"{1 - term[f'cosine_{place}']:.0e}" for place in ("words", "last"))
-            rows.append(
-                [line["method"], name, f"{term['official'][0]:.2f}", f"{term['difference']:.0e}", *cosines]
-            )
-        reasons = "; ".join(
-            f"{what}: {why}" for what, why in line["cannot_agree"].items() if what != "dropout"
+        terms = line["terms"].values()
+        difference = max(term["difference"] for term in terms)
+        cosine = min(term[f"cosine_{place}"] for term in terms for place in ("words", "last"))
+        reasons = [f"{what}: {why}" for what, why in line["cannot_agree"].items() if what != "dropout"]
+        title, reason = recipes.RECIPES[line["method"]].title, "; ".join(reasons)
+        lines.append(
+            f"- {title}: terms within {difference:.0e}, cosines of gradients at least {cosine:.6f}. "
+            f"Different on purpose: {reason}.\n"
         )
-        notes.append(
-            f"- {line['method']}, commit {line['official_commit'][:12]}. {reasons[0].upper()}{reasons[1:]}.\n"
-        )
-    heading = ["", "term", "value", "difference", "1 - cosine, word embeddings", "1 - cosine, last layer"]
-    return table(heading, rows) + "\nWhat differs on purpose:\n\n" + "".join(notes)
+    return "".join(lines)
 
 
 def families() -> str:
@@ -366,13 +375,12 @@ def draw_curves() -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for number, method in enumerate(METHODS):
-        if cells := find(method, "short", 2000):
+    for number, label in enumerate(METHODS):
+        if cells := find(label, "short", 2000):
             updates = [update for update, _ in cells[0]["curve"]]
             values = np.mean([[dev for _, dev in cell["curve"]] for cell in cells], axis=0)
-            axes.plot(
-                updates, values, label=method, color=f"C{number % 10}", linestyle="-" if number < 10 else "--"
-            )
+            style = "-" if number < 10 else "--"
+            axes.plot(updates, values, label=label, color=f"C{number % 10}", linestyle=style)
     axes.set(xlabel="updates", ylabel="STS-B dev, Spearman x 100", xscale="log")
     axes.set_title("Short sentences, mean over the seeds")
     axes.legend(fontsize=7, ncols=2)
@@ -383,10 +391,9 @@ def draw_curves() -> None:
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "known model": known_model,
-    "adaptation": lambda: mean_rows("adaptation", by=("text", "method")),
+    "adaptation": adaptation,
     "methods": methods,
-    "tasks": tasks,
-    "decoder starts": lambda: mean_rows("decoder_starts", by=("method", "start", "updates")),
+    "decoder starts": decoder_starts,
     "cost": cost,
     "fidelity": fidelity,
     "families": families,

@@ -71,17 +71,15 @@ class TokenRoles(nn.Module):
             f"The tokenizer must have a {' or '.join(names)} token: use an encoder pretrained with masks."
         )
 
-    def mask_id(self, needed_by: str, *, read_masked_vector: bool = False) -> int:
-        """Return the id of the mask token.
+    def mask_id(self, needed_by: str) -> int:
+        """Return the id of the mask token, for a loss that masks tokens of sentences.
 
         Args:
             needed_by: Name of the loss or option, for the error.
-            read_masked_vector: Whether the loss reads vectors of sentences with masks. A mask template would
-                pool all masks.
 
         Raises:
-            ValueError: If there is no mask token, or the model has a mask template and the loss reads vectors
-                of sentences with masks.
+            ValueError: If there is no mask token, or the model has a mask template, which would pool all
+                masks of a sentence.
         """
         mask_id = self._tokenizer.mask_token_id
         if mask_id is None:
@@ -90,7 +88,7 @@ class TokenRoles(nn.Module):
                 "pretrained with masks."
             )
         left, right = added_around(self._tokenizer)
-        if read_masked_vector and mask_id in left + right:
+        if mask_id in left + right:
             raise ValueError(f"{needed_by} masks tokens of sentences, which a mask template does not allow.")
         return mask_id
 

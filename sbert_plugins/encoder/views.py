@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from .model import is_compiled, transformer_of, unwrap
+from .model import is_compiled, transformer_of
 from .tokens import random_subset
 
 VIEW_PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
@@ -90,35 +89,27 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
                 count, length = view.shape
                 if rows.ndim != 3 or len(rows) != count or rows.shape[1] < length:
                     raise unsupported
-                blocks.append(change(view, rows[:, :length]))
                 # Longformer adds padding behind the tokens, to fill its attention window.
-                blocks[-1] = torch.cat([blocks[-1], rows[:, length:]], dim=1)
+                blocks.append(torch.cat([change(view, rows[:, :length]), rows[:, length:]], dim=1))
             return torch.cat(blocks)
 
         return hook
 
-    def check(*_: object) -> None:
-        if len(changed) < 2:
-            raise unsupported
-
-    words, inputs = _embedding_modules(encoder)
-    handles = [module.register_forward_hook(hook_for(View.change_words)) for module in words]
-    handles += [module.register_forward_hook(hook_for(View.change_inputs)) for module in inputs]
-    handles.append(unwrap(model)[0].register_forward_hook(check))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _embedding_modules(encoder: PreTrainedModel) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Return the modules that embed words, and those that return the first layer's input."""
     table = encoder.get_input_embeddings()
     # T5 holds its table in two modules, and reads the one that this method does not return.
     words = [each for each in encoder.modules() if type(each) is type(table) and each.weight is table.weight]
-    inputs = getattr(encoder, "embeddings", None)
-    return words, words if inputs is None else [inputs]
+    # Without a module for all embeddings, the word embeddings are the first layer's input.
+    embeddings = getattr(encoder, "embeddings", None)
+    inputs = words if embeddings is None else [embeddings]
+    handles = [module.register_forward_hook(hook_for(View.change_words)) for module in words]
+    handles += [module.register_forward_hook(hook_for(View.change_inputs)) for module in inputs]
+    try:
+        yield
+        if len(changed) < 2:
+            raise unsupported
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _shuffle(content: Tensor) -> Tensor:

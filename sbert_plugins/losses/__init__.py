@@ -1,12 +1,10 @@
 """Loss classes. Each reads text columns by their order and returns its weighted terms.
 
-``losses.official`` has the forms of the authors' public code where that computes something else than the
-paper.
+A class that is named after a paper computes what the paper says. Where the authors' public code computes
+something else, ``losses.official`` has that form.
 """
 
-import importlib
-import types
-
+from . import official as official
 from .arccse import ArcCSELoss
 from .bag_of_words import BagOfWordsLoss
 from .consert import ConSERTLoss
@@ -28,9 +26,3 @@ __all__ = [
     "SelfDistillationLoss",
     "WeightedSumLoss",
 ]
-
-
-def __getattr__(name: str) -> types.ModuleType:
-    if name == "official":
-        return importlib.import_module(f"{__name__}.official")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

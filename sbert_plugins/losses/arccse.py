@@ -18,11 +18,9 @@ from sbert_plugins.encoder import (
     rows_of_other_ranks,
     sentence_width,
 )
-from sbert_plugins.losses.base import Loss, Terms, warn_without_negatives
+from sbert_plugins.losses.base import Loss, Terms
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
-
-_SPANS = 2  # spans per mask; the paper speaks of "contiguous segments" without a number
 
 
 class ArcCSELoss(Loss):
@@ -112,9 +110,6 @@ class ArcCSELoss(Loss):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__(model)
-        functional.check_margin_degrees(margin_degrees)
-        functional.check_temperature(temperature)
-        functional.check_weight("triplet_weight", triplet_weight)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(
                 "The mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
@@ -133,7 +128,7 @@ class ArcCSELoss(Loss):
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         if triplet_weight:
             self.tokens = TokenRoles(model.tokenizer)
-            self.mask_token_id = self.tokens.mask_id("triplet_weight above 0", read_masked_vector=True)
+            self.mask_token_id = self.tokens.mask_id("triplet_weight above 0")
         self.to(model.device)
 
     def compute(
@@ -143,10 +138,8 @@ class ArcCSELoss(Loss):
         anchor, positive = columns[0], columns[-1]
         if positive is anchor:
             require_dropout(self.model, "ArcCSELoss with one column")
-        self.diagnostics = {}
         anchors, positives = (self.head(one.vectors) for one in encode([anchor, positive]))
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
-        warn_without_negatives(self, len(anchors) + (0 if negatives is None else len(negatives)))
         arccon = functional.arccon_loss(
             anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
         )
@@ -159,9 +152,8 @@ class ArcCSELoss(Loss):
         """Return eq. 4 over the long sentences of the batch, without dropout."""
         content = self.tokens.content(features)
         words = self.tokens.count_words(features["input_ids"], content)
-        long = (
-            (words >= self.min_words).nonzero().squeeze(1)
-        )  # the only wait for the device: how many rows to encode
+        # The only wait for the device: how many rows to encode.
+        long = (words >= self.min_words).nonzero().squeeze(1)
         self.diagnostics = {"long_share": torch.tensor(len(long) / len(words))}
         if len(long) == 0:
             return torch.zeros((), device=content.device)
@@ -171,7 +163,10 @@ class ArcCSELoss(Loss):
             for key, value in features.items()
         }
         spans = nested_span_masks(
-            content[long], near_ratio=self.near_mask_ratio, far_ratio=self.far_mask_ratio, num_segments=_SPANS
+            content[long],
+            near_ratio=self.near_mask_ratio,
+            far_ratio=self.far_mask_ratio,
+            num_segments=2,  # the paper speaks of "contiguous segments" without a number
         )
         ids = sentences["input_ids"]
         masked = [{**sentences, "input_ids": ids.masked_fill(span, self.mask_token_id)} for span in spans]

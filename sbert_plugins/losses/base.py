@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from typing import Any, ClassVar
 
 from sentence_transformers import SentenceTransformer
@@ -26,21 +25,14 @@ class Terms(dict[str, Tensor]):
     """
 
     def __add__(self, other: Any) -> Terms:
-        """Add terms of the same name. Adding the number 0 changes nothing."""
-        if isinstance(other, Terms):
-            both = {name: self[name] + other[name] for name in self.keys() & other.keys()}
-            return Terms({name: both.get(name, part) for name, part in {**self, **other}.items()})
-        return self if isinstance(other, Real) and other == 0 else NotImplemented
+        """Add the terms of the same names, or the number 0, with which a sum begins."""
+        return Terms({name: self[name] + other[name] for name in {**self, **other}}) if other else self
 
     __radd__ = __add__
 
-    def __mul__(self, weight: float | Tensor) -> Terms:
+    def __rmul__(self, weight: float) -> Terms:
         """Scale each term."""
-        if not isinstance(weight, (Real, Tensor)):
-            return NotImplemented
         return Terms({name: weight * term for name, term in self.items()})
-
-    __rmul__ = __mul__
 
 
 class Loss(nn.Module):
@@ -54,7 +46,7 @@ class Loss(nn.Module):
         model: The encoder that is trained.
 
     Raises:
-        ValueError: If ``model`` is not a SentenceTransformer with one encoder.
+        ValueError: If ``model`` is a Router of several encoders.
 
     Example:
         >>> from sbert_plugins.losses.base import Loss
@@ -83,12 +75,10 @@ class Loss(nn.Module):
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
-        inside = unwrap(model) if isinstance(model, nn.Module) else model
-        if not isinstance(inside, SentenceTransformer):
-            raise ValueError(f"model must be a SentenceTransformer, got {type(inside).__name__}.")
+        inside = unwrap(model)
         if any(isinstance(module, Router) for module in inside.modules()):
             raise ValueError(
-                "model must have one encoder, got a Router: build the loss with one of its routes."
+                "The model must have one encoder, got a Router. Build the loss on one of its routes."
             )
         freeze_mask_template(inside)  # a template's weights are trainable when the model is loaded
         self.model = model
@@ -112,8 +102,8 @@ class Loss(nn.Module):
         """Return the settings, for the model card and for the check of a resumed training."""
         return {}
 
-    def begin_training(self, *, steps: int | None, resumed: bool) -> None:
-        """Prepare for a training of ``steps`` updates (None: not known). The trainer calls it."""
+    def begin_training(self, *, steps: int, resumed: bool) -> None:
+        """Prepare for a training of ``steps`` updates in all. The trainer calls this method."""
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Return the weighted terms of one batch."""
@@ -122,52 +112,47 @@ class Loss(nn.Module):
     def compute_terms(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
     ) -> Terms:
-        """Check the columns, put the loss's own modules into the encoder's mode, and call :meth:`compute`."""
+        """Check the batch, put the loss's own modules into the encoder's mode, and call :meth:`compute`."""
         self.check_columns(columns)
-        self._check_wrapper()
-        if hasattr(self, "tokens") and self._tokenizer is not unwrap(self.model).tokenizer:
-            raise ValueError(
-                f"The model has another tokenizer than when {type(self).__name__} was built, for instance a "
-                "mask template. Change the model first, then build the loss."
-            )
-        training = is_training(self.model)
-        if training and not self.state_is_kept:
-            self._warn_if_not_saved()
-        for name, module in self.named_children():
-            # Inner losses set the mode of their own modules. They hold the encoder, whose modules stay.
-            is_own = name not in ("model", "loss", "losses") and not isinstance(module, BaseModel)
-            if is_own and module.training != training:
-                module.train(training)
-        return Terms(self.compute(encode, columns, labels))
-
-    def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
-        """Raise ``ValueError`` for another number of columns than the loss reads."""
-        most, least = len(self.columns), len(self.columns) - self.optional_columns
-        if not least <= len(columns) <= most:
-            names = list(self.columns)
-            wanted = ", ".join(names[:least]) + (
-                f" and optionally {', '.join(names[least:])}" if least < most else ""
-            )
-            raise ValueError(
-                f"{type(self).__name__} reads the text columns {wanted}, got {len(columns)} columns. "
-                f"Drop the others with dataset.select_columns({names[: max(least, 1)]})."
-            )
-
-    def _check_wrapper(self) -> None:
-        name, model = type(self).__name__, unwrap(self.model)
-        if isinstance(model[0].forward, TransformerDecorator):
+        name, inside = type(self).__name__, unwrap(self.model)
+        if isinstance(inside[0].forward, TransformerDecorator):
             raise ValueError(f"{name} does not work inside AdaptiveLayerLoss or Matryoshka2dLoss.")
         if isinstance(self.model.forward, ForwardDecorator) and not self.works_in_matryoshka:
             raise ValueError(
                 f"{name} does not work inside MatryoshkaLoss with these settings, because it owns weights "
                 "for full vectors or reads tokens."
             )
+        if hasattr(self, "tokens") and self._tokenizer is not inside.tokenizer:
+            raise ValueError(
+                f"The model has another tokenizer than when {name} was built, for instance with a mask "
+                "template. Change the model first, then build the loss."
+            )
+        training = is_training(self.model)
+        if training and not self.state_is_kept:
+            self._warn_if_not_saved()
+        for child, module in self.named_children():
+            # Losses inside this one set the mode of their own modules. The encoder keeps its mode.
+            is_own = child not in ("model", "loss", "losses") and not isinstance(module, BaseModel)
+            if is_own and module.training != training:
+                module.train(training)
+        return Terms(self.compute(encode, columns, labels))
+
+    def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
+        """Raise ``ValueError`` for another number of columns than the loss reads."""
+        least = len(self.columns) - self.optional_columns
+        if not least <= len(columns) <= len(self.columns):
+            optional = f", the last {self.optional_columns} optional" if self.optional_columns else ""
+            raise ValueError(
+                f"{type(self).__name__} reads the text columns {', '.join(self.columns)}{optional}, "
+                f"got {len(columns)} columns. Choose them with dataset.select_columns([...])."
+            )
 
     def _warn_if_not_saved(self) -> None:
         for part in self.modules():
             if isinstance(part, Loss):
                 part.state_is_kept = True  # one warning is enough
-        if any(isinstance(tensor, nn.Parameter) for tensor in owned_state(self).values()):
+        encoder = {id(parameter) for parameter in unwrap(self.model).parameters()}
+        if any(id(parameter) not in encoder for parameter in self.parameters()):
             warnings.warn(
                 f"{type(self).__name__} owns weights that sentence-transformers' checkpoints do not hold, so "
                 "a resumed training would start them anew. Train with "
@@ -175,18 +160,6 @@ class Loss(nn.Module):
                 "callbacks=[sbert_plugins.training.LossStateCallback(loss)].",
                 stacklevel=5,
             )
-
-
-def owned_state(loss: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and persistent buffers of a loss that do not belong to its encoder, each once."""
-    model = unwrap(loss.model)
-    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    owned: dict[str, Tensor] = {}
-    for name, tensor in loss.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            owned[name] = tensor
-    return owned
 
 
 # Losses of sentence-transformers whose forward is: embed each column, then compute_loss_from_embeddings.
@@ -220,34 +193,26 @@ def check_inner_loss(argument: str, loss: Any, model: SentenceTransformer) -> No
 
 
 def compute_inner_loss(
-    loss: Any, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
-) -> Tensor | Terms:
-    """Compute a loss inside another one, with the passes of ``encode``."""
+    name: str, loss: Any, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
+) -> tuple[Terms, dict[str, Tensor]]:
+    """Compute a loss inside another one, with the passes of ``encode``.
+
+    Returns:
+        Its terms as ``name/term``, or a term ``name`` if the loss returns one number; and its diagnostics as
+        ``name/key``.
+    """
     if isinstance(loss, Loss):
-        return loss.compute_terms(encode, columns, labels)
-    # The first column has a pass of its own, as in sentence-transformers.
-    passes = [*encode(columns[:1]), *encode(columns[1:])]
-    return loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
-
-
-def prefix_terms(name: str, value: Tensor | Mapping[str, Tensor]) -> Terms:
-    """Name the terms of an inner loss ``name/term``, or ``name`` if it returns one number."""
+        value: Any = loss.compute_terms(encode, columns, labels)
+    else:
+        # The first column has a pass of its own, as in sentence-transformers.
+        passes = [*encode(columns[:1]), *encode(columns[1:])]
+        value = loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
+    diagnostics = {f"{name}/{key}": part for key, part in getattr(loss, "diagnostics", {}).items()}
     if isinstance(value, Mapping):
-        return Terms({f"{name}/{term}": part for term, part in value.items()})
-    return Terms({name: value})
+        return Terms({f"{name}/{term}": part for term, part in value.items()}), diagnostics
+    return Terms({name: value}), diagnostics
 
 
 def describe_loss(loss: Any) -> dict[str, Any]:
-    """Return the class and settings of an inner loss, for a configuration."""
-    settings = loss.get_config_dict() if hasattr(loss, "get_config_dict") else {}
-    return {"class": type(loss).__name__, "settings": settings}
-
-
-def warn_without_negatives(loss: Loss, rows: int) -> None:
-    """Warn if a training batch of a contrastive loss has one sentence, which teaches nothing."""
-    if rows < 2 and is_training(loss.model):
-        warnings.warn(
-            f"{type(loss).__name__} got a batch of one sentence. The other sentences of a batch are the "
-            "negatives, so this batch teaches nothing.",
-            stacklevel=2,
-        )
+    """Return the class and the settings of a loss inside another one, for the outer loss's settings."""
+    return {"class": type(loss).__name__, "settings": loss.get_config_dict()}

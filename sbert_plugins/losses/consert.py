@@ -17,7 +17,7 @@ from sbert_plugins.encoder import (
     require_dropout,
     sentence_width,
 )
-from sbert_plugins.losses.base import Loss, Terms, warn_without_negatives
+from sbert_plugins.losses.base import Loss, Terms
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
 
@@ -60,13 +60,12 @@ class ConSERTLoss(Loss):
             It is not saved with the model.
 
     Raises:
-        ValueError: If a value is out of range. In the first forward, if a view needs dropout and the model
-            has none, the encoder's embeddings cannot be changed from outside (XLNet), both views of one
-            column are empty, or torch.compile has wrapped the model.
+        ValueError: If a value is out of range, a view needs dropout and the model has none, hooks cannot
+            change the encoder's embeddings (XLNet), or torch.compile has wrapped the model.
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
-        - With ``projection_head=True`` and a :class:`BagOfWordsLoss` it is ``recipes.recommended_loss``.
+        - With ``projection_head=True`` it is the contrastive loss of ``recipes.recommended_loss``.
         - :class:`SLTFAILoss` around it is the paper's "ConSERT + SLT-FAI".
 
     Deviations:
@@ -99,7 +98,6 @@ class ConSERTLoss(Loss):
         projection_head: bool = False,
     ) -> None:
         super().__init__(model)
-        functional.check_temperature(temperature)
         for name, view in (("first_view", first_view), ("second_view", second_view)):
             if isinstance(view, str) or not set(view) <= set(VIEW_PARTS):
                 raise ValueError(
@@ -123,21 +121,16 @@ class ConSERTLoss(Loss):
     ) -> Terms:
         """Return the term ``nt_xent``."""
         anchor, positive = columns[0], columns[-1]
-        views = (self.first_view, self.second_view)
-        if positive is anchor and not any(views):
-            raise ValueError(
-                "first_view or second_view must change the sentence if there is one column, got () twice."
-            )
-        if "dropout" in (*self.first_view, *self.second_view):
+        has_dropout = ["dropout" in parts for parts in (self.first_view, self.second_view)]
+        if any(has_dropout):
             require_dropout(self.model, "ConSERTLoss with a dropout view")
-        contents = (
-            [self.tokens.content(anchor)] * 2 if positive is anchor else map(self.tokens.content, columns)
-        )
         rates = {"feature_cutoff_rate": self.feature_cutoff_rate, "token_cutoff_rate": self.token_cutoff_rate}
-        drawn = [View(parts, content, **rates) for parts, content in zip(views, contents, strict=True)]
-        passes = encode([anchor, positive], views=drawn, dropout=["dropout" in parts for parts in views])
+        views = [
+            View(self.first_view, self.tokens.content(anchor), **rates),
+            View(self.second_view, self.tokens.content(positive), **rates),
+        ]
+        passes = encode([anchor, positive], views=views, dropout=has_dropout)
         first, second = (self.head(one.vectors) for one in passes)
-        warn_without_negatives(self, len(first))
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -20,7 +20,7 @@ from sbert_plugins.encoder import (
     sentence_width,
     transformer_of,
 )
-from sbert_plugins.losses.base import Loss, Terms, warn_without_negatives
+from sbert_plugins.losses.base import Loss, Terms
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import DenoisingDecoder, MLMHead
 
@@ -76,8 +76,8 @@ class DenoSentLoss(Loss):
         gather_across_devices: Uses the sentences of all ranks as negatives.
 
     Raises:
-        ValueError: If a value is out of range, both weights are 0, the architecture has no
-            masked-language-model class, or there is one column and no dropout.
+        ValueError: If a value is out of range, the architecture has no masked-language-model class, or there
+            is one column and no dropout.
 
     Relations:
         ``denoising_weight=0, projector=False`` is ``MultipleNegativesRankingLoss`` with ``scale=1 /
@@ -114,6 +114,7 @@ class DenoSentLoss(Loss):
     citation = CITATIONS["denosent"]
     columns = ("anchor", "paraphrase")
     optional_columns = 1
+    decoder_class: ClassVar[type[DenoisingDecoder]] = DenoisingDecoder
 
     def __init__(
         self,
@@ -133,11 +134,6 @@ class DenoSentLoss(Loss):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__(model)
-        functional.check_temperature(temperature)
-        functional.check_weight("contrastive_weight", contrastive_weight)
-        functional.check_weight("denoising_weight", denoising_weight)
-        if not contrastive_weight and not denoising_weight:
-            raise ValueError("contrastive_weight and denoising_weight must not both be 0.")
         if reconstruct not in ("anchor", "paraphrase"):
             raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
         self.temperature = temperature
@@ -153,28 +149,29 @@ class DenoSentLoss(Loss):
         self.gather_across_devices = gather_across_devices
         self.works_in_matryoshka = not (projector or denoising_weight)
         width = sentence_width(model)
-        self.projector = start_linear(nn.Linear(width, width)) if projector else nn.Identity()
+        self.projector = nn.Linear(width, width) if projector else nn.Identity()
+        if isinstance(self.projector, nn.Linear):  # the official code's start
+            nn.init.normal_(self.projector.weight, std=0.02)
+            nn.init.zeros_(self.projector.bias)
         if denoising_weight:
             self.tokens = TokenRoles(model.tokenizer)
             self.added_tokens = sum(map(len, added_around(model.tokenizer)))
             self.head = MLMHead(model, checkpoint=None if mlm_head == "pretrained" else mlm_head)
-            self.decoder = self._build_decoder()
+            # If a word has the same embedding at two places, the encoder adds no positions to it.
+            word = (~self.tokens.special).nonzero()[0].to(model.device)
+            first, second = input_embeddings(model, word.repeat(1, 2))[0]
+            self.decoder = self.decoder_class(
+                transformer_of(model).config.hidden_size,
+                num_layers=decoder_layers,
+                num_heads=decoder_heads,
+                feedforward_dimension=decoder_feedforward,
+                dropout=decoder_dropout,
+                noise_dropout=noise_dropout,
+                embedding_dimension=len(first),
+                memory_dimension=width,
+                learned_positions=torch.equal(first, second),
+            )
         self.to(model.device)
-
-    def _build_decoder(self, decoder_class: type[DenoisingDecoder] = DenoisingDecoder) -> DenoisingDecoder:
-        word = (~self.tokens.special).nonzero()[0].to(self.model.device)
-        first, second = input_embeddings(self.model, word.repeat(1, 2))[0]
-        return decoder_class(
-            transformer_of(self.model).config.hidden_size,
-            num_layers=self.decoder_layers,
-            num_heads=self.decoder_heads,
-            feedforward_dimension=self.decoder_feedforward,
-            dropout=self.decoder_dropout,
-            noise_dropout=self.noise_dropout,
-            embedding_dimension=len(first),
-            memory_dimension=sentence_width(self.model),
-            learned_positions=torch.equal(first, second),  # one word at two places looks alike: no positions
-        )
 
     def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
@@ -184,19 +181,24 @@ class DenoSentLoss(Loss):
         if other is anchor and self.contrastive_weight:
             require_dropout(self.model, "DenoSentLoss with one column")
         restored, remembered = (anchor, other) if self.reconstruct == "anchor" else (other, anchor)
-        self.diagnostics = {}
         terms = Terms()
         if self.contrastive_weight:
-            views = [self._project(one.vectors) for one in encode([anchor, other])]
-            memory = views[1] if self.reconstruct == "anchor" else views[0]
-            negatives = rows_of_other_ranks(views[1]) if self.gather_across_devices else None
-            warn_without_negatives(self, len(views[0]) + (0 if negatives is None else len(negatives)))
-            contrast = functional.info_nce(views[0], views[1], negatives, temperature=self.temperature)
-            terms["contrastive"] = self.contrastive_weight * contrast
+            first, second = (self._project(one.vectors) for one in encode([anchor, other]))
+            memory = second if self.reconstruct == "anchor" else first
+            negatives = rows_of_other_ranks(second) if self.gather_across_devices else None
+            contrastive = functional.info_nce(first, second, negatives, temperature=self.temperature)
+            terms["contrastive"] = self.contrastive_weight * contrastive
         else:
             memory = self._project(encode([remembered])[0].vectors)
         if self.denoising_weight:
-            terms["denoising"] = self.denoising_weight * self._denoise(restored, memory)
+            self.head.follow(self.model)
+            ids = restored["input_ids"]
+            content, length = self._scored_tokens(restored)
+            embedded = input_embeddings(self.model, ids)
+            denoising, self.diagnostics = self.decoder.loss(
+                memory, self.head, ids, content, embedded=embedded, length=length
+            )
+            terms["denoising"] = self.denoising_weight * denoising
         return terms
 
     def _project(self, vectors: Tensor) -> Tensor:
@@ -208,17 +210,6 @@ class DenoSentLoss(Loss):
         """Return (B, L) bool, the tokens that are read and scored, and the most that a row may have."""
         length = features["input_ids"].shape[1] - self.added_tokens
         return self.tokens.content(features), max(length, 1)
-
-    def _denoise(self, features: dict[str, Tensor], memory: Tensor) -> Tensor:
-        """Return eq. 4."""
-        self.head.follow(self.model)
-        content, length = self._scored_tokens(features)
-        ids = features["input_ids"]
-        embedded = input_embeddings(self.model, ids)
-        loss, self.diagnostics = self.decoder.loss(
-            memory, self.head, ids, content, embedded=embedded, length=length
-        )
-        return loss
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
@@ -236,10 +227,3 @@ class DenoSentLoss(Loss):
             "mlm_head": self.mlm_head,
             "gather_across_devices": self.gather_across_devices,
         }
-
-
-def start_linear(linear: nn.Linear) -> nn.Linear:
-    """Give a Linear layer the official codes' start: N(0, 0.02) and no bias."""
-    nn.init.normal_(linear.weight, std=0.02)
-    nn.init.zeros_(linear.bias)
-    return linear

@@ -12,7 +12,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from sbert_plugins import modules
 from sbert_plugins.encoder import Encoder, GradientTap, Pass, sentence_width, transformer_of, unwrap
 from sbert_plugins.losses import denosent, paser, pt_bert, slt_fai
-from sbert_plugins.losses.denosent import start_linear
 from sbert_plugins.modules.denoising_decoder import DenoisingLayer, Places
 
 __all__ = ["DenoSentLoss", "PTBERTLoss", "PaSeRLoss", "SLTFAILoss"]
@@ -53,22 +52,19 @@ class PaSeRLoss(paser.PaSeRLoss):
         The masked language model never replaces a token by a special one.
     """
 
-    projects_masked: ClassVar[bool] = True
-
     def __init__(self, model: SentenceTransformer, **keywords: Any) -> None:
         code = {"difference_scale": 1.0, "product_scale": 1.0, "normalize_memory": False}
         super().__init__(model, **(code | keywords))
         if isinstance(self.head, modules.MLMHead):
             self.head.untie()
         width = sentence_width(model)
-        self.projection = start_linear(nn.Linear(width, width))
+        self.projection = nn.Linear(width, width).apply(_start)
         self.to(model.device)
 
     def _build_decoder(self) -> modules.PhraseDecoder:
         decoder = super()._build_decoder().apply(_start)
         for layer in decoder.layers.layers:
-            layer.self_attn.dropout = layer.multihead_attn.dropout = 0.0
-            layer.dropout.p = 0.0
+            layer.self_attn.dropout = layer.multihead_attn.dropout = layer.dropout.p = 0.0
         return decoder
 
     @property
@@ -86,6 +82,19 @@ class PaSeRLoss(paser.PaSeRLoss):
         return longest < (unwrap(self.model).max_seq_length or torch.inf)
 
 
+class _ForgettingLayer(DenoisingLayer):
+    def _read_memory(self, memory: Tensor, places: Places) -> Tensor:
+        value = places.repeated(self.memory_value(memory))
+        # float32, because bfloat16 rounds 1 / 0.9.
+        weight = torch.ones_like(value[:, :1], dtype=torch.promote_types(value.dtype, torch.float32))
+        weight = F.dropout(weight, self.dropout.p, self.training)
+        return self.memory_out((weight * value).to(value.dtype))
+
+
+class _ForgettingDecoder(modules.DenoisingDecoder):
+    layer = _ForgettingLayer
+
+
 class DenoSentLoss(denosent.DenoSentLoss):
     """DenoSent as in xinghaow99/DenoSent, which differs from :class:`losses.DenoSentLoss`.
 
@@ -100,33 +109,20 @@ class DenoSentLoss(denosent.DenoSentLoss):
         pass.
     """
 
+    decoder_class = _ForgettingDecoder
+
     def __init__(self, model: SentenceTransformer, **keywords: Any) -> None:
-        code = {
+        code: dict[str, Any] = {
             "temperature": 0.05,
             "contrastive_weight": 5.0,
             "denoising_weight": 7.0,
             "noise_dropout": 0.8425,
+            "reconstruct": "paraphrase",
         }
-        super().__init__(model, **({"reconstruct": "paraphrase"} | code | keywords))
+        super().__init__(model, **(code | keywords))
 
     def _scored_tokens(self, features: dict[str, Tensor]) -> tuple[Tensor, int]:
         return features["attention_mask"].bool(), features["input_ids"].shape[1]
-
-    def _build_decoder(self, decoder_class: type | None = None) -> modules.DenoisingDecoder:
-        return super()._build_decoder(decoder_class or _ForgettingDecoder)
-
-
-class _ForgettingLayer(DenoisingLayer):
-    def _read_memory(self, memory: Tensor, places: Places) -> Tensor:
-        value = places.repeated(self.memory_value(memory))
-        # float32, because bfloat16 rounds 1 / 0.9.
-        weight = torch.ones_like(value[:, :1], dtype=torch.promote_types(value.dtype, torch.float32))
-        weight = F.dropout(weight, self.dropout.p, self.training)
-        return self.memory_out((weight * value).to(value.dtype))
-
-
-class _ForgettingDecoder(modules.DenoisingDecoder):
-    layer = _ForgettingLayer
 
 
 class PTBERTLoss(pt_bert.PTBERTLoss):
@@ -139,22 +135,17 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
     - The momentum encoder's second attention is the trained one.
     - The head starts from N(0, 0.02).
 
-    Raises:
-        ValueError: If ``attend_to`` is not "pooled", or the encoder's heads do not divide the width.
-
     Deviations:
         The momentum encoder starts as the encoder. The code's starts from random weights, whose share falls
         as 0.885 to the power of the updates: under 1 % after 38 of 15,625.
     """
 
-    enqueue_first: ClassVar[bool] = False
+    enqueue_first = False
 
     def __init__(self, model: SentenceTransformer, **keywords: Any) -> None:
-        super().__init__(model, **({"attend_to": "pooled"} | keywords))
+        super().__init__(model, attend_to="pooled", **keywords)
 
     def _build_attention(self) -> _Attention:
-        if self.attend_to != "pooled":
-            raise ValueError(f"attend_to must be 'pooled' as in the official code, got {self.attend_to!r}.")
         config, width = transformer_of(self.model).config, sentence_width(self.model)
         dropout = getattr(config, "attention_probs_dropout_prob", 0.0)
         return _Attention(width, self.num_pseudo_tokens, config.num_attention_heads, dropout)
@@ -177,10 +168,6 @@ class _Attention(modules.PseudoTokenAttention):
 
     def __init__(self, dimension: int, num_pseudo_tokens: int, num_heads: int, dropout: float) -> None:
         super().__init__(dimension, num_pseudo_tokens=num_pseudo_tokens, attend_to="pooled")
-        if dimension % num_heads:
-            raise ValueError(
-                f"The encoder's {num_heads} heads must divide the width {dimension} of sentence vectors."
-            )
         self.query, self.key, self.value = (nn.Linear(dimension, dimension) for _ in range(3))
         self.num_heads = num_heads
         self.dropout = dropout
@@ -236,7 +223,8 @@ class SLTFAILoss(slt_fai.SLTFAILoss):
             width = transformer_of(model).config.hidden_size
             self.frequency_discriminator = _RareDiscriminator(width, reversal_strength=self.reversal_strength)
         if self.filtering_weight:
-            self.completeness_discriminator = _IncompleteDiscriminator(sentence_width(model))
+            width = sentence_width(model)
+            self.completeness_discriminator = _IncompleteDiscriminator(width, hidden_dimension=width)
         self.to(model.device)
 
     def _tokens_to_classify(self, anchor: dict[str, Tensor]) -> Tensor:
@@ -273,8 +261,5 @@ class _RareDiscriminator(modules.TokenFrequencyDiscriminator):
 
 
 class _IncompleteDiscriminator(modules.CompletenessDiscriminator):
-    def __init__(self, dimension: int) -> None:
-        super().__init__(dimension, dimension)
-
     def _logits(self, embeddings: Tensor) -> Tensor:
         return self.outer(self.inner(embeddings)).relu()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -87,8 +87,8 @@ class PaSeRLoss(Loss):
             [CLS] vector make the product 30 times longer than the other memory vectors.
 
     Raises:
-        ValueError: If a value is out of range, the model has no mask token, ``token_weights`` lacks counts of
-            the vocabulary, or a prompt stands before ``phrase``.
+        ValueError: If a value is out of range, the model has no mask token, or the counts for
+            ``token_weights`` are of another vocabulary.
 
     Relations:
         In a :class:`WeightedSumLoss` with ``MultipleNegativesRankingLoss`` it is supervised PaSeR (eq. 5).
@@ -111,7 +111,6 @@ class PaSeRLoss(Loss):
     citation = CITATIONS["paser"]
     columns = ("anchor", "masked", "phrase")
     works_in_matryoshka = False
-    projects_masked: ClassVar[bool] = False
     decoder: PhraseDecoder | BagOfWordsDecoder
     weights: Tensor | None
     ordinary_ids: Tensor
@@ -135,7 +134,6 @@ class PaSeRLoss(Loss):
         normalize_memory: bool = True,
     ) -> None:
         super().__init__(model)
-        functional.check_weight("mlm_weight", mlm_weight)
         functional.check_share("mlm_probability", mlm_probability)
         self.decoder_layers = decoder_layers
         self.token_weights = token_weights
@@ -150,10 +148,11 @@ class PaSeRLoss(Loss):
         self.signed = signed
         self.normalize_memory = normalize_memory
         self.tokens = TokenRoles(model.tokenizer)
-        self.mask_id = self.tokens.mask_id("PaSeRLoss", read_masked_vector=True)
-        checkpoint = None if mlm_head == "pretrained" else mlm_head
+        self.mask_id = self.tokens.mask_id("PaSeRLoss")
         self.head = (
-            MLMHead(model, checkpoint=checkpoint) if decoder_layers else build_word_scorer(model, mlm_head)
+            MLMHead(model, checkpoint=None if mlm_head == "pretrained" else mlm_head)
+            if decoder_layers
+            else build_word_scorer(model, mlm_head)
         )
         if mlm_weight:
             self.language_model = self.head if isinstance(self.head, MLMHead) else MLMHead(model)
@@ -164,11 +163,11 @@ class PaSeRLoss(Loss):
         else:
             self.decoder = BagOfWordsDecoder(self.head, sentence_width(model), start=_START_OF_WORDS)
         self.frequencies = None if token_weights is None else load_frequencies(frequencies, model.tokenizer)
-        end_id = self.end_id if decoder_layers else None
-        weights = weigh_tokens(token_weights, self.frequencies, end_id=end_id)
+        weights = weigh_tokens(
+            token_weights, self.frequencies, end_id=self.end_id if decoder_layers else None
+        )
         self.register_buffer("weights", weights, persistent=False)
-        ordinary_ids = (~self.tokens.special).nonzero().squeeze(1)
-        self.register_buffer("ordinary_ids", ordinary_ids, persistent=False)
+        self.register_buffer("ordinary_ids", (~self.tokens.special).nonzero().squeeze(1), persistent=False)
         self.to(model.device)
 
     def _build_decoder(self) -> PhraseDecoder:
@@ -189,11 +188,6 @@ class PaSeRLoss(Loss):
     ) -> Terms:
         """Return the terms ``generative`` and ``mlm``."""
         anchor, masked, phrase = columns
-        if phrase.get("prompt_length") is not None:
-            raise ValueError(
-                "The column phrase must not have a prompt. Name the columns that take the prompt: "
-                "SentenceTransformerTrainingArguments(prompts={'anchor': ..., 'masked': ...})."
-            )
         self.head.follow(self.model)
         batches = [anchor, masked]
         if self.mlm_weight:

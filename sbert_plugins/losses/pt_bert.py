@@ -123,7 +123,6 @@ class PTBERTLoss(Loss):
         momentum_dropout: bool = True,
     ) -> None:
         super().__init__(model)
-        functional.check_temperature(temperature)
         self.num_pseudo_tokens = num_pseudo_tokens
         self.queue_size = queue_size
         self.attend_to = attend_to
@@ -136,7 +135,6 @@ class PTBERTLoss(Loss):
         self.momentum_encoder = MomentumEncoder(
             model, self.mapping, momentum=momentum, dropout=momentum_dropout
         )
-        self._is_used = False  # since the last update
         self.to(model.device)
         after_optimizer_step(self, PTBERTLoss._update_momentum_encoder)
 
@@ -148,13 +146,7 @@ class PTBERTLoss(Loss):
         return ProjectionHead(sentence_width(self.model))
 
     def _update_momentum_encoder(self) -> None:
-        try:
-            self.momentum_encoder.update(self.model, self.mapping)
-        except ValueError:
-            if self._is_used:
-                raise
-            # Otherwise another loss trains the encoder, and this one was built before the encoder changed.
-        self._is_used = False
+        self.momentum_encoder.update(self.model, self.mapping)
 
     def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
@@ -164,9 +156,7 @@ class PTBERTLoss(Loss):
         if positive is anchor:
             require_dropout(self.model, "PTBERTLoss with one column")
         training = is_training(self.model)
-        if training:
-            self._is_used = True
-            # A copy of a loss registers itself here.
+        if training:  # a copy of a loss registers itself here
             after_optimizer_step(self, PTBERTLoss._update_momentum_encoder)
         (seen,) = encode([anchor], tokens=True)
         queries = self.mapping(seen)
@@ -216,11 +206,11 @@ class _Mapping(nn.Module):
     def forward(self, seen: Pass) -> Tensor:
         if self.attention is None:
             return self.head(seen.vectors)
-        if self.attention.attend_to == "tokens":
-            tokens, width = seen.tokens, seen.vectors.shape[1]
-            if tokens is None or seen.attended is None or tokens.shape[2] != width:
-                raise ValueError(
-                    "attend_to='tokens' needs padded token embeddings as wide as the sentence vectors. Set "
-                    "model[0].unpad_inputs = False, leave out a Dense layer, or pass attend_to='pooled'."
-                )
-        return self.head(self.attention(seen.vectors, seen.tokens, seen.attended))
+        vectors, tokens = seen.vectors, seen.tokens
+        is_readable = tokens is not None and seen.attended is not None and tokens.shape[2] == vectors.shape[1]
+        if self.attention.attend_to == "tokens" and not is_readable:
+            raise ValueError(
+                "attend_to='tokens' needs padded token embeddings as wide as the sentence vectors. Set "
+                "model[0].unpad_inputs = False, leave out a Dense layer, or pass attend_to='pooled'."
+            )
+        return self.head(self.attention(vectors, tokens, seen.attended))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from sbert_plugins import functional, host
@@ -82,7 +83,6 @@ class SelfDistillationLoss(Loss):
     """
 
     citation = CITATIONS["self_distillation"]
-    works_in_matryoshka = True
     teacher_mark: Tensor
 
     def __init__(
@@ -94,22 +94,14 @@ class SelfDistillationLoss(Loss):
         teacher_temperature: float = 0.05,
     ) -> None:
         super().__init__(model)
-        functional.check_temperature(temperature)
-        functional.check_temperature(teacher_temperature)
         self.temperature = temperature
         self.teacher_temperature = teacher_temperature
         self.has_own_teacher = teacher is None
         start = unwrap(model)
-        self._uses_adapter_off = teacher is None and host.has_new_adapter(start)
-        if teacher is None and not self._uses_adapter_off:
-            teacher = copy.deepcopy(start)
+        if teacher is None and not host.has_new_adapter(start):
+            teacher = copy.deepcopy(start).eval().requires_grad_(False)
             host.undo_preparation(teacher)
-        if teacher is not None:
-            teacher = (
-                teacher.eval().requires_grad_(False).to(model.device) if self.has_own_teacher else teacher
-            )
-        # In a tuple, so that it is neither trained nor saved with the loss: a resumed training builds it
-        # again.
+        # In a tuple, so that it is neither trained nor saved with the loss.
         self._teacher = (teacher,)
         with self._teaching() as teaching:
             self.register_buffer("teacher_mark", _mark_of(teaching))
@@ -122,16 +114,13 @@ class SelfDistillationLoss(Loss):
 
     @contextmanager
     def _teaching(self) -> Iterator[SentenceTransformer]:
-        """Give the teacher, without dropout."""
-        model = self.teacher if self.teacher is not None else unwrap(self.model)
-        with dropout_off(model):
-            if self._uses_adapter_off:
-                with host.adapter_off(model):
-                    yield model
-            else:
-                yield model
+        """Give the teacher, without dropout and without a new adapter."""
+        model = unwrap(self.model) if self.teacher is None else self.teacher
+        without_adapter = host.adapter_off(model) if self.teacher is None else nullcontext()
+        with dropout_off(model), without_adapter:
+            yield model
 
-    def begin_training(self, *, steps: int | None, resumed: bool) -> None:
+    def begin_training(self, *, steps: int, resumed: bool) -> None:
         """Check that a resumed training has the teacher that it began with."""
         length, _ = expected = self._expected_mark.cpu()
         # Another device rounds differently, and the second number may be near 0.
@@ -145,8 +134,7 @@ class SelfDistillationLoss(Loss):
     def _teach(self, column: dict[str, Tensor], student: Pass) -> Tensor:
         with self._teaching() as teacher:
             device = student.vectors.device
-            if next(teacher.parameters()).device != device:
-                teacher.to(device)
+            teacher.to(device)
             with torch.autocast(device.type, dtype=student.autocast, enabled=student.autocast is not None):
                 return teacher(dict(column))["sentence_embedding"]
 
@@ -157,14 +145,13 @@ class SelfDistillationLoss(Loss):
         (anchor,) = columns
         student = encode.any_pass(anchor)
         teacher = labels if labels is not None and labels.ndim == 2 else self._teach(anchor, student)
-        temperatures = {"temperature": self.temperature, "teacher_temperature": self.teacher_temperature}
-        loss = functional.similarity_distillation(student.vectors, teacher, **temperatures)
+        sharp = self.teacher_temperature
+        loss = functional.similarity_distillation(
+            student.vectors, teacher, temperature=self.temperature, teacher_temperature=sharp
+        )
         with torch.no_grad():
             entropy = functional.similarity_distillation(
-                teacher,
-                teacher,
-                temperature=self.teacher_temperature,
-                teacher_temperature=self.teacher_temperature,
+                teacher, teacher, temperature=sharp, teacher_temperature=sharp
             )
             self.diagnostics = {"divergence": loss.detach() - entropy}
         return Terms(distillation=loss)
@@ -181,10 +168,9 @@ class SelfDistillationLoss(Loss):
 @torch.no_grad()
 def _mark_of(model: SentenceTransformer) -> Tensor:
     """Return two numbers that differ from model to model: of the vector of a fixed sentence."""
-    features = model.preprocess(["A teacher is known by its vector of this sentence."])
-    features = {
-        key: value.to(model.device) if isinstance(value, Tensor) else value for key, value in features.items()
-    }
+    features = batch_to_device(
+        model.preprocess(["A teacher is known by its vector of this sentence."]), model.device
+    )
     with host.half_for_flash(model.transformers_model):
         vector = model(features)["sentence_embedding"][0].float()
     weights = torch.arange(1, len(vector) + 1, device=vector.device) / len(vector)

@@ -32,7 +32,6 @@ from sbert_plugins.losses.base import (
     check_inner_loss,
     compute_inner_loss,
     describe_loss,
-    prefix_terms,
 )
 from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.losses.vocabulary import describe_frequencies, load_frequencies
@@ -140,18 +139,12 @@ class SLTFAILoss(Loss):
     ) -> None:
         super().__init__(model)
         if loss is None:
-            simcse = MultipleNegativesRankingLoss(model, scale=20.0)
-            loss = WeightedSumLoss(model, {"simcse": (simcse, 1.0, [0, 0])})
+            ranking = MultipleNegativesRankingLoss(model, scale=20.0)
+            loss = WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 0])})
         check_inner_loss("loss", loss, model)
-        functional.check_weight("adversarial_weight", adversarial_weight)
-        functional.check_weight("filtering_weight", filtering_weight)
         functional.check_balance(balance)
         if not 0 < masking_ratio <= 1:
             raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}.")
-        if warmup_steps < 0 or (warmup_steps >= 1 and warmup_steps != int(warmup_steps)):
-            raise ValueError(
-                f"warmup_steps must be a whole number of updates or a share below 1, got {warmup_steps}."
-            )
         self.loss = loss
         self.low_frequency_by = low_frequency_by
         self.low_frequency_share = low_frequency_share
@@ -163,13 +156,12 @@ class SLTFAILoss(Loss):
         self.warmup_steps = warmup_steps
         self.tokens = TokenRoles(model.tokenizer)
         if adversarial_weight:
-            width = transformer_of(model).config.hidden_size
             self.frequency_discriminator = TokenFrequencyDiscriminator(
-                width, reversal_strength=reversal_strength
+                transformer_of(model).config.hidden_size, reversal_strength=reversal_strength
             )
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
-            self.mask_token_id = self.tokens.mask_id("filtering_weight above 0", read_masked_vector=True)
+            self.mask_token_id = self.tokens.mask_id("filtering_weight above 0")
         self.frequencies = load_frequencies(frequencies, model.tokenizer)
         low_ids = self.frequencies.low_frequency_ids(low_frequency_share, low_frequency_by)
         # Not bool: gloo cannot send that type to other ranks.
@@ -177,31 +169,30 @@ class SLTFAILoss(Loss):
         low_frequency[torch.as_tensor(low_ids)] = 1
         self.register_buffer("low_frequency", low_frequency)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
-        # A share of the training is not known in updates before begin_training.
+        # None until begin_training if the warm-up is a share of the training. 0 once it is over.
         self._warmup_updates = None if 0 < warmup_steps < 1 else int(warmup_steps)
-        self._is_warm = not warmup_steps
         self.to(model.device)
 
-    def begin_training(self, *, steps: int | None, resumed: bool) -> None:
+    def begin_training(self, *, steps: int, resumed: bool) -> None:
         """Count the updates from now on. A new training begins with a warm-up."""
         if not resumed:
             self.updates.zero_()
-        if 0 < self.warmup_steps < 1 and steps is not None:
-            self._warmup_updates = round(self.warmup_steps * steps)
-        self._is_warm = False
+        is_share = 0 < self.warmup_steps < 1
+        self._warmup_updates = round(self.warmup_steps * steps) if is_share else int(self.warmup_steps)
         after_optimizer_step(self, lambda loss: loss.updates.add_(1))
 
-    def _check_warmup(self) -> bool:
-        """Return whether the warm-up is over."""
-        if not self._is_warm:
-            if self._warmup_updates is None:
-                logger.warning(
-                    "warmup_steps=%s is a share of the training, whose length is not known in this loop: "
-                    "there is no warm-up. Pass a number of updates.",
-                    self.warmup_steps,
-                )
-            self._is_warm = int(self.updates) >= (self._warmup_updates or 0)
-        return self._is_warm
+    def _ends_warmup(self) -> bool:
+        """Return whether the warm-up is over. Once it is, the updates are no longer read from the device."""
+        if self._warmup_updates is None:
+            logger.warning(
+                "There is no warm-up, because warmup_steps=%s is a share of a training of unknown length. "
+                "Pass a number of updates, or train with this library's trainer or callback.",
+                self.warmup_steps,
+            )
+            self._warmup_updates = 0
+        if self._warmup_updates and int(self.updates) >= self._warmup_updates:
+            self._warmup_updates = 0
+        return not self._warmup_updates
 
     def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
         """Leave the number of columns to the base loss."""
@@ -213,39 +204,27 @@ class SLTFAILoss(Loss):
         training = is_training(self.model)
         if training:
             if self.balance is not None and self.adversarial_weight and is_compiled(self.model):
-                raise ValueError(
-                    "balance does not work with torch.compile: pass balance=None or train without it."
-                )
-            after_optimizer_step(
-                self, lambda loss: loss.updates.add_(1)
-            )  # a copied loss registers itself here
+                raise ValueError("balance does not work with torch.compile. Pass balance=None.")
+            # A copy of a loss registers itself here.
+            after_optimizer_step(self, lambda loss: loss.updates.add_(1))
         anchor = columns[0]
         member = MemberEncoder(encode, tokens=True)
-        terms = prefix_terms("base", compute_inner_loss(self.loss, member, columns, labels))
-        seen = member.passes_over(anchor)
-        if not seen:
-            raise ValueError("The base loss must read the first column.")
+        terms, self.diagnostics = compute_inner_loss("base", self.loss, member, columns, labels)
         base = sum(terms.values(), torch.zeros(()))
-        self.diagnostics = {}
-        zero = torch.zeros((), device=seen[0].vectors.device)
+        seen = member.passes_over(anchor)
+        weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
+        names = [name for name, weight in weights.items() if weight]
+        if training and not self._ends_warmup():
+            terms.update({name: torch.zeros((), device=base.device) for name in names})
+            return terms
+        taps = {} if self.balance is None else {name: GradientTap() for name in names}
         if self.adversarial_weight:
-            terms["adversarial"] = zero
+            loss = self._classify_tokens(anchor, seen, taps.get("adversarial"))
+            terms["adversarial"] = self.adversarial_weight * loss
         if self.filtering_weight:
-            terms["filtering"] = zero
-        if not training or self._check_warmup():
-            taps = {name: GradientTap() for name in ("adversarial", "filtering")}
-            if self.adversarial_weight:
-                tap = taps["adversarial"] if self.balance is not None else None
-                terms["adversarial"] = self.adversarial_weight * self._classify_tokens(anchor, seen, tap)
-            if self.filtering_weight:
-                tap = taps["filtering"] if self.balance is not None else None
-                terms["filtering"] = self.filtering_weight * self._classify_sentences(
-                    encode, anchor, seen[0], tap
-                )
-            if self.balance is not None:
-                self._bound_gradients(base, seen[0], terms, taps, self.balance)
-        inner = getattr(self.loss, "diagnostics", {})
-        self.diagnostics |= {f"base/{key}": value for key, value in inner.items()}
+            loss = self._classify_sentences(encode, anchor, seen[0], taps.get("filtering"))
+            terms["filtering"] = self.filtering_weight * loss
+        self._bound_gradients(base, seen[0], terms, taps)
         return terms
 
     def _tokens_to_classify(self, anchor: dict[str, Tensor]) -> Tensor:
@@ -287,19 +266,18 @@ class SLTFAILoss(Loss):
         return incomplete, shown.any(dim=1)
 
     def _bound_gradients(
-        self, base: Tensor, original: Pass, terms: Terms, taps: dict[str, GradientTap], balance: float
+        self, base: Tensor, original: Pass, terms: Terms, taps: dict[str, GradientTap]
     ) -> None:
-        """Limit each objective's gradient where it reads the encoder: at tokens or sentence vectors."""
-        for name, output in (("adversarial", original.all_tokens), ("filtering", original.all_vectors)):
-            if name not in terms or output is None:
-                continue
-            if not output.requires_grad:  # the tokens of a frozen transformer, or an evaluation
-                taps[name].tensors.clear()
-                continue
-            main = GradientTap()
-            main.watch(output, rows=original.rows)
-            found = bound_gradients((base, main), {name: (terms[name], taps[name])}, balance=balance)
-            self.diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
+        """Limit the gradient of each objective with a tap, at the tokens or sentence vectors."""
+        outputs = {"adversarial": original.all_tokens, "filtering": original.all_vectors}
+        for name, tap in taps.items():
+            output = outputs[name]
+            # An evaluation, and the tokens of a frozen transformer, have no gradient.
+            if self.balance is not None and output is not None and output.requires_grad:
+                main = GradientTap()
+                main.watch(output, rows=original.rows)
+                found = bound_gradients((base, main), {name: (terms[name], tap)}, balance=self.balance)
+                self.diagnostics |= {f"{name}_{key}": value for key, value in found.items()}
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, with those of the base loss."""

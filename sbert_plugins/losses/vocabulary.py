@@ -18,12 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 def build_word_scorer(model: SentenceTransformer, mlm_head: str) -> WordScorer:
-    """Return the module that scores words for a vector without a trained decoder before it.
+    """Return the module that scores words for a vector, if no decoder with layers comes before it.
+
+    A new head would take many updates to learn. If the encoder has no pretrained head, the word embeddings
+    score the words, and a warning is logged.
 
     Args:
         model: The encoder.
-        mlm_head: ``"embeddings"``, ``"pretrained"``, or the path or Hub name of a checkpoint with a head. If
-            the encoder has no pretrained head, the word embeddings are used and a warning is logged.
+        mlm_head: ``"embeddings"``, ``"pretrained"``, or the path or Hub name of a checkpoint with a head.
     """
     if mlm_head == "embeddings":
         return WordEmbeddings(model)
@@ -31,7 +33,7 @@ def build_word_scorer(model: SentenceTransformer, mlm_head: str) -> WordScorer:
         return MLMHead(model, checkpoint=None if mlm_head == "pretrained" else mlm_head, allow_new=False)
     except NoPretrainedHeadError as error:
         logger.warning(
-            "The words are scored by their embeddings, because the encoder has no head: %s.", error
+            "The word embeddings score the words, because the encoder has no pretrained head: %s.", error
         )
         return WordEmbeddings(model)
 
@@ -39,19 +41,13 @@ def build_word_scorer(model: SentenceTransformer, mlm_head: str) -> WordScorer:
 def load_frequencies(
     frequencies: TokenFrequencies | str | Path | None, tokenizer: PreTrainedTokenizerBase
 ) -> TokenFrequencies:
-    """Return counts for a tokenizer: those given, those of a file, or by default BookCorpus.
+    """Return the given counts, those of a file, or by default those of BookCorpus.
 
     Raises:
-        ValueError: If they are counts of another vocabulary.
+        ValueError: If they are counts of another vocabulary than the tokenizer's.
     """
     if frequencies is None:
         frequencies = TokenFrequencies.bookcorpus()
-        if not frequencies.fits(tokenizer):
-            raise ValueError(
-                "The token counts that ship with the package are for the vocabulary of bert-base-uncased, "
-                "not for this encoder. Pass frequencies=data.TokenFrequencies.from_corpus(texts, "
-                "model.tokenizer)."
-            )
     elif not isinstance(frequencies, TokenFrequencies):
         frequencies = TokenFrequencies.load(frequencies)
     frequencies.check_tokenizer(tokenizer)
@@ -63,8 +59,8 @@ def weigh_tokens(
 ) -> Tensor | None:
     """Return (V,) weights by :func:`functional.token_weights`, or None without a threshold.
 
-    The token that ends a phrase never occurs in the counts, and as the rarest token it would get most of a
-    short phrase's loss. ``end_id`` therefore gets the smallest weight.
+    The token that ends a phrase never occurs in the counts. As the rarest token it would get most of a short
+    phrase's loss, so ``end_id`` gets the smallest weight.
     """
     if threshold is None or frequencies is None:
         return None
@@ -76,7 +72,5 @@ def weigh_tokens(
 
 
 def describe_frequencies(frequencies: TokenFrequencies | None) -> str | None:
-    """Return a name for counts that differs if the counts differ."""
-    if frequencies is None:
-        return None
-    return f"{frequencies.source} [{frequencies.mark}]" if frequencies.source else frequencies.mark
+    """Return the name of the corpus and a hash of the counts, for a loss's settings."""
+    return None if frequencies is None else f"{frequencies.source or 'unnamed'} [{frequencies.mark}]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,6 @@ from sbert_plugins.losses.base import (
     check_inner_loss,
     compute_inner_loss,
     describe_loss,
-    prefix_terms,
 )
 
 
@@ -65,9 +63,8 @@ class WeightedSumLoss(Loss):
             limit.
 
     Raises:
-        ValueError: If there is no loss, a name has a dot or slash, a weight is not above 0, a loss trains
-            another model or cannot be computed inside another loss, a batch has too few columns, or a ranking
-            loss reads a column twice and the encoder has no dropout.
+        ValueError: If a loss trains another model or cannot be computed inside another loss, a batch has too
+            few columns, or a ranking loss reads a column twice and the encoder has no dropout.
 
     Relations:
         ``recipes.PASER_SUPERVISED`` is this loss with ``MultipleNegativesRankingLoss`` and
@@ -93,25 +90,13 @@ class WeightedSumLoss(Loss):
     ) -> None:
         super().__init__(model)
         functional.check_balance(balance)
-        if not isinstance(losses, Mapping) or not losses:
-            got = type(losses).__name__ if losses else f"an empty {type(losses).__name__}"
-            raise ValueError(f'losses must be a dict such as {{"name": (loss, weight)}}, got {got}.')
         self.balance = balance
         self.losses = nn.ModuleDict()
         self.weights: dict[str, float] = {}
         self.columns_of: dict[str, list[int] | None] = {}
         for name, entry in losses.items():
-            if not isinstance(entry, Sequence) or len(entry) not in (2, 3):
-                raise ValueError(
-                    f"losses[{name!r}] must be (loss, weight) or (loss, weight, columns), "
-                    f"got {type(entry).__name__}."
-                )
             loss, weight, columns = (*entry, None)[:3]
-            if "/" in name or "." in name:
-                raise ValueError(f"The name of a loss must not contain a dot or slash, got {name!r}.")
             check_inner_loss(f"losses[{name!r}]", loss, model)
-            if not 0 < weight < math.inf:
-                raise ValueError(f"The weight of losses[{name!r}] must be above 0, got {weight!r}.")
             self.losses[name] = loss
             self.weights[name] = weight
             self.columns_of[name] = None if columns is None else list(columns)
@@ -120,9 +105,6 @@ class WeightedSumLoss(Loss):
     def works_in_matryoshka(self) -> bool:  # type: ignore[override]
         """True if all of its losses work inside ``MatryoshkaLoss``."""
         return all(getattr(loss, "works_in_matryoshka", True) for loss in self.losses.values())
-
-    def begin_training(self, *, steps: int | None, resumed: bool) -> None:
-        """Leave it to the losses, which the trainer calls as well."""
 
     def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
         """Raise ``ValueError`` if a loss reads a column that the batch does not have."""
@@ -136,54 +118,42 @@ class WeightedSumLoss(Loss):
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
         """Return the weighted terms of all losses."""
-        is_balanced = self.balance is not None and len(self.losses) > 1
-        shares = self._shares_passes()
+        # The passes of a compiled encoder are not shared.
+        shares = len(self.losses) > 1 and not is_compiled(self.model)
+        balance = self.balance if len(self.losses) > 1 else None
+        self.diagnostics = {}
         found: dict[str, Terms] = {}
-        taps: dict[str, GradientTap] = {}
-        diagnostics: dict[str, Tensor] = {}
+        taps = {name: GradientTap() for name in self.losses}
         for name, loss in self.losses.items():
             indices = self.columns_of[name]
-            if (
-                indices
-                and len(set(indices)) < len(indices)
-                and isinstance(loss, MultipleNegativesRankingLoss)
-            ):
+            reads_twice = indices is not None and len(set(indices)) < len(indices)
+            if reads_twice and isinstance(loss, MultipleNegativesRankingLoss):
                 require_dropout(self.model, f"losses[{name!r}], which reads a column twice,")
-            taps[name] = GradientTap()
-            member = MemberEncoder(encode, shares=shares, tap=taps[name] if is_balanced else None)
             read = list(columns) if indices is None else [columns[i] for i in indices]
-            found[name] = self.weights[name] * prefix_terms(
-                name, compute_inner_loss(loss, member, read, labels)
-            )
-            # Now, because a loss that is in the sum twice keeps only those of its last batch.
-            diagnostics |= {f"{name}/{key}": value for key, value in getattr(loss, "diagnostics", {}).items()}
-        if self.balance is not None and is_balanced:
-            main, *others = (
-                (sum(terms.values(), torch.zeros(())), taps[name]) for name, terms in found.items()
-            )
-            names = list(found)[1:]
-            limits = bound_gradients(main, dict(zip(names, others, strict=True)), balance=self.balance)
-            diagnostics = limits | diagnostics
-        self.diagnostics = diagnostics
+            member = MemberEncoder(encode, shares=shares, tap=None if balance is None else taps[name])
+            terms, diagnostics = compute_inner_loss(name, loss, member, read, labels)
+            found[name] = self.weights[name] * terms
+            self.diagnostics |= diagnostics
+        if balance is not None:
+            further = {
+                name: (sum(each.values(), torch.zeros(())), taps[name]) for name, each in found.items()
+            }
+            first = further.pop(next(iter(found)))
+            self.diagnostics |= bound_gradients(first, further, balance=balance)
         return Terms({name: term for terms in found.values() for name, term in terms.items()})
-
-    def _shares_passes(self) -> bool:
-        """Return whether two losses read the same column. A compiled encoder's passes are not shared."""
-        read = [column for columns in self.columns_of.values() for column in set(columns or ())]
-        reads_all = None in self.columns_of.values()
-        overlaps = len(self.losses) > 1 and (reads_all or len(set(read)) < len(read))
-        return overlaps and not is_compiled(self.model)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, with those of the losses."""
-        members = {
-            name: {"weight": self.weights[name], "columns": self.columns_of[name], **describe_loss(loss)}
-            for name, loss in self.losses.items()
+        return {
+            "balance": self.balance,
+            "losses": {
+                name: {"weight": self.weights[name], "columns": self.columns_of[name], **describe_loss(loss)}
+                for name, loss in self.losses.items()
+            },
         }
-        return {"balance": self.balance, "losses": members}
 
     @property
     def citation(self) -> str:  # type: ignore[override]
         """BibTeX entries of the losses, each once."""
-        entries = (str(getattr(loss, "citation", None) or "").strip() for loss in self.losses.values())
-        return "\n\n".join(filter(None, dict.fromkeys(entries)))
+        entries = dict.fromkeys(getattr(loss, "citation", "").strip() for loss in self.losses.values())
+        return "\n\n".join(filter(None, entries))

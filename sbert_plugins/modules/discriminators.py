@@ -45,7 +45,6 @@ class TokenFrequencyDiscriminator(_Discriminator):
         self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0
     ) -> None:
         super().__init__(dimension, hidden_dimension)
-        functional.check_weight("reversal_strength", reversal_strength)
         self.reversal_strength = reversal_strength
 
     def forward(self, embeddings: Tensor) -> Tensor:

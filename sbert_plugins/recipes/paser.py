@@ -65,8 +65,8 @@ def paser_supervised_loss(
     )
 
 
-# A decoder of random weights learns too slowly at the encoder's rate: for the first hundred updates it gives the
-# encoder gradients of a language model that ignores the sentence vectors. This rate was chosen on STS-B dev.
+# At the encoder's rate, the decoder's random weights learn too slowly. For the first hundred updates they
+# ignore the sentence vectors, and the encoder gets worse. This rate was chosen on STS-B dev.
 DECODER_RATE = {r"^(?!model\.).*decoder\.": 1e-3}
 
 PASER = Recipe(

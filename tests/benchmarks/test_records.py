@@ -1,74 +1,59 @@
-"""What the tables read: cells, none of a tree that nobody has."""
+"""Records name what they were made with, and their rows what they compute."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import records
+import tables
 
-GRID = {"encoder": "minilm-mlm", "text": "short", "steps": 60, "dev_only": False}
-
-
-@pytest.fixture
-def write(tmp_path):
-    folder = tmp_path / "quality" / "bge-v1.5_60_0a"
-    folder.mkdir(parents=True)
-    records.settings_file(folder).write_text(json.dumps(GRID))
-
-    def write(name, **changes):
-        scores = {"STS-B dev: Spearman": 80.0, "average of 7 STS tasks": 71.0, "STS12": 60.0}
-        record = {"name": "simcse", "seed": 3, "scores": scores, "commit": "abc", "uncommitted_changes": False}
-        (folder / name).write_text(json.dumps(record | changes))
-        return records.read_grids(tmp_path).get("bge-v1.5_60_0a", [])
-
-    return write
+FILES = sorted(path.stem for path in records.RESULTS.glob("*.jsonl"))
+# Keywords that follow from the length of a training, from its text, or that the class has no more because
+# only one of two values is the paper's.
+ALLOWED = {"class", "loss", "warmup_steps", "enqueue_first"}
 
 
-def test_a_cell(write):
-    (cell,) = write("simcse_seed3.json")
-    assert (cell["method"], cell["seed"], cell["dev"], cell["commit"]) == ("simcse", 3, 80.0, "abc")
-    assert cell["scores"] == {"avg7": 71.0, "STS12": 60.0}
-    assert cell["settings"] == GRID
+def test_a_measurement_is_a_line_with_its_origin(write):
+    write("speed", {"method": "other"}, {"method": "mine", "seconds": 1})
+    records.replace("speed", {"method": "mine", "seconds": 2}, key="method")
+    records.append("speed", {"method": "third"})
+    other, mine, third = records.read("speed")
+    assert (other, third["method"]) == ({"method": "other"}, "third")
+    assert mine["seconds"] == 2
+    assert mine.keys() == {"method", "seconds", "date", "commit", "versions", "hardware"}
+    assert records.read("nothing") == []
 
 
-def test_the_start_is_a_row(write):
-    (cell,) = write("start.json")
-    assert (cell["method"], cell["seed"], cell["dev"]) == ("raw", 0, 80.0)
+def test_changed_files_stop_a_measurement(monkeypatch):
+    monkeypatch.setattr(records, "_git", lambda *_: " M sbert_plugins/functional.py")
+    with pytest.raises(SystemExit, match="uncommitted"):
+        records.require_clean_tree()
 
 
-@pytest.mark.parametrize("dev", [None, {"name": "STS-B dev", "sha256": "0a"}])
-def test_what_chose_is_no_score(write, dev):
-    (cell,) = write("simcse_seed3.json", method="simcse", dev=dev)
-    assert (cell["method"], cell["dev"]) == ("simcse", 80.0)
+@pytest.mark.parametrize("name", FILES)
+def test_lines_name_commit_versions_hardware_and_seed(name):
+    lines = records.read(name)
+    assert lines
+    for line in lines:
+        assert len(line["commit"]) >= 7
+        assert {"torch", "transformers", "sentence-transformers"} <= line["versions"].keys()
+        assert line["hardware"]
+        assert "seed" in line or "curve" not in line
+        assert '"/' not in json.dumps(line), "a path of one machine"
 
 
-def test_what_failed_is_no_cell(write):
-    assert write("simcse_seed3.json", failed="it diverged") == []
+def test_each_row_of_quality_has_a_label_and_the_method_that_was_trained():
+    lines = records.read("quality")
+    assert all({"label", "method", "scores"} <= line.keys() for line in lines)
+    assert all(
+        {"loss", "updates", "learning_rate", "batch_size"} <= line.keys() for line in lines if "curve" in line
+    )
 
 
-def test_a_tree_with_changes(write):
-    with pytest.raises(ValueError, match=r"simcse_seed3\.json was made on a tree with uncommitted changes"):
-        write("simcse_seed3.json", uncommitted_changes=True)
-
-
-def test_rows_that_were_made_in_two_ways(write):
-    write("simcse_seed0.json", prepared={"synonyms": 0.5})
-    with pytest.raises(ValueError, match="seeds of simcse in bge-v1.5_60_0a were trained on rows that were made in two ways"):
-        write("simcse_seed1.json", prepared={"synonyms": None})
-
-
-def test_a_missing_score(write):
-    with pytest.raises(ValueError, match="misses scores that the tables show, has dev: make it again"):
-        write("simcse_seed3.json", scores={"STS-B dev: Spearman": 80.0})
-
-
-def test_no_record_names_a_place_on_a_machine():
-    """Of the grid: what an attack answers may have one."""
-    folder = Path(records.__file__).parent / "results" / "quality"
-    texts = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.json")}
-    assert len(texts) > 100
-    assert [path for path, text in texts.items() if '"/' in text] == []
+def test_rows_named_after_a_paper_are_the_papers_form():
+    lines = [line for line in records.read("quality") if line["label"] in tables.PAPERS]
+    assert lines
+    assert [line for line in lines if line["loss"].keys() - ALLOWED] == []
+    old_names = {(line["label"], line["method"]) for line in lines if "class" in line["loss"]}
+    assert ("DenoSent", "denosent") not in old_names  # its default was a bag of words
+    assert ("PaSeR", "paser") not in old_names  # and so was PaSeR's
+    assert ("SLT-FAI", "slt-fai") not in old_names  # its gradients were bounded

@@ -181,7 +181,7 @@ class TestResuming:
                 },
                 {"weight": 1.0},
                 {"weight": 0.5},
-                [r"a\.b\.weight: 1.0, now 0.5"],
+                [r"b\.weight: 1.0, now 0.5"],
             ),
         ],
     )

@@ -11,10 +11,11 @@ from encoders import SENTENCES
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import nn
-from trainings import EVERY_SECOND, ROWS, Number, Probe, Value, logged, trainer_of
+from trainings import EVERY_SECOND, ROWS, Probe, Value, logged, trainer_of
 
 from sbert_plugins import losses, training
 from sbert_plugins.encoder import apply_mask_template
+from sbert_plugins.losses.base import Loss
 
 BOTH_TRAINERS = [training.SentenceTransformerTrainer, sentence_transformers.SentenceTransformerTrainer]
 
@@ -105,7 +106,7 @@ class TestModes:
     def test_a_frozen_teacher_stays_in_eval_mode(self, model, tmp_path):
         loss = Probe(model)
         loss.teacher = copy.deepcopy(model[0].model).eval().requires_grad_(False)
-        trainer_of(model, losses.WeightedSumLoss(model, {"a": (loss, 1.0)}), tmp_path, max_steps=1).train()
+        trainer_of(model, loss, tmp_path, max_steps=1).train()
         assert loss.modes == [self.TRAINING]
         assert not any(module.training for module in loss.teacher.modules())
 
@@ -158,14 +159,12 @@ def test_one_dataset_under_two_names_trains_both_losses(model, tmp_path):
 def test_losses_are_informed(tiny_encoder, tmp_path, trainer_class):
     """By the trainer, and by the callback for sentence-transformers' one."""
 
-    class Informed(Number):
-        training_steps = has_learned = state_is_kept = began = None
+    class Informed(Loss):
+        def compute(self, encode, columns, labels):
+            return {"norm": encode(columns)[0].vectors.norm()}
 
-        def begin_training(self, *, resumed):
-            self.began = resumed
-
-        def follow(self, model):
-            self.followed = model
+        def begin_training(self, *, steps, resumed):
+            self.began = steps, resumed
 
     for resumed in (False, True):
         model = tiny_encoder()
@@ -176,13 +175,8 @@ def test_losses_are_informed(tiny_encoder, tmp_path, trainer_class):
         trainer_of(model, loss, tmp_path, **options).train(
             str(tmp_path / "checkpoint-2") if resumed else None
         )
-        assert (inner.began, inner.has_learned, inner.training_steps, inner.state_is_kept) == (
-            resumed,
-            resumed,
-            3,
-            True,
-        )
-        assert inner.followed is model
+        assert inner.began == (3, resumed)
+        assert inner.state_is_kept
 
 
 def test_a_saved_mask_template_is_not_trained(model, tmp_path):

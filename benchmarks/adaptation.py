@@ -1,0 +1,177 @@
+"""Adapt all-MiniLM-L6-v2 to four texts, and score similarity, search and topics before and after.
+
+    python benchmarks/adaptation.py --rows start SimCSE recommended --texts biomedical agnews --seeds 0 1
+
+Each cell appends a line to ``results/adaptation.jsonl``, unless it is there already. The settings were chosen
+on development data (``--development``): STS-B dev, Quora's development questions, and the first half of each
+collection of topics. The table holds the rest: the seven STS tasks, Quora's test questions, Cranfield, and
+the second halves. Large sets are sampled, with seed 0. Embeddings are computed in bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import quality
+import records
+import testbeds
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import evaluation, recipes
+
+TEXTS = ("biomedical", "agnews", "quora", "cranfield")
+UPDATES, LEARNING_RATE = 60, 5e-5
+PAIRS_PER_TASK, TEXTS_PER_TOPICS, QUERIES, DOCUMENTS = 500, 4_000, 1_000, 8_000
+# Name in the table: the method of recipes.train, and keywords of its loss.
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "SimCSE": ("simcse", {}),
+    "ConSERT": ("consert", {}),
+    "TSDAE": ("quality:tsdae", {}),
+    "bag of words": ("bag-of-words", {}),
+    "recommended, keep=0": ("recommended", {"keep": 0.0}),
+    "recommended": ("recommended", {}),
+    "ArcCSE": ("arccse", {}),
+    "PT-BERT": ("pt-bert", {}),
+    "PaSeR": ("paser", {}),
+    "DenoSent": ("denosent", {}),
+    "SLT-FAI": ("slt-fai", {}),
+}
+AVERAGED = ", averaged with the start"
+
+
+def main() -> None:
+    """Run the cells that are asked for and not recorded yet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", nargs="+", choices=["start", *ROWS], required=True, metavar="ROW")
+    parser.add_argument("--texts", nargs="+", choices=TEXTS, default=list(TEXTS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--updates", type=int, default=UPDATES)
+    parser.add_argument("--learning_rate", type=float, default=LEARNING_RATE)
+    parser.add_argument("--averaged", action="store_true", help="also score the average with the start")
+    parser.add_argument("--development", action="store_true", help="score on development data")
+    options = parser.parse_args()
+    records.require_clean_tree()
+    name = "adaptation_development" if options.development else "adaptation"
+    cells: list[dict[str, Any]] = []
+    for row in options.rows:
+        if row == "start":
+            cells.append({"row": row, "text": None, "seed": 0, "updates": 0})
+            continue
+        for seed in options.seeds:
+            cells += [
+                {"row": row, "text": text, "seed": seed, "updates": options.updates} for text in options.texts
+            ]
+    evaluators = build_evaluators(is_development=options.development)
+    for cell in cells:
+        if any(cell.items() <= line.items() for line in records.read(name)):
+            continue
+        began, model = time.monotonic(), testbeds.encoder("all-minilm")
+        if cell["row"] != "start":
+            cell |= {"learning_rate": options.learning_rate}
+            cell |= train(model, cell)
+        models = {"": model}
+        if options.averaged and cell["row"] != "start":
+            models[AVERAGED] = copy.deepcopy(model)
+            recipes.average_with_start(models[AVERAGED], testbeds.encoder("all-minilm"), 0.5)
+        for suffix, one in models.items():
+            minutes = round((time.monotonic() - began) / 60, 1)
+            done = {"row": cell["row"] + suffix, "scores": score(one, evaluators), "minutes": minutes}
+            records.append(name, cell | done)
+            print(done, cell["text"], cell["seed"], flush=True)
+
+
+def train(model: SentenceTransformer, cell: dict[str, Any]) -> dict[str, Any]:
+    """Train ``model`` in place and return its settings and the seconds of the training."""
+    method, keywords = ROWS[cell["row"]]
+    sentences = testbeds.text(cell["text"])
+    if cell["row"] == "TSDAE":
+        sentences = quality.delete_words(sentences, cell["seed"])
+    with tempfile.TemporaryDirectory() as folder:
+        results = recipes.train(
+            method,
+            sentences,
+            model,
+            output=folder,
+            loss_keywords=keywords,
+            seed=cell["seed"],
+            max_seq_length=32,
+            max_steps=cell["updates"],
+            learning_rate=cell["learning_rate"],
+            per_device_train_batch_size=64,
+            gradient_accumulation_steps=1,
+            sam_rho=0.0,
+            save_strategy="no",
+            bf16=True,
+        )
+    return {"settings": {"method": method, **results["loss_keywords"]}, "seconds": results["seconds"]}
+
+
+def build_evaluators(*, is_development: bool) -> list[Any]:
+    """Build the evaluators of the test data, or of the development data."""
+    tasks = ["STS-B dev"] if is_development else evaluation.TASKS
+    quora = evaluation.quora_retrieval(split="dev" if is_development else "test")
+    topics = (evaluation.agnews_topics(), evaluation.biomedical_topics())
+    return [
+        *(build_pairs(task, 1_500 if is_development else PAIRS_PER_TASK) for task in tasks),
+        sample_retrieval(quora),
+        *([] if is_development else [evaluation.cranfield_retrieval()]),
+        *(sample_topics(one, half=0 if is_development else 1) for one in topics),
+    ]
+
+
+def build_pairs(task: str, most: int) -> evaluation.PairsEvaluator:
+    """Return the evaluator of at most ``most`` pairs of one STS task."""
+    pairs = evaluation.load_sts(task)
+    rows = random.Random(0).sample(range(len(pairs.scores)), min(most, len(pairs.scores)))
+    sampled = evaluation.ScoredPairs(*([column[row] for row in rows] for column in pairs[:3]))
+    return evaluation.PairsEvaluator(sampled, name=f"sts {task}", write_csv=False)
+
+
+def sample_retrieval(whole: Any) -> evaluation.RetrievalEvaluator:
+    """Return the evaluator of ``QUERIES`` queries, their answers, and other documents up to ``DOCUMENTS``."""
+    texts = dict(zip(whole.corpus_ids, whole.corpus, strict=True))
+    rng = random.Random(0)
+    chosen = rng.sample(range(len(whole.queries_ids)), min(QUERIES, len(whole.queries_ids)))
+    queries = {whole.queries_ids[row]: whole.queries[row] for row in chosen}
+    relevant = {one: whole.relevant_docs[one] for one in queries}
+    kept = {document for documents in relevant.values() for document in documents} | (
+        queries.keys() & texts.keys()
+    )
+    others = sorted(texts.keys() - kept)
+    kept |= set(rng.sample(others, min(len(others), max(0, DOCUMENTS - len(kept)))))
+    documents = {document: texts[document] for document in sorted(kept)}
+    return evaluation.RetrievalEvaluator(queries, documents, relevant, name="quora", write_csv=False)
+
+
+def sample_topics(whole: evaluation.TopicsEvaluator, *, half: int) -> evaluation.TopicsEvaluator:
+    """Return the evaluator of at most ``TEXTS_PER_TOPICS`` texts of one half of a collection."""
+    order, middle = np.random.RandomState(0).permutation(len(whole.sentences)), len(whole.sentences) // 2
+    rows = (order[middle:] if half else order[:middle])[:TEXTS_PER_TOPICS]
+    sentences, labels = ([column[row] for row in rows] for column in (whole.sentences, whole.labels))
+    return evaluation.TopicsEvaluator(sentences, labels, name=whole.name, write_csv=False)
+
+
+def score(model: SentenceTransformer, evaluators: list[Any]) -> dict[str, float]:
+    """Return the scores of a model in points, in the precision that the module's docstring names."""
+    fast = testbeds.in_bfloat16(model)
+    fast.max_seq_length = 256
+    found = evaluation.evaluate(fast, evaluators)
+    sts = [metrics["spearman"] for name, metrics in found.items() if name.startswith("sts ")]
+    scores = {"sts": sum(sts) / len(sts), "quora_map": 100 * found["quora"]["cosine_map@100"]}
+    if "cranfield" in found:
+        scores["cranfield_ndcg"] = 100 * found["cranfield"]["cosine_ndcg@10"]
+    for name in ("biomedical", "agnews"):
+        scores |= {f"{name}_purity": found[name]["purity@10"], f"{name}_v": found[name]["v_measure"]}
+    return {name: round(value, 3) for name, value in scores.items()}
+
+
+if __name__ == "__main__":
+    main()

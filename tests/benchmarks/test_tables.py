@@ -1,0 +1,171 @@
+"""Tables are made from records: their numbers by hand."""
+
+import re
+
+import pytest
+import tables
+
+MEASURED = {"encoder": "minilm-mlm", "pooling": "mean", "max_seq_length": 32, "hardware": "a processor"}
+TRAINED = MEASURED | {"text": "short", "learning_rate": 5e-5, "batch_size": 64}
+START = {"sts": 70.0, "quora_map": 90.0, "cranfield_ndcg": 40.0}
+START |= {"biomedical_purity": 50.0, "biomedical_v": 45.0, "agnews_purity": 80.0, "agnews_v": 55.0}
+
+
+def rows_of(text):
+    """Return the cells of a table's rows by their first cell."""
+    lines = [line[2:-2].split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {cells[0]: [cell.strip() for cell in cells[1:]] for cells in lines if cells[0] != "---"}
+
+
+def cell(label, seed, score, updates=60, **changes):
+    scores = {"avg7": score, "SICK-R": score - 5, "quora_map": 90.0}
+    curve = [[updates // 2, 80.0], [updates, 79.0]]
+    found = {"label": label, "method": "", "seed": seed, "updates": updates, "scores": scores, "curve": curve}
+    return found | TRAINED | changes
+
+
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
+def test_pages_show_their_records(page):
+    """Otherwise run ``python benchmarks/tables.py``."""
+    text = page.read_text(encoding="utf-8")
+    assert tables.fill(text) == text
+
+
+def test_the_page_of_benchmarks_is_short():
+    page = (tables.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert len(page.encode()) <= 15_000
+    assert {"adaptation", "methods", "decoder starts", "cost"} <= set(
+        re.findall(r"<!-- (\w[\w ]*) -->", page)
+    )
+
+
+def test_a_table_replaces_what_is_between_its_marks(monkeypatch):
+    monkeypatch.setattr(tables, "TABLES", {"one": lambda: "new\n"})
+    assert tables.fill("a\n<!-- one -->\nold\n<!-- /one -->\nb") == "a\n<!-- one -->\nnew\n<!-- /one -->\nb"
+    assert tables.fill("no table") == "no table"
+
+
+def test_means_deviations_and_seeds():
+    assert tables.mean_text([1.0, 3.0], usual=2) == "2.00 ± 1.41"
+    assert tables.mean_text([1.0, 3.0]) == "2.00 ± 1.41 (2)"
+    assert tables.mean_text([1.0]) == "1.00 (1)"
+    assert tables.mean_text([]) == ""
+    assert tables.change_text([1.0, 3.0]) == "+2.0 ± 1.0"
+    assert tables.change_text([-0.25], digits=2) == "-0.25"
+
+
+def test_methods_at_equal_updates(write):
+    write(
+        "quality",
+        {"label": "start", "method": "raw", "scores": {"avg7": 56.5}, **MEASURED},
+        cell("SimCSE 0.1", 0, 72.0),
+        cell("SimCSE 0.1", 1, 74.0),
+        cell("SimCSE 0.1", 0, 99.0, hardware="NVIDIA H100"),  # there are cells of a processor
+        cell("SimCSE 0.1", 0, 99.0, batch_size=32),
+        cell("SimCSE 0.1", 0, 99.0, pooling="cls"),
+        cell("SimCSE 0.1", 0, 70.0, updates=400),
+        cell("PaSeR", 0, 60.0, hardware="NVIDIA H100"),
+        cell("ArcCSE", 0, 65.0),
+        cell("ArcCSE", 0, 66.0),  # measured again
+        {"method": "PaSeR, words only"}
+        | {k: v for k, v in cell("", 0, 64.0).items() if k not in ("label", "method")},
+    )
+    rows = rows_of(tables.methods())
+    assert list(rows)[1:] == ["SimCSE 0.1", "ArcCSE", "PaSeR, words only", "PaSeR", "start"]
+    assert rows["SimCSE 0.1"] == ["73.00 ± 1.41 (2)", "70.00 (1)", "", "", "1.0", "68.0", "", "90.0"]
+    assert rows["ArcCSE"][0] == "66.00 (1)"
+    assert rows["PaSeR"][0] == "60.00 (1) †"
+    assert rows["start"][:2] == ["56.50", ""]
+    assert len(tables.find("SimCSE 0.1", "short", 60, pooling="cls")) == 1
+
+
+def adapted(row, text, seed, **changes):
+    scores = {key: value + changes.get(key, 0.0) for key, value in START.items()}
+    return {"row": row, "text": text, "seed": seed, "scores": scores}
+
+
+def test_adaptation(write):
+    """Changes against the start: over all texts, and by text with standard errors."""
+    write(
+        "adaptation",
+        {"row": "start", "text": None, "seed": 0, "scores": START},
+        adapted("mine", "agnews", 0, sts=1.0, agnews_purity=4.0, biomedical_purity=-2.0),
+        adapted("mine", "agnews", 1, sts=3.0, agnews_purity=4.0, biomedical_purity=-2.0),
+        adapted("mine", "quora", 0, sts=1.0, biomedical_purity=-4.0),
+        adapted("worse", "quora", 0, sts=-9.0),
+    )
+    overall, by_text = (rows_of(part) for part in re.split(r"\n\n", tables.adaptation())[:2])
+    assert list(overall)[1:] == ["mine", "worse"]
+    # On AG News +2, 0, 0, +4, 0, -2; on Quora, which has no topics, +1, 0, 0 and the mean of 0 and -4.
+    assert overall["mine"] == ["2", "+0.3", "-2.0", "+1.5", "+0.0", "+0.0", "+4.0", "+0.0", "-2.0"]
+    assert by_text["AG News"] == [
+        "mine",
+        "2",
+        "+2.0 ± 1.0",
+        *["+0.0 ± 0.0"] * 2,
+        "+4.0 ± 0.0",
+        "+0.0 ± 0.0",
+        "-2.0 ± 0.0",
+    ]
+    assert list(by_text)[1:] == ["AG News"]  # there is one seed on Quora
+    assert "AG News 80.0 and 55.0" in tables.adaptation()
+
+
+def test_known_model(write):
+    """Each score is of the trainings on its own text; the mean over seeds of means over texts for STS."""
+    assert tables.known_model() == ""
+    lines = [{"row": "start", "text": None, "seed": 0, "scores": START}]
+    for row, text in (("SimCSE", "quora"), ("recommended", "quora"), ("recommended", "agnews")):
+        lines += [adapted(row, text, seed, sts=1.0 + seed, quora_map=2.0 * seed) for seed in (0, 1)]
+    write("adaptation", *lines)
+    rows = rows_of(tables.known_model())
+    assert rows["similar sentences: seven STS tasks"] == ["70.0", "71.5 ± 0.5", "71.5 ± 0.5"]
+    assert rows["duplicate questions: Quora, MAP"] == ["90.0", "91.0 ± 1.0", "91.0 ± 1.0"]
+    assert len(rows) == 3  # with the heading: SimCSE was trained on no other text
+
+
+def test_demo(write):
+    scores = dict.fromkeys(tables.DEMO_SCORES, 60.0)
+    line = {"updates": 60, "seconds": 61.2, "hardware": "a processor", "before": scores, "after": scores}
+    write("demo", {}, line | {"after": scores | {"stsb_dev": 65.0}})
+    assert rows_of(tables.demo())["STS-B dev, Spearman"] == ["60.0", "65.0"]
+    assert "60 updates in 61 seconds (a processor" in tables.demo()
+
+
+def test_decoder_starts(write):
+    line = {"method": "paser", "start": "random", "learning_rate": 1e-3, "updates": 60, "stsb_dev": 75.0}
+    line |= {"seven_tasks": 66.0, "information": 0.5}
+    write("decoder_starts", line | {"seed": 0}, line | {"seed": 1, "stsb_dev": 77.0})
+    expected = ["random", "0.001", "60", "2", "76.00 ± 1.41", "66.00 ± 0.00", "0.50 ± 0.00"]
+    assert rows_of(tables.decoder_starts())["PaSeR"] == expected
+
+
+def test_cost(write):
+    held = {"64 x 32": {"trained": 2**28, "frozen": 2**29, "kept": 2**31}}
+    write("memory", *({"method": name, **held} for name in ("SimCSE", "PaSeR")))
+    speed = {"rounds": 7, "hardware": "a processor", "flops_ratio": 1.0, "seconds_ratio": 1.0}
+    write("speed", {"method": "SimCSE", **speed}, {"method": "PaSeR", **speed, "seconds_ratio": 2.5})
+    assert rows_of(tables.cost())["PaSeR"] == ["1.00", "2.50", "1.5", "2.0"]
+
+
+def test_fidelity(write):
+    term = {"difference": 2e-6, "cosine_words": 0.99999, "cosine_last": 1.0}
+    line = {
+        "method": "paser",
+        "terms": {"mlm": term},
+        "cannot_agree": {"dropout": "0", "views": "ours shift"},
+    }
+    write("fidelity", line)
+    expected = "- PaSeR: terms within 2e-06, cosines of gradients at least 0.999990. "
+    assert tables.fidelity() == expected + "Different on purpose: views: ours shift.\n"
+
+
+def test_families(write):
+    cells = {"ArcCSE": "trained", "PaSeR": "needs a mask token"}
+    write(
+        "families",
+        {"family": "bert", "losses": dict.fromkeys(cells, "trained")},
+        {"family": "t5", "losses": cells},
+    )
+    assert tables.families().startswith("Every loss trains bert.\n")
+    assert rows_of(tables.families())["t5"] == ["PaSeR", "needs a mask token"]
