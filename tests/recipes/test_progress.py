@@ -28,8 +28,8 @@ def run(callback, clock, *, seconds, updates=10, is_first=True):
     for step in range(1, updates + 1):
         state.global_step = step
         clock.seconds += seconds
-        terms = {"loss": 1.0 / step, "learn/a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4, "grad_norm": 9.0, "epoch": 1.0}
-        callback.on_log(None, state, None, logs=terms)
+        terms = {"loss": 1.0 / step, "learn/a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
+        callback.on_log(None, state, None, logs=terms | {"grad_norm": 9.0, "epoch": 1.0})
         if step == 5:
             callback.on_log(None, state, None, logs={"eval_dev_spearman": 71.234, "epoch": 1.0})
         callback.on_step_end(None, state, None)
