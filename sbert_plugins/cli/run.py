@@ -123,7 +123,7 @@ def evaluate(options: argparse.Namespace) -> None:
 def list_methods(options: argparse.Namespace) -> None:
     """Print the methods, what they compute, what short trainings gave, and the papers."""
     every, (short, longer) = recipes.RECIPES.values(), budgets.UPDATES
-    rows = [("method", f"{short} updates", f"{longer} updates", "what it computes")]
+    rows: list[Sequence[str]] = [("method", f"{short} updates", f"{longer} updates", "what it computes")]
     for recipe in every:
         scores = [f"{score:.1f}" for score in budgets.SEVEN_TASKS.get(recipe.name, ())] or ["", ""]
         rows.append((recipe.name, *scores, recipe.summary))
