@@ -62,18 +62,22 @@ TASKS = {
 }
 # Score in the adaptation record, and the text that the model was trained on (None: all texts).
 KNOWN_SCORES = {
-    "similar sentences: seven STS tasks": ("sts", None),
-    "duplicate questions: Quora, MAP": ("quora_map", "quora"),
-    "search in abstracts: Cranfield, nDCG@10": ("cranfield_ndcg", "cranfield"),
-    "topics of paper titles: neighbours with the same topic": ("biomedical_purity", "biomedical"),
-    "topics of news: neighbours with the same topic": ("agnews_purity", "agnews"),
+    "graded sentence pairs: seven STS tasks": ("sts", None),
+    "duplicate questions on Quora: MAP": ("quora_map", "quora"),
+    "search in abstracts of Cranfield: nDCG@10": ("cranfield_ndcg", "cranfield"),
+    "paper titles: nearest texts of the same topic": ("biomedical_purity", "biomedical"),
+    "news: nearest texts of the same topic": ("agnews_purity", "agnews"),
 }
 DEMO_SCORES = {
-    "graded_pairs": "graded pairs of the package, Spearman",
-    "stsb_dev": "STS-B dev, Spearman",
-    "agnews_purity": "news: neighbours with the same topic",
-    "biomedical_purity": "paper titles: neighbours with the same topic",
+    "graded_pairs": "graded sentence pairs of the package",
+    "stsb_dev": "graded sentence pairs of STS-B",
+    "agnews_purity": "news: nearest texts of the same topic",
+    "biomedical_purity": "paper titles: nearest texts of the same topic",
 }
+UNITS = (
+    "Higher is better. Sentence pairs: rank correlation (Spearman) of similarities and human grades, times "
+    "100. Topics: percentage of the ten nearest texts that have the same topic."
+)
 TOPICS = ("biomedical", "agnews")  # texts with labels of topics
 TEXTS = {
     "biomedical": "biomedical titles",
@@ -208,8 +212,8 @@ def known_model() -> str:
     heading = ["score", "all-MiniLM-L6-v2", *(f"after `{row.lower()}`" for row in changes[0][2])]
     return table(heading, rows) + (
         "\nall-MiniLM-L6-v2 was adapted to the text of each collection, without labels, in a few minutes. "
-        "Scores are multiplied by 100, and higher is better. ± is the standard error over the seeds. SimCSE "
-        "is the usual baseline.\n"
+        f"{UNITS} MAP and nDCG measure how high the right texts are ranked. ± is the standard error over the "
+        "seeds. SimCSE is the usual baseline.\n"
     )
 
 
@@ -357,8 +361,9 @@ def demo() -> str:
     line = records.read("demo")[-1]
     rows = [[title, f"{before:.1f}", f"{after:.1f}"] for title, before, after in demo_changes()]
     return table(["score", "before", "after"], rows) + (
-        f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). The "
-        "command prints the first score. The others check that the model keeps its other abilities.\n"
+        f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). "
+        f"{UNITS} The command prints the first score. The others check that the model keeps its other "
+        "abilities.\n"
     )
 
 

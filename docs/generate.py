@@ -9,7 +9,7 @@ import argparse
 import importlib
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from statistics import fmean
 from types import UnionType
@@ -64,7 +64,8 @@ def fragments() -> dict[str, str]:
     parts |= {f"settings_{method}": settings_table(method) for method in SETTINGS}
     parts |= {f"expect_{method}": expectations(method) for method in EXPECTED}
     parts |= {f"command_{name}": text for name, text in commands()}
-    return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
+    parts |= {"result": result(), "demo": tables.demo(), "starts": starts_table()}
+    return {f"{name}.md": text for name, text in parts.items()}
 
 
 # --- API ----------------------------------------------------------------------------------------------------
@@ -97,18 +98,65 @@ def constant(value: Any) -> str:
     return f"{len(value)} words" if isinstance(value, Set) else ", ".join(value)
 
 
+# --- Results and defaults -----------------------------------------------------------------------------------
+
+
+def result() -> str:
+    """Return the picture of the home page, and its caption."""
+    known = [(title, before, means["recommended"][0]) for title, before, means in tables.known_changes()]
+    if known:
+        caption = (
+            "all-MiniLM-L6-v2 adapted to the text of each collection with `recommended`, without labels."
+        )
+    else:
+        caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
+    picture = change_picture(known or tables.demo_changes())
+    return f"```{{raw}} html\n{picture}```\n\n*{caption} Higher is better.*\n"
+
+
+def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
+    """Draw the changes of scores as bars: an SVG in the text colour of the page, readable on a phone."""
+    row, zero = 48, 30  # height of a row, and place of no change
+    unit = 150 / max(1.0, *(abs(after - before) for _, before, after in changes))
+    parts = []
+    for place, (title, before, after) in enumerate(changes):
+        top, change = place * row, after - before
+        width, colour = abs(change) * unit, "#0072b2" if change >= 0 else "#d55e00"
+        start, end = min(zero, zero + change * unit), max(zero, zero + change * unit)
+        parts.append(
+            f'<text x="0" y="{top + 13}">{title}</text>'
+            f'<rect x="{start:.1f}" y="{top + 20}" width="{width:.1f}" height="16" fill="{colour}"/>'
+            f'<path d="M {zero} {top + 18} v 20" stroke="currentColor"/>'
+            f'<text x="{end + 6:.1f}" y="{top + 33}">{change:+.1f} ({before:.1f} to {after:.1f})</text>'
+        )
+    return (
+        f'<svg viewBox="0 0 370 {row * len(changes)}" role="img" aria-label="Changes of scores" '
+        'fill="currentColor" font-size="14" style="max-width: 30rem; width: 100%">'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+def starts_table() -> str:
+    """Return what ``recommended`` does for the two kinds of start."""
+    recipe, rows = recipes.RECIPES["recommended"], []
+    for embeds, kind, example in (
+        (True, "an embedding model: it has a pooling layer", "all-MiniLM-L6-v2"),
+        (False, "a plain language model: it has none", "bert-base-uncased"),
+    ):
+        adaptation = recipe.adapt_to(embeds=embeds)
+        rate = (recipe.arguments | adaptation.arguments)["learning_rate"]
+        keep = adaptation.loss_keywords.get("keep")
+        rows.append([kind, example, f"{rate:g}", f"yes, with weight {keep:g}" if keep else "no"])
+    return table(["start", "example", "learning rate", "self-distillation"], rows)
+
+
 # --- The command line ---------------------------------------------------------------------------------------
-
-
-def quickstart() -> str:
-    """Return the README's script, which a test runs."""
-    readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
-    return readme.partition("```python\n")[2].partition("```")[0]
 
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the help of each command, with the same line width on every machine."""
     with mock.patch.dict(os.environ, {"COLUMNS": "90"}):
+        yield "main", f"```text\n{cli.build_parser().format_help()}```\n"
         for name, command in subcommands(cli.build_parser()):
             steps = [(f"{name}_{step}", inner) for step, inner in subcommands(command)]
             for title, parser in steps or [(name, command)]:

@@ -102,7 +102,7 @@ def check_same_run(
             f"{folder} holds another training: {listed}. Use the same settings, or another output."
         )
     for key, (old, new) in changed.items():
-        logger.info("Continued with another %s: was %s, is %s.", key, old, new)
+        logger.info("Continuing with %s %s instead of %s.", key.rpartition(".")[2], new, old)
     return changed
 
 
