@@ -103,7 +103,8 @@ def test_the_wheel_in_an_empty_environment(distributions, tmp_path):
 @pytest.mark.slow
 def test_rooms_load_on_first_use():
     script = (
-        "import sys, sbert_plugins\nassert 'torch' not in sys.modules\nassert 'losses' in dir(sbert_plugins)\n"
+        "import sys, sbert_plugins\nassert 'torch' not in sys.modules\n"
+        "assert 'losses' in dir(sbert_plugins)\n"
         "from sbert_plugins import losses\nassert issubclass(losses.official.PTBERTLoss, losses.PTBERTLoss)\n"
         "assert losses.ArcCSELoss\nassert 'torch' in sys.modules\n"
     )

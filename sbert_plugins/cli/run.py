@@ -304,14 +304,9 @@ def _planned(
         rows = {name: (value, f"recipe of {recipe.name}") for name, value in ours.items()}
         if recipe.adapt_to is not None:
             embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
-            adaptation = recipe.adapt_to(embeds=embeds)
-            chosen = adaptation.arguments | {
-                f"loss.{name}": value for name, value in adaptation.loss_keywords.items()
-            }
-            rows |= {
-                name: (value, "embedding model" if embeds else "language model")
-                for name, value in chosen.items()
-            }
+            source = "embedding model" if embeds else "language model"
+            chosen = recipe.adapt_to(embeds=embeds).loss_keywords
+            rows |= {f"loss.{name}": (value, source) for name, value in chosen.items()}
     given = {
         name: getattr(options, name) for name in ("text", "pooling", "max_seq_length", "limit", "patience")
     }

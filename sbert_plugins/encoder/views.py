@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .model import is_compiled, transformer_of
+from .model import is_compiled, transformer_of, unwrap
 from .tokens import random_subset
 
 VIEW_PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
@@ -95,6 +95,10 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
 
         return hook
 
+    def check(*_: object) -> None:
+        if len(changed) < 2:
+            raise unsupported
+
     table = encoder.get_input_embeddings()
     # T5 holds its table in two modules, and reads the one that this method does not return.
     words = [each for each in encoder.modules() if type(each) is type(table) and each.weight is table.weight]
@@ -103,10 +107,10 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
     inputs = words if embeddings is None else [embeddings]
     handles = [module.register_forward_hook(hook_for(View.change_words)) for module in words]
     handles += [module.register_forward_hook(hook_for(View.change_inputs)) for module in inputs]
+    # After the encoder, if it runs: MatryoshkaLoss takes its later passes from a cache.
+    handles.append(unwrap(model)[0].register_forward_hook(check))
     try:
         yield
-        if len(changed) < 2:
-            raise unsupported
     finally:
         for handle in handles:
             handle.remove()

@@ -68,12 +68,12 @@ def adapt_to(*, embeds: bool) -> Adaptation:
             "The start is an embedding model. Self-distillation preserves its similarities (--keep 0.1). To "
             "train without it: --no_keep."
         )
-        return Adaptation(dict(EMBEDDER), {}, reason)
+        return Adaptation(dict(EMBEDDER), reason)
     reason = (
         "The start is a plain language model. It is trained without self-distillation. To train with it: "
         "--keep 0.1."
     )
-    return Adaptation({}, {}, reason)
+    return Adaptation({}, reason)
 
 
 RECOMMENDED = Recipe(

@@ -256,7 +256,6 @@ def _settle(method: str, protocol: str | None, arguments: dict[str, Any], *, emb
         settings = Settings(recipe, recipe.arguments, {}, {}, recipe.max_seq_length)
         if recipe.adapt_to is not None:
             adaptation = recipe.adapt_to(embeds=embeds)
-            settings.arguments = settings.arguments | adaptation.arguments
             settings.loss_keywords, settings.reason = adaptation.loss_keywords, adaptation.reason
         if not arguments.keys() & {"max_steps", "num_train_epochs"}:
             settings.most_updates = recipe.paper_updates
