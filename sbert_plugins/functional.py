@@ -93,8 +93,9 @@ def arccon_loss(
         ValueError: If anchors and positives differ in shape, or margin or temperature are out of range.
     """
     _check_rows(anchors=anchors, positives=positives)
-    check_temperature(temperature)
-    check_margin_degrees(margin_degrees)
+    _check_temperature(temperature)
+    if not 0 <= margin_degrees < 180:
+        raise ValueError(f"margin_degrees must be an angle in [0, 180), got {margin_degrees}.")
     with torch.autocast(anchors.device.type, enabled=False):
         anchors, positives = _unit(anchors), _unit(positives)
         candidates = positives if negatives is None else torch.cat([positives, _unit(negatives)])
@@ -326,7 +327,7 @@ def queue_info_nce(
         ValueError: If queries and positives differ in shape, or the temperature is not above 0.
     """
     _check_rows(queries=queries, positives=positives)
-    check_temperature(temperature)
+    _check_temperature(temperature)
     with torch.autocast(queries.device.type, enabled=False):
         queries, positives, queue = _unit(queries), _unit(positives), _unit(queue)
         own = (queries * positives).sum(dim=1, keepdim=True)  # (B, 1)
@@ -362,7 +363,8 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
     Raises:
         ValueError: If ``strength`` is not a finite number of at least 0.
     """
-    check_weight("strength", strength)
+    if not 0 <= strength < math.inf:
+        raise ValueError(f"strength must be a finite number of at least 0, got {strength}.")
     return _GradientReversal.apply(x, strength)
 
 
@@ -431,7 +433,7 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
         ValueError: If the two views differ in shape, or the temperature is not above 0.
     """
     _check_rows(first=first, second=second)
-    check_temperature(temperature)
+    _check_temperature(temperature)
     with torch.autocast(first.device.type, enabled=False):
         views = torch.cat([_unit(first), _unit(second)])  # (2B, D)
         itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
@@ -462,8 +464,8 @@ def similarity_distillation(
     Raises:
         ValueError: If a temperature is not above 0.
     """
-    check_temperature(temperature)
-    check_temperature(teacher_temperature)
+    _check_temperature(temperature)
+    _check_temperature(teacher_temperature)
     if len(student) < 3:
         return student.sum() * 0.0
     with torch.autocast(student.device.type, enabled=False):
@@ -521,28 +523,16 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
         return value.to(x.device)
 
 
-def check_temperature(temperature: Any) -> None:
+def _check_temperature(temperature: Any) -> None:
     """Raise ``ValueError`` unless a temperature is a finite number above 0."""
     if isinstance(temperature, str) or not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
-
-
-def check_margin_degrees(margin_degrees: float) -> None:
-    """Raise ``ValueError`` unless a margin is in [0, 180) degrees."""
-    if not 0 <= margin_degrees < 180:
-        raise ValueError(f"margin_degrees must be an angle in [0, 180), got {margin_degrees}.")
 
 
 def check_balance(balance: float | None) -> None:
     """Raise ``ValueError`` unless a limit between gradients is a finite number above 0 or None."""
     if balance is not None and not 0 < balance < math.inf:
         raise ValueError(f"balance must be a finite number above 0 or None, got {balance}.")
-
-
-def check_weight(name: str, weight: float) -> None:
-    """Raise ``ValueError`` unless a weight is a finite number of at least 0."""
-    if not 0 <= weight < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least 0, got {weight}.")
 
 
 def check_share(name: str, value: float) -> None:
