@@ -102,7 +102,7 @@ def constant(value: Any) -> str:
 
 
 def result() -> str:
-    """Return the picture of the home page, and its caption."""
+    """Return the picture of the home page, and its caption; empty if nothing was measured yet."""
     known = [(title, before, means["recommended"][0]) for title, before, means in tables.known_changes()]
     if known:
         caption = (
@@ -110,7 +110,10 @@ def result() -> str:
         )
     else:
         caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
-    picture = change_picture(known or tables.demo_changes())
+    changes = known or tables.demo_changes()
+    if not changes:
+        return ""
+    picture = change_picture(changes)
     return f"```{{raw}} html\n{picture}```\n\n*{caption} Higher is better.*\n"
 
 
