@@ -141,16 +141,15 @@ def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
 
 def starts_table() -> str:
     """Return what ``recommended`` does for the two kinds of start."""
-    recipe, rows = recipes.RECIPES["recommended"], []
+    rows = []
     for embeds, kind, example in (
         (True, "an embedding model: it has a pooling layer", "all-MiniLM-L6-v2"),
         (False, "a plain language model: it has none", "bert-base-uncased"),
     ):
-        adaptation = recipe.adapt_to(embeds=embeds)
-        rate = (recipe.arguments | adaptation.arguments)["learning_rate"]
+        adaptation = recipes.RECIPES["recommended"].adapt_to(embeds=embeds)
         keep = adaptation.loss_keywords.get("keep")
-        rows.append([kind, example, f"{rate:g}", f"yes, with weight {keep:g}" if keep else "no"])
-    return table(["start", "example", "learning rate", "self-distillation"], rows)
+        rows.append([kind, example, f"yes, with weight {keep:g}" if keep else "no"])
+    return table(["start", "example", "self-distillation"], rows)
 
 
 # --- The command line ---------------------------------------------------------------------------------------
