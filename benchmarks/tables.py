@@ -352,13 +352,20 @@ def families() -> str:
 
 def demo_changes() -> list[tuple[str, float, float]]:
     """Return the scores of the README's first command: title, before and after."""
-    line = records.read("demo")[-1]
-    return [(title, line["before"][key], line["after"][key]) for key, title in DEMO_SCORES.items()]
+    last = records.read("demo")[-1:]
+    return [
+        (title, line["before"][key], line["after"][key])
+        for line in last
+        for key, title in DEMO_SCORES.items()
+    ]
 
 
 def demo() -> str:
     """The README's first command."""
-    line = records.read("demo")[-1]
+    lines = records.read("demo")
+    if not lines:
+        return ""
+    line = lines[-1]
     rows = [[title, f"{before:.1f}", f"{after:.1f}"] for title, before, after in demo_changes()]
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). "

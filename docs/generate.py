@@ -102,7 +102,7 @@ def constant(value: Any) -> str:
 
 
 def result() -> str:
-    """Return the picture of the home page, and its caption."""
+    """Return the picture of the home page, and its caption; empty if nothing was measured yet."""
     known = [(title, before, means["recommended"][0]) for title, before, means in tables.known_changes()]
     if known:
         caption = (
@@ -110,7 +110,10 @@ def result() -> str:
         )
     else:
         caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
-    picture = change_picture(known or tables.demo_changes())
+    changes = known or tables.demo_changes()
+    if not changes:
+        return ""
+    picture = change_picture(changes)
     return f"```{{raw}} html\n{picture}```\n\n*{caption} Higher is better.*\n"
 
 
@@ -138,16 +141,15 @@ def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
 
 def starts_table() -> str:
     """Return what ``recommended`` does for the two kinds of start."""
-    recipe, rows = recipes.RECIPES["recommended"], []
+    rows = []
     for embeds, kind, example in (
         (True, "an embedding model: it has a pooling layer", "all-MiniLM-L6-v2"),
         (False, "a plain language model: it has none", "bert-base-uncased"),
     ):
-        adaptation = recipe.adapt_to(embeds=embeds)
-        rate = (recipe.arguments | adaptation.arguments)["learning_rate"]
+        adaptation = recipes.RECIPES["recommended"].adapt_to(embeds=embeds)
         keep = adaptation.loss_keywords.get("keep")
-        rows.append([kind, example, f"{rate:g}", f"yes, with weight {keep:g}" if keep else "no"])
-    return table(["start", "example", "learning rate", "self-distillation"], rows)
+        rows.append([kind, example, f"yes, with weight {keep:g}" if keep else "no"])
+    return table(["start", "example", "self-distillation"], rows)
 
 
 # --- The command line ---------------------------------------------------------------------------------------

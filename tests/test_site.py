@@ -15,6 +15,10 @@ from sbert_plugins import cli, recipes
 from sbert_plugins.recipes.compare import read_method
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import tables
+
 DOCS = ROOT / "docs"
 MADE = ("docs/_", "docs/api/", "docs/notebooks/")
 PAGES = {
@@ -168,7 +172,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     home = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "<svg viewBox" in home
+    assert ("<svg viewBox" in home) == bool(tables.known_changes() or tables.demo_changes())
     # A property has its first sentence whole: a colon does not make it a type.
     page = (tmp_path / "api" / "sbert_plugins.recipes.Comparison.html").read_text(encoding="utf-8")
     assert "a heading, the start, and a row per method" in page
