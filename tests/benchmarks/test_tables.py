@@ -50,8 +50,8 @@ def test_means_deviations_and_seeds():
     assert tables.mean_text([1.0, 3.0]) == "2.00 ± 1.41 (2)"
     assert tables.mean_text([1.0]) == "1.00 (1)"
     assert tables.mean_text([]) == ""
-    assert tables.change_text([1.0, 3.0]) == "+2.0 ± 1.0"
-    assert tables.change_text([-0.25], digits=2) == "-0.25"
+    assert tables.error_text([1.0, 3.0], "+") == "+2.0 ± 1.0"
+    assert tables.error_text([-0.25]) == "-0.2"
 
 
 def test_methods_at_equal_updates(write):
