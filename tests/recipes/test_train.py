@@ -275,7 +275,7 @@ class TestResume:
         results = train("arccse", longer, tmp_path / "run", resume=True, **more)
         train("arccse", whole, tmp_path / "whole", **more)
         assert results["updates"] == 8
-        assert "max_steps: was 4, is 8" in caplog.text
+        assert "max_steps 8 instead of 4" in caplog.text
         assert torch.equal(vectors(longer), vectors(whole))
 
     @pytest.mark.parametrize(
