@@ -176,11 +176,11 @@ def methods() -> str:
     return method_rows([*UNTRAINED, *METHODS], budgets, TASKS) + "\n" + note
 
 
-def known_changes() -> list[tuple[str, float, dict[str, tuple[float, float]]]]:
-    """Return the scores of all-MiniLM-L6-v2: title, start, and mean and standard error by method.
+def known_changes() -> list[tuple[str, float, dict[str, list[float]]]]:
+    """Return the scores of all-MiniLM-L6-v2: title, start, and the score of each seed by method.
 
-    A model is scored on the collection that it was trained on. STS is averaged over all texts. Scores without
-    two seeds of both methods are left out.
+    A model is scored on the collection that it was trained on. STS is averaged over all texts. Scores that
+    one method lacks are left out.
     """
     cells = records.read("adaptation")
     if not cells:
@@ -193,9 +193,8 @@ def known_changes() -> list[tuple[str, float, dict[str, tuple[float, float]]]]:
             if cell["row"] in scores and text in (None, cell["text"]):
                 scores[cell["row"]].setdefault(cell["seed"], []).append(cell["scores"][key])
         seeds = {row: [np.mean(values) for values in by_seed.values()] for row, by_seed in scores.items()}
-        if min(map(len, seeds.values())) > 1:
-            errors = {row: np.std(each, ddof=1) / len(each) ** 0.5 for row, each in seeds.items()}
-            means = {row: (float(np.mean(each)), float(errors[row])) for row, each in seeds.items()}
+        if all(seeds.values()):
+            means = {row: [float(x) for x in each] for row, each in seeds.items()}
             changes.append((title, start[key], means))
     return changes
 
@@ -206,8 +205,8 @@ def known_model() -> str:
     if not changes:
         return ""
     rows = [
-        [title, f"{before:.1f}", *(f"{mean:.1f} ± {error:.1f}" for mean, error in means.values())]
-        for title, before, means in changes
+        [title, f"{before:.1f}", *(error_text(each) for each in scores.values())]
+        for title, before, scores in changes
     ]
     heading = ["score", "all-MiniLM-L6-v2", *(f"after `{row.lower()}`" for row in changes[0][2])]
     return table(heading, rows) + (
@@ -231,10 +230,10 @@ def lengths() -> str:
     return table(["", *BUDGETS], [row for row in rows if any(row[1:])])
 
 
-def change_text(values: Sequence[float], digits: int = 1) -> str:
-    """Return the mean of changes with its standard error."""
-    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else None
-    return f"{np.mean(values):+.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else "")
+def error_text(values: Sequence[float], sign: str = "") -> str:
+    """Return the mean, with its standard error if there are several values."""
+    error = f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
+    return f"{np.mean(values):{sign}.1f}{error}"
 
 
 def adaptation_changes(scores: dict[str, float], text: str) -> dict[str, float]:
@@ -278,7 +277,7 @@ def adaptation() -> str:
     for text, (row, *_) in product(TEXTS, overall):
         found = changes[row, text]
         if len(found["STS"]) > 1:
-            cells = [change_text(found[name]) if name in found else "" for name in columns]
+            cells = [error_text(found[name], "+") if name in found else "" for name in columns]
             rows.append([TEXTS[text], row, str(len(found["STS"])), *cells])
     parts.append(table(["trained on", "", "seeds", *columns], rows))
     topics = (f"{TEXTS[one]} {start[f'{one}_purity']:.1f} and {start[f'{one}_v']:.1f}" for one in TOPICS)
@@ -306,19 +305,17 @@ def decoder_starts() -> str:
 
 
 def cost() -> str:
-    """Operations, time and memory of a training step."""
-    memory = {line["method"]: line for line in records.read("memory")}
-    ways = [way for way in memory["SimCSE"] if " x " in way]
-    rows, lines = [], records.read("speed")
+    """Operations, time and memory of a training step, as multiples of SimCSE's."""
+    lines = records.read("speed")
+    if not lines:
+        return "No records yet.\n"
+    (base,) = [line for line in lines if line["method"] == "SimCSE"]
+    rows = []
     for line in lines:
-        held = memory[line["method"]]
-        weights = (4 * held[ways[0]]["trained"] + held[ways[0]]["frozen"]) / 2**30
-        kept = [f"{held[way]['kept'] / 2**30:.1f}" for way in ways]
-        ratios = [f"{line[key]:.2f}" for key in ("flops_ratio", "seconds_ratio")]
-        rows.append([line["method"], *ratios, f"{weights:.1f}", *kept])
-    heading = ["", "operations", "time", "GiB: weights, gradients, AdamW", *(f"kept: {way}" for way in ways)]
-    note = f"\nTime: {lines[0]['rounds']} rounds, {lines[0]['hardware']}, one thread.\n"
-    return table(heading, rows) + note
+        ratios = line["flops_ratio"], line["seconds_ratio"], line["peak_bytes"] / base["peak_bytes"]
+        rows.append([line["method"], *(f"{ratio:.2f}" for ratio in ratios)])
+    note = f"\n{base['rounds']} rounds, {base['hardware']}, one thread.\n"
+    return table(["", "operations", "time", "memory"], rows) + note
 
 
 def fidelity() -> str:

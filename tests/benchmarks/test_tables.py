@@ -50,8 +50,8 @@ def test_means_deviations_and_seeds():
     assert tables.mean_text([1.0, 3.0]) == "2.00 ± 1.41 (2)"
     assert tables.mean_text([1.0]) == "1.00 (1)"
     assert tables.mean_text([]) == ""
-    assert tables.change_text([1.0, 3.0]) == "+2.0 ± 1.0"
-    assert tables.change_text([-0.25], digits=2) == "-0.25"
+    assert tables.error_text([1.0, 3.0], "+") == "+2.0 ± 1.0"
+    assert tables.error_text([-0.25]) == "-0.2"
 
 
 def test_methods_at_equal_updates(write):
@@ -144,11 +144,16 @@ def test_decoder_starts(write):
 
 
 def test_cost(write):
-    held = {"64 x 32": {"trained": 2**28, "frozen": 2**29, "kept": 2**31}}
-    write("memory", *({"method": name, **held} for name in ("SimCSE", "PaSeR")))
-    speed = {"rounds": 7, "hardware": "a processor", "flops_ratio": 1.0, "seconds_ratio": 1.0}
-    write("speed", {"method": "SimCSE", **speed}, {"method": "PaSeR", **speed, "seconds_ratio": 2.5})
-    assert rows_of(tables.cost())["PaSeR"] == ["1.00", "2.50", "1.5", "2.0"]
+    speed = {
+        "rounds": 7,
+        "hardware": "a processor",
+        "flops_ratio": 1.0,
+        "seconds_ratio": 1.0,
+        "peak_bytes": 8,
+    }
+    changed = {"method": "PaSeR", "seconds_ratio": 2.5, "peak_bytes": 12}
+    write("speed", {"method": "SimCSE", **speed}, speed | changed)
+    assert rows_of(tables.cost())["PaSeR"] == ["1.00", "2.50", "1.50"]
 
 
 def test_fidelity(write):
