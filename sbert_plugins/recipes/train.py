@@ -203,7 +203,7 @@ def train(
             average_with_start(model, start, start_weight)
         after = measure(model, scored)
         changes = compare_scores(before, after)
-        used = getattr(loss, "get_config_dict", dict)()
+        used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
         used |= {name: training_arguments.to_dict()[name] for name in _COMPARED}
         used |= {"pooling": run["pooling"], "max_seq_length": wanted, "updates": updates}
         best = trainer.state.best_model_checkpoint if training_arguments.load_best_model_at_end else None
