@@ -66,7 +66,8 @@ def phrase_loss(loss, phrases, memories, embed):
     weights, tokenizer, logits, targets = weights_of(loss.decoder), loss.model.tokenizer, [], []
     for ids, memory in zip(words_of(loss.model, phrases), memories, strict=True):
         read = embed([tokenizer.cls_token_id, *ids])
-        hidden = reference.phrase_decoder(read, memory, weights, num_layers=2, num_heads=4)
+        size = {"num_layers": loss.decoder_layers, "num_heads": loss.decoder_heads}
+        hidden = reference.phrase_decoder(read, memory, weights, **size)
         logits += list(numpy(loss.head(torch.from_numpy(hidden))))
         targets += [*ids, tokenizer.sep_token_id]
     return reference.mean_negative_log_likelihood(logits, targets)

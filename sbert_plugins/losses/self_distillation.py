@@ -145,13 +145,13 @@ class SelfDistillationLoss(Loss):
         (anchor,) = columns
         student = encode.any_pass(anchor)
         teacher = labels if labels is not None and labels.ndim == 2 else self._teach(anchor, student)
-        sharp = self.teacher_temperature
+        of_teacher = self.teacher_temperature
         loss = functional.similarity_distillation(
-            student.vectors, teacher, temperature=self.temperature, teacher_temperature=sharp
+            student.vectors, teacher, temperature=self.temperature, teacher_temperature=of_teacher
         )
         with torch.no_grad():
             entropy = functional.similarity_distillation(
-                teacher, teacher, temperature=sharp, teacher_temperature=sharp
+                teacher, teacher, temperature=of_teacher, teacher_temperature=of_teacher
             )
             self.diagnostics = {"divergence": loss.detach() - entropy}
         return Terms(distillation=loss)

@@ -18,10 +18,11 @@ def encoder(tiny_encoder):
 
 
 class TestValue:
+    @pytest.mark.parametrize("keywords", [{}, {"triplet_weight": 0.5, "triplet_margin": 0.4}])
     @pytest.mark.parametrize("pairs", [False, True])
-    def test_terms_are_those_of_the_reference(self, encoder, pairs):
+    def test_terms_are_those_of_the_reference(self, encoder, pairs, keywords):
         """The loops give the same numbers from the vectors of the loss's own passes."""
-        loss = losses.ArcCSELoss(encoder, triplet_weight=0.5, triplet_margin=0.4).double()
+        loss = losses.ArcCSELoss(encoder, **keywords).double()
         recorder = Recorder(encoder)
         terms = loss(batch(encoder, SENTENCES, SENTENCES[:2] * 4) if pairs else batch(encoder, SENTENCES))
         views, triplets = (
@@ -31,9 +32,10 @@ class TestValue:
         anchors, positives = np.split(views, 2)
         expected = reference.arccon_loss(anchors, positives, margin_degrees=10, temperature=0.05)
         assert terms["arccon"].item() == pytest.approx(expected, rel=1e-9)
-        expected = 0.5 * reference.order_triplet_loss(*np.split(triplets, 3), margin=0.4)
+        weight, margin = keywords.get("triplet_weight", 0.1), keywords.get("triplet_margin", 0.0)
+        expected = weight * reference.order_triplet_loss(*np.split(triplets, 3), margin=margin)
         assert terms["triplet"].item() == pytest.approx(expected, rel=1e-9)
-        assert terms["triplet"] > 0
+        assert terms["triplet"] > 0 or not keywords
 
     @pytest.mark.parametrize("columns", [[SENTENCES], [SENTENCES, SENTENCES[::-1]]])
     def test_without_margin_triplet_and_head_it_is_simcse(self, encoder, columns):

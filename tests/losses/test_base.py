@@ -270,7 +270,7 @@ class TestTheDefaultsAreThePapers:
 
     def test_parts(self, model):
         """A decoder of six layers and a language model; a decoder of 16 layers; SimCSE as the base loss."""
-        paser = losses.PaSeRLoss(model, decoder_heads=4)  # 16 heads do not divide the tiny width
+        paser = losses.PaSeRLoss(model)
         assert isinstance(paser.decoder, PhraseDecoder) and len(paser.decoder.layers.layers) == 6
         assert set(paser(batch(model, *[SENTENCES] * 3))) == {"generative", "mlm"}
         denosent = losses.DenoSentLoss(model)

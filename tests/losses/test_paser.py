@@ -37,8 +37,8 @@ class TestValue:
     def test_generative_is_that_of_the_reference(self, tiny_encoder, rows, architecture, published):
         """From the sentence vectors on. The default has signs and LayerNorm in the memory."""
         model = tiny_encoder(architecture).eval()
-        keywords = {"signed": False, "normalize_memory": False} if published else {}
-        loss = build(model, mlm_weight=0, **keywords).double()
+        keywords = {"signed": False, "normalize_memory": False, "mlm_weight": 0} if published else {}
+        loss = losses.PaSeRLoss(model, **keywords).double()
         value = loss(columns_of(model, rows))["generative"].item()
         weights = weights_of(loss.decoder)
         table = numpy(model.transformers_model.get_input_embeddings().weight)
@@ -55,7 +55,7 @@ class TestValue:
 
     def test_mlm_is_that_of_the_whole_model(self, encoder, rows):
         """The mean over the chosen tokens, on the corrupted sentences."""
-        loss, columns = build(encoder.eval(), mlm_weight=0.5), columns_of(encoder, rows)
+        loss, columns = losses.PaSeRLoss(encoder.eval()), columns_of(encoder, rows)
         recorder = Recorder(encoder)
         ids = columns[0]["input_ids"]
         torch.manual_seed(5)
@@ -66,7 +66,10 @@ class TestValue:
         tokens = recorder.outputs[0]["token_embeddings"][-len(SENTENCES) :, : ids.shape[1]]
         logits = numpy(loss.head(tokens[chosen]).double())
         expected = reference.mean_negative_log_likelihood(logits, ids[chosen].tolist())
-        assert value == pytest.approx(0.5 * expected, rel=1e-4)
+        assert value == pytest.approx(expected, rel=1e-4)
+        loss.mlm_weight = 0.5
+        torch.manual_seed(5)
+        assert loss(columns)["mlm"].item() == pytest.approx(0.5 * value, rel=1e-6)
 
 
 class TestPasses:

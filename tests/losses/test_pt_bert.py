@@ -36,7 +36,7 @@ def build(model, kind, **keywords):
 
 
 class TestValue:
-    @pytest.mark.parametrize("kind", ["tokens", "pooled", "official"])
+    @pytest.mark.parametrize("kind", ["default", "tokens", "pooled", "official"])
     def test_updates_are_those_of_the_reference(self, tiny_encoder, kind):
         """Eq. 1 to 5 from the outputs of both encoders: mapping, head, queue past its end, loss, momentum.
 
@@ -44,7 +44,9 @@ class TestValue:
         attention is the trained one.
         """
         encoder = tiny_encoder(attention_probs_dropout_prob=0.0).train()
-        loss = build(encoder, kind, num_pseudo_tokens=5, queue_size=10).double()
+        size = {} if kind == "default" else {"num_pseudo_tokens": 5, "queue_size": 10}
+        kind = "tokens" if kind == "default" else kind
+        loss = build(encoder, kind, **size).double()
         slow_encoder, slow_mapping = loss.momentum_encoder.copies
         fast, slow, optimizer, queue = Recorder(encoder), Recorder(slow_encoder), sgd(loss), []
         for sentences in (SENTENCES, SENTENCES[:3], SENTENCES[::-1]):
@@ -53,7 +55,7 @@ class TestValue:
             value = step(loss, optimizer, sentences)
             queries = self.mapped(kind, fast.outputs[-1], now, now)
             keys = self.mapped(kind, slow.outputs[-1], before, now if kind == "official" else before)
-            held, queue = queue, reference.last([queue, keys], 10)
+            held, queue = queue, reference.last([queue, keys], size.get("queue_size", 256))
             rows = [*keys, *held] if kind == "official" else queue
             negatives = [[row for row in rows if row is not key] for key in keys]
             expected = reference.queue_info_nce(queries, keys, negatives, temperature=0.05)

@@ -59,11 +59,14 @@ def read_differently(ids, copy, view):
 
 
 class TestValue:
-    @pytest.mark.parametrize("name", BASES)
+    @pytest.mark.parametrize("name", ["paper", *BASES])
     def test_terms_are_those_of_the_reference(self, encoder, views, name):
         """From the base loss's first pass and one more; discriminators and losses are numpy."""
-        weights = {"adversarial_weight": 0.5, "filtering_weight": 2.0}
-        loss, recorder = build(encoder, BASES[name](encoder), **weights).double(), Recorder(encoder)
+        if name == "paper":
+            keywords, base = {"low_frequency_by": "types"}, None
+        else:
+            keywords, base = {"adversarial_weight": 0.5, "filtering_weight": 2.0}, BASES[name](encoder)
+        loss, recorder = build(encoder, base, **keywords).double(), Recorder(encoder)
         columns = columns_of(name, encoder)
         terms = loss(columns)
         original, copy = recorder.outputs[0], recorder.outputs[-1]
@@ -76,15 +79,20 @@ class TestValue:
 
         content = columns[0]["attention_mask"].bool()
         content &= ~torch.isin(ids, torch.tensor(encoder.tokenizer.all_special_ids))
-        low = np.isin(ids, project_counts(encoder.tokenizer).low_frequency_ids(0.5, "mass")).astype(int)
+        low_ids = project_counts(encoder.tokenizer).low_frequency_ids(
+            0.5, keywords.get("low_frequency_by", "mass")
+        )
+        low = np.isin(ids, low_ids).astype(int)
         if views and views[0].order is not None:  # other words are at each place
             low = np.take_along_axis(low, views[0].order.numpy(), axis=1)
         logits = classify("frequency", original["token_embeddings"][:rows, :length])
-        expected = 0.5 * reference.token_class_loss(logits, low, content.numpy())
+        weight = keywords.get("adversarial_weight", 1.0)
+        expected = weight * reference.token_class_loss(logits, low, content.numpy())
         assert terms["adversarial"].item() == pytest.approx(expected, rel=1e-9)
         pair = [classify("completeness", each["sentence_embedding"][:rows]) for each in (original, copy)]
         usable = read_differently(ids, copy["input_ids"], views[0] if views else None)
-        expected = 2.0 * reference.incomplete_sentence_loss(*pair, usable)
+        weight = keywords.get("filtering_weight", 1.0)
+        expected = weight * reference.incomplete_sentence_loss(*pair, usable)
         assert terms["filtering"].item() == pytest.approx(expected, rel=1e-9)
         assert loss.diagnostics["masked_share"].item() == pytest.approx(sum(usable) / rows)
 
