@@ -17,6 +17,7 @@ import tempfile
 import time
 from typing import Any
 
+import numpy as np
 import quality
 import records
 import testbeds
@@ -119,17 +120,17 @@ def build_evaluators(*, is_development: bool) -> list[Any]:
     quora = evaluation.quora_retrieval(split="dev" if is_development else "test")
     topics = (evaluation.agnews_topics(), evaluation.biomedical_topics())
     return [
-        *(build_pairs(task) for task in tasks),
+        *(build_pairs(task, 1_500 if is_development else PAIRS_PER_TASK) for task in tasks),
         sample_retrieval(quora),
         *([] if is_development else [evaluation.cranfield_retrieval()]),
         *(sample_topics(one, half=0 if is_development else 1) for one in topics),
     ]
 
 
-def build_pairs(task: str) -> evaluation.PairsEvaluator:
-    """Return the evaluator of at most ``PAIRS_PER_TASK`` pairs of one STS task."""
+def build_pairs(task: str, most: int) -> evaluation.PairsEvaluator:
+    """Return the evaluator of at most ``most`` pairs of one STS task."""
     pairs = evaluation.load_sts(task)
-    rows = random.Random(0).sample(range(len(pairs.scores)), min(PAIRS_PER_TASK, len(pairs.scores)))
+    rows = random.Random(0).sample(range(len(pairs.scores)), min(most, len(pairs.scores)))
     sampled = evaluation.ScoredPairs(*([column[row] for row in rows] for column in pairs[:3]))
     return evaluation.PairsEvaluator(sampled, name=f"sts {task}", write_csv=False)
 
@@ -152,9 +153,8 @@ def sample_retrieval(whole: Any) -> evaluation.RetrievalEvaluator:
 
 def sample_topics(whole: evaluation.TopicsEvaluator, *, half: int) -> evaluation.TopicsEvaluator:
     """Return the evaluator of at most ``TEXTS_PER_TOPICS`` texts of one half of a collection."""
-    rows = random.Random(0).sample(range(len(whole.sentences)), len(whole.sentences))[half::2][
-        :TEXTS_PER_TOPICS
-    ]
+    order, middle = np.random.RandomState(0).permutation(len(whole.sentences)), len(whole.sentences) // 2
+    rows = (order[middle:] if half else order[:middle])[:TEXTS_PER_TOPICS]
     sentences, labels = ([column[row] for row in rows] for column in (whole.sentences, whole.labels))
     return evaluation.TopicsEvaluator(sentences, labels, name=whole.name, write_csv=False)
 

@@ -2,7 +2,7 @@
 
     python benchmarks/demo.py
 
-Appends a line to ``results/demo.jsonl``.
+Embeddings are scored in bfloat16. Appends a line to ``results/demo.jsonl``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import records
+import testbeds
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
@@ -39,7 +40,7 @@ def main() -> None:
         }
         scores = {}
         for when, model in models.items():
-            found = evaluation.evaluate(model, evaluators.values())
+            found = evaluation.evaluate(testbeds.in_bfloat16(model), evaluators.values())
             scores[when] = {
                 key: round(found[one.name].get("spearman", found[one.name].get("purity@10")), 4)
                 for key, one in evaluators.items()

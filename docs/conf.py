@@ -30,12 +30,12 @@ templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 napoleon_custom_sections = ["Inputs", "Relations", "Deviations"]
-napoleon_use_rtype = False  # what is returned is a sentence, not a type
-autodoc_typehints = "none"  # the signature says little more than the text, and fills a phone's screen
+napoleon_use_rtype = False  # Returns sections are sentences, not types
+autodoc_typehints = "none"  # they repeat the text, and fill the screen of a phone
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 80
-highlight_language = "none"  # of a block that does not name its own
-smartquotes = False  # two hyphens are a flag
+highlight_language = "none"  # for blocks without a language
+smartquotes = False  # two hyphens stay two hyphens
 
 autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)  # a summary does not end there
 
@@ -52,7 +52,7 @@ html_theme_options = {
 
 
 def setup(app: Any) -> None:
-    """Connect what Sphinx lacks: equations without a script from elsewhere, and names that docstrings give in short."""
+    """Add equations as MathML, without a script from another site, and links to short names in docstrings."""
     app.add_html_math_renderer("mathml", (_math, None), (_math_block, None))
     app.connect("missing-reference", _in_this_package)
 
@@ -79,5 +79,5 @@ def _in_this_package(app: Any, env: Any, node: nodes.Element, text: nodes.Elemen
     """Find ``functional.info_nce`` in ``sbert_plugins``."""
     if node.get("refdomain") != "py":
         return None
-    target = f"sbert_plugins.{node['reftarget']}"
-    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, node["reftype"], target, node, text)
+    found = (app.builder, node["reftype"], f"sbert_plugins.{node['reftarget']}", node, text)
+    return env.domains["py"].resolve_xref(env, node["refdoc"], *found)

@@ -9,14 +9,15 @@ import argparse
 import importlib
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
+from types import UnionType
 from typing import Any
 from unittest import mock
 
-import records
-from tables import table
+import tables
+from tables import RECOMMENDED, table
 
 from sbert_plugins import cli, losses, recipes
 
@@ -63,7 +64,8 @@ def fragments() -> dict[str, str]:
     parts |= {f"settings_{method}": settings_table(method) for method in SETTINGS}
     parts |= {f"expect_{method}": expectations(method) for method in EXPECTED}
     parts |= {f"command_{name}": text for name, text in commands()}
-    return {f"{name}.md": text for name, text in parts.items()} | {"quickstart.py": quickstart()}
+    parts |= {"result": result(), "demo": tables.demo(), "starts": starts_table()}
+    return {f"{name}.md": text for name, text in parts.items()}
 
 
 # --- API ----------------------------------------------------------------------------------------------------
@@ -91,21 +93,75 @@ def constant(value: Any) -> str:
         )
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, UnionType):
+        return " or ".join(each.__name__ for each in value.__args__)
     return f"{len(value)} words" if isinstance(value, Set) else ", ".join(value)
+
+
+# --- Results and defaults -----------------------------------------------------------------------------------
+
+
+def result() -> str:
+    """Return the picture of the home page, and its caption; empty if nothing was measured yet."""
+    known = [
+        (title, before, sum(scores["recommended"]) / len(scores["recommended"]))
+        for title, before, scores in tables.known_changes()
+    ]
+    if known:
+        caption = (
+            "all-MiniLM-L6-v2 adapted to the text of each collection with `recommended`, without labels."
+        )
+    else:
+        caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
+    changes = known or tables.demo_changes()
+    if not changes:
+        return ""
+    picture = change_picture(changes)
+    return f"```{{raw}} html\n{picture}```\n\n*{caption} Higher is better.*\n"
+
+
+def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
+    """Draw the changes of scores as bars: an SVG in the text colour of the page, readable on a phone."""
+    row, zero = 48, 30  # height of a row, and place of no change
+    unit = 150 / max(1.0, *(abs(after - before) for _, before, after in changes))
+    parts = []
+    for place, (title, before, after) in enumerate(changes):
+        top, change = place * row, after - before
+        width, colour = abs(change) * unit, "#0072b2" if change >= 0 else "#d55e00"
+        start, end = min(zero, zero + change * unit), max(zero, zero + change * unit)
+        parts.append(
+            f'<text x="0" y="{top + 13}">{title}</text>'
+            f'<rect x="{start:.1f}" y="{top + 20}" width="{width:.1f}" height="16" fill="{colour}"/>'
+            f'<path d="M {zero} {top + 18} v 20" stroke="currentColor"/>'
+            f'<text x="{end + 6:.1f}" y="{top + 33}">{change:+.1f} ({before:.1f} to {after:.1f})</text>'
+        )
+    return (
+        f'<svg viewBox="0 0 370 {row * len(changes)}" role="img" aria-label="Changes of scores" '
+        'fill="currentColor" font-size="14" style="max-width: 30rem; width: 100%">'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+def starts_table() -> str:
+    """Return what ``recommended`` does for the two kinds of start."""
+    rows = []
+    for embeds, kind, example in (
+        (True, "an embedding model: it has a pooling layer", "all-MiniLM-L6-v2"),
+        (False, "a plain language model: it has none", "bert-base-uncased"),
+    ):
+        adaptation = recipes.RECIPES["recommended"].adapt_to(embeds=embeds)
+        keep = adaptation.loss_keywords.get("keep")
+        rows.append([kind, example, f"yes, with weight {keep:g}" if keep else "no"])
+    return table(["start", "example", "self-distillation"], rows)
 
 
 # --- The command line ---------------------------------------------------------------------------------------
 
 
-def quickstart() -> str:
-    """Return the README's script, which a test runs."""
-    readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
-    return readme.partition("```python\n")[2].partition("```")[0]
-
-
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the help of each command, with the same line width on every machine."""
     with mock.patch.dict(os.environ, {"COLUMNS": "90"}):
+        yield "main", f"```text\n{cli.build_parser().format_help()}```\n"
         for name, command in subcommands(cli.build_parser()):
             steps = [(f"{name}_{step}", inner) for step, inner in subcommands(command)]
             for title, parser in steps or [(name, command)]:
@@ -211,8 +267,7 @@ def shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-RECOMMENDED = "ConSERT with head + bag of words"
-# The rows of quality.jsonl that the page of a method shows: method and pooling, and the title of the row.
+# The rows of quality.jsonl that the page of a method shows: label and pooling, and the title of the row.
 EXPECTED: dict[str, dict[tuple[str, str], str]] = {
     "recommended": {
         (RECOMMENDED, "mean"): "`recommended`",
@@ -254,20 +309,12 @@ COMPARED = {
     ("SimCSE 0.05", "mean"): "SimCSE, temperature 0.05",
     ("SimCSE 0.1", "mean"): "SimCSE, temperature 0.1",
 }
-BUDGETS = {
-    "60 updates": ("short", 60),
-    "400 updates": ("short", 400),
-    "2,000 updates": ("short", 2000),
-    "Wikipedia, 60": ("wiki", 60),
-    "Wikipedia, 400": ("wiki", 400),
-}
-
 
 CAPTION = """
 Average of the seven STS tasks (Spearman x 100): mean ± standard deviation over five seeds, or over the number
 in brackets. Encoder: minilm-mlm (six layers, width 384). 64 sentences per update, mean pooling unless noted.
-The first three columns are trainings on 26,000 short sentences. STS-B dev selected the checkpoint. Last column:
-points of STS-B dev that a training of 400 updates lost between its best checkpoint and its end.
+The first three columns are trainings on 26,000 short sentences. STS-B dev selected the checkpoint. The last
+column is what a training of 400 updates lost in STS-B dev between its best checkpoint and its end.
 """
 
 
@@ -275,45 +322,21 @@ def expectations(method: str) -> str:
     """Return a table of the average of the seven STS tasks after trainings of a method."""
     recommended = {} if method == "recommended" else {(RECOMMENDED, "mean"): "`recommended`"}
     rows = []
-    for (name, pooling), title in (COMPARED | EXPECTED[method] | recommended).items():
-        cells = measured(name, pooling)
-        if name == "start":
-            rows.append([title, *[f"{cells[0]['scores']['avg7']:.1f}"] * len(BUDGETS), ""])
-            continue
-        trained = [
-            [cell for cell in cells if (cell["text"], cell["updates"]) == budget]
-            for budget in BUDGETS.values()
-        ]
-        if any(trained):
-            falls = [max(dev for _, dev in cell["curve"]) - cell["curve"][-1][1] for cell in trained[1]]
-            rows.append([title, *map(mean_text, trained), f"{fmean(falls):.1f}" if falls else ""])
-    return table(["", *BUDGETS, "fall after the best, 400"], rows) + CAPTION
+    for (label, pooling), title in (COMPARED | EXPECTED[method] | recommended).items():
+        cells = [measured(label, pooling, *budget) for budget in tables.BUDGETS.values()]
+        if label == "start":
+            rows.append([title, *[f"{cells[0][0]['scores']['avg7']:.1f}"] * len(cells), ""])
+        elif any(cells):
+            falls = [max(dev for _, dev in cell["curve"]) - cell["curve"][-1][1] for cell in cells[1]]
+            means = [tables.mean_text([one["scores"]["avg7"] for one in cell], digits=1) for cell in cells]
+            rows.append([title, *means, f"{fmean(falls):.1f}" if falls else ""])
+    return table(["", *tables.BUDGETS, "fall after the best, 400"], rows) + CAPTION
 
 
-def measured(name: str, pooling: str) -> list[dict[str, Any]]:
-    """Return the records of a method with batches of 64, at 5e-5 or else at the 3e-5 of the papers."""
-    cells = [
-        cell
-        for cell in records.read("quality")
-        if (cell["encoder"], cell["method"], cell["pooling"]) == ("minilm-mlm", name, pooling)
-        and cell.get("batch_size", 64) == 64
-        and "trained" not in cell
-        and "avg7" in cell["scores"]
-    ]
-    at_rate = {
-        rate: [cell for cell in cells if cell.get("learning_rate", rate) == rate] for rate in (5e-5, 3e-5)
-    }
-    return at_rate[5e-5] or at_rate[3e-5]
-
-
-def mean_text(cells: list[dict[str, Any]]) -> str:
-    """Return mean and standard deviation over the seeds: those trained on a processor, otherwise on a GPU."""
-    cells = [cell for cell in cells if "NVIDIA" not in cell["hardware"]] or cells
-    values = [cell["scores"]["avg7"] for cell in cells]
-    if not values:
-        return ""
-    deviation = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{fmean(values):.1f}{deviation}" + ("" if len(values) == 5 else f" ({len(values)})")
+def measured(label: str, pooling: str, text: str, updates: int) -> list[dict[str, Any]]:
+    """Return the records of a training, at 5e-5 or else at the 3e-5 of the papers."""
+    at_default = tables.find(label, text, updates, pooling=pooling)
+    return at_default or tables.find(label, text, updates, pooling=pooling, learning_rate=3e-5)
 
 
 if __name__ == "__main__":

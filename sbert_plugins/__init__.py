@@ -1,7 +1,7 @@
 """Five papers on self-supervised sentence embeddings as loss classes for sentence-transformers.
 
-The rooms (``losses``, ``functional``, ``modules``, ``data``, ``training``, ``evaluation``, ``recipes``) are imported on
-first use, so that ``import sbert_plugins`` loads no torch.
+The rooms (``losses``, ``functional``, ``modules``, ``data``, ``training``, ``evaluation``, ``recipes``) are
+imported on first use, so that ``import sbert_plugins`` loads no torch.
 """
 
 import importlib

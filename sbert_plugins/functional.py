@@ -1,8 +1,8 @@
 """The equations of the papers, as pure functions of tensors.
 
 Letters in shapes: B batch, D embedding size, N further negatives. Cosines, softmax and losses are computed in
-float32 (in float64 for float64 input) and outside autocast, for any dtype of the input: cosines in bfloat16
-cost accuracy.
+float32 (in float64 for float64 input) and outside autocast, whatever the dtype of the input: cosines in
+bfloat16 are inaccurate.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def info_nce(
         The mean over anchors, a scalar. With B = 1 and no negatives it is 0, with a gradient of 0.
 
     Raises:
-        ValueError: If shapes differ from these, there is no row, or the temperature is not above 0.
+        ValueError: If anchors and positives differ in shape, or the temperature is not above 0.
     """
     return arccon_loss(anchors, positives, negatives, margin_degrees=0.0, temperature=temperature)
 
@@ -90,15 +90,12 @@ def arccon_loss(
         The mean over anchors, a scalar. Gradients are finite at every angle, including 0 and 180 degrees.
 
     Raises:
-        ValueError: If shapes differ from these, there is no row, or margin or temperature are out of range.
+        ValueError: If anchors and positives differ in shape, or margin or temperature are out of range.
     """
-    _check_rows(1, anchors=anchors, positives=positives)
-    if negatives is not None and (negatives.ndim != 2 or negatives.shape[1] != anchors.shape[1]):
-        raise ValueError(
-            f"negatives must be (N, {anchors.shape[1]}) like anchors, got {tuple(negatives.shape)}."
-        )
-    check_temperature(temperature)
-    check_margin_degrees(margin_degrees)
+    _check_rows(anchors=anchors, positives=positives)
+    _check_temperature(temperature)
+    if not 0 <= margin_degrees < 180:
+        raise ValueError(f"margin_degrees must be an angle in [0, 180), got {margin_degrees}.")
     with torch.autocast(anchors.device.type, enabled=False):
         anchors, positives = _unit(anchors), _unit(positives)
         candidates = positives if negatives is None else torch.cat([positives, _unit(negatives)])
@@ -157,11 +154,7 @@ def decoding_signal(
 
     Returns:
         (B, 4, D) in the order of the equation.
-
-    Raises:
-        ValueError: If the two shapes are not equal (B, D).
     """
-    _check_rows(sentence=sentence, masked=masked)
     with torch.autocast(sentence.device.type, enabled=False):
         sentence, masked = _full_precision(sentence), _full_precision(masked)
         difference, product = sentence - masked, sentence * masked
@@ -185,15 +178,7 @@ def token_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None 
 
     Returns:
         A scalar; 0 for N = 0, connected to the graph.
-
-    Raises:
-        ValueError: If shapes differ from these.
     """
-    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
-        raise ValueError(
-            f"logits and targets must be (N, V) and (N,), got {tuple(logits.shape)} and "
-            f"{tuple(targets.shape)}."
-        )
     with torch.autocast(logits.device.type, enabled=False):
         return _weighted_mean(F.cross_entropy(_full_precision(logits), targets, reduction="none"), weights)
 
@@ -216,15 +201,7 @@ def bag_of_words_loss(logits: Tensor, rows: Tensor, targets: Tensor, weights: Te
 
     Returns:
         A scalar; 0 for N = 0, connected to the graph.
-
-    Raises:
-        ValueError: If shapes differ from these.
     """
-    if logits.ndim != 2 or rows.ndim != 1 or rows.shape != targets.shape:
-        shapes = tuple(logits.shape), tuple(rows.shape), tuple(targets.shape)
-        raise ValueError(
-            "logits, rows and targets must be (B, C), (N,) and (N,), got {}, {} and {}.".format(*shapes)
-        )
     with torch.autocast(logits.device.type, enabled=False):
         return _weighted_mean(-F.log_softmax(_full_precision(logits), dim=1)[rows, targets], weights)
 
@@ -232,8 +209,6 @@ def bag_of_words_loss(logits: Tensor, rows: Tensor, targets: Tensor, weights: Te
 def _weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return losses.sum() / max(len(losses), 1)
-    if weights.shape != losses.shape:
-        raise ValueError(f"weights must be {tuple(losses.shape)} like targets, got {tuple(weights.shape)}.")
     weights = weights.to(losses.dtype)
     return (weights * losses).sum() / weights.sum().clamp(min=torch.finfo(losses.dtype).tiny)
 
@@ -313,30 +288,18 @@ def pseudo_token_mapping(
 
     Returns:
         (B, D), :math:`h`.
-
-    Raises:
-        ValueError: If shapes differ from these.
     """
-    width = pseudo_tokens.shape[-1]
-    if tokens.ndim != 3 or sentence.shape != (len(tokens), width) or tokens.shape[2] != width:
-        raise ValueError(
-            f"sentence and tokens must be (B, {width}) and (B, L, {width}) like the pseudo tokens, "
-            f"got {tuple(sentence.shape)} and {tuple(tokens.shape)}."
-        )
-    if mask is not None and mask.shape != tokens.shape[:2]:
-        raise ValueError(f"mask must be {tuple(tokens.shape[:2])} like tokens, got {tuple(mask.shape)}.")
     with torch.autocast(tokens.device.type, enabled=False):
         read = [_full_precision(each) for each in (pseudo_tokens, sentence, tokens, query, key, value)]
-        dtype = max(
-            (each.dtype for each in read), key=lambda dtype: dtype.itemsize
-        )  # the more precise of weights and encoder
+        dtype = max((each.dtype for each in read), key=lambda dtype: dtype.itemsize)
         pseudo_tokens, sentence, tokens, query, key, value = (each.to(dtype) for each in read)
-        scores = (pseudo_tokens @ query @ key.T) @ tokens.transpose(1, 2) / math.sqrt(width)  # (B, P, L)
+        root = math.sqrt(tokens.shape[2])
+        scores = (pseudo_tokens @ query @ key.T) @ tokens.transpose(1, 2) / root  # (B, P, L)
         if mask is not None:
             scores = scores.masked_fill(~mask.bool().unsqueeze(1), torch.finfo(scores.dtype).min)
         forth = scores.softmax(dim=2)
         reader = (sentence @ query @ key.T @ value.T).unsqueeze(2)  # (B, D, 1)
-        back = (forth @ (tokens @ reader) / math.sqrt(width)).softmax(dim=1)  # (B, P, 1)
+        back = (forth @ (tokens @ reader) / root).softmax(dim=1)  # (B, P, 1)
         share = back.transpose(1, 2) @ forth  # (B, 1, L)
         return (share @ tokens).squeeze(1) @ value @ value
 
@@ -361,19 +324,10 @@ def queue_info_nce(
         The mean over queries, a scalar; 0 if no row is a negative.
 
     Raises:
-        ValueError: If shapes differ from these, there is no row, or the temperature is not above 0.
+        ValueError: If queries and positives differ in shape, or the temperature is not above 0.
     """
-    _check_rows(1, queries=queries, positives=positives)
-    if (
-        queue.ndim != 2
-        or queue.shape[1] != queries.shape[1]
-        or is_negative.shape != (len(queries), len(queue))
-    ):
-        raise ValueError(
-            f"queue and is_negative must be (Q, {queries.shape[1]}) and ({len(queries)}, Q), "
-            f"got {tuple(queue.shape)} and {tuple(is_negative.shape)}."
-        )
-    check_temperature(temperature)
+    _check_rows(queries=queries, positives=positives)
+    _check_temperature(temperature)
     with torch.autocast(queries.device.type, enabled=False):
         queries, positives, queue = _unit(queries), _unit(positives), _unit(queue)
         own = (queries * positives).sum(dim=1, keepdim=True)  # (B, 1)
@@ -397,7 +351,7 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
     r"""Identity with a reversed gradient: SLT-FAI section 3.2, Ganin and Lempitsky (2015).
 
     The gradient is :math:`-s` times the one that arrives. The layers before it therefore maximise the loss
-    that the layers behind it minimise: the min and max of SLT-FAI eq. 3 in one backward pass.
+    that the layers after it minimise: the min and max of SLT-FAI eq. 3 in one backward pass.
 
     Args:
         x: Of any shape and dtype.
@@ -409,7 +363,8 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
     Raises:
         ValueError: If ``strength`` is not a finite number of at least 0.
     """
-    check_weight("strength", strength)
+    if not 0 <= strength < math.inf:
+        raise ValueError(f"strength must be a finite number of at least 0, got {strength}.")
     return _GradientReversal.apply(x, strength)
 
 
@@ -425,17 +380,7 @@ def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor
 
     Returns:
         A scalar. Sentences without a counted token are left out; without any sentence it is 0.
-
-    Raises:
-        ValueError: If shapes differ from these.
     """
-    if logits.ndim != 3 or not logits.shape[:2] == targets.shape == counted.shape:
-        shapes = tuple(logits.shape), tuple(targets.shape), tuple(counted.shape)
-        raise ValueError(
-            "logits, targets and counted must be (B, L, C), (B, L) and (B, L), got {}, {} and {}.".format(
-                *shapes
-            )
-        )
     with torch.autocast(logits.device.type, enabled=False):
         logits = _full_precision(logits).masked_fill(~counted.unsqueeze(2), 0.0)
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
@@ -456,19 +401,9 @@ def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tenso
 
     Returns:
         The sum of the two cross entropies, as a mean over usable pairs; 0 without any.
-
-    Raises:
-        ValueError: If shapes differ from these.
     """
-    if original.ndim != 2 or original.shape != incomplete.shape or usable.shape != original.shape[:1]:
-        shapes = tuple(original.shape), tuple(incomplete.shape), tuple(usable.shape)
-        raise ValueError(
-            "original, incomplete and usable must be (B, 2), (B, 2) and (B,), got {}, {} and {}.".format(
-                *shapes
-            )
-        )
     with torch.autocast(original.device.type, enabled=False):
-        # Before the softmax: otherwise a NaN logit would still reach the gradient.
+        # Other pairs are set to 0 before the softmax: a NaN among them would otherwise reach the gradient.
         whole, lacking = (
             _full_precision(logits).where(usable[:, None], 0.0) for logits in (original, incomplete)
         )
@@ -495,10 +430,10 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
         The mean over the 2B views, a scalar. With B = 1 it is 0, with a gradient of 0.
 
     Raises:
-        ValueError: If the shapes are not equal (B, D) with B at least 1, or the temperature is not above 0.
+        ValueError: If the two views differ in shape, or the temperature is not above 0.
     """
-    _check_rows(1, first=first, second=second)
-    check_temperature(temperature)
+    _check_rows(first=first, second=second)
+    _check_temperature(temperature)
     with torch.autocast(first.device.type, enabled=False):
         views = torch.cat([_unit(first), _unit(second)])  # (2B, D)
         itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
@@ -527,15 +462,10 @@ def similarity_distillation(
         The mean over rows, a scalar; 0 for B below 3, because a single other row has no order.
 
     Raises:
-        ValueError: If the numbers of rows differ, or a temperature is not above 0.
+        ValueError: If a temperature is not above 0.
     """
-    if student.ndim != 2 or teacher.ndim != 2 or len(student) != len(teacher):
-        raise ValueError(
-            f"student and teacher must be (B, D) and (B, T), got {tuple(student.shape)} and "
-            f"{tuple(teacher.shape)}."
-        )
-    check_temperature(temperature)
-    check_temperature(teacher_temperature)
+    _check_temperature(temperature)
+    _check_temperature(teacher_temperature)
     if len(student) < 3:
         return student.sum() * 0.0
     with torch.autocast(student.device.type, enabled=False):
@@ -565,11 +495,9 @@ def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
         A scalar, lower is better; in [0, 4] for ``alpha=2``.
 
     Raises:
-        ValueError: If the shapes are not equal (B, D) with B at least 1, or ``alpha`` is not above 0.
+        ValueError: If ``x`` and ``y`` differ in shape.
     """
-    _check_rows(1, x=x, y=y)
-    if not alpha > 0:
-        raise ValueError(f"alpha must be above 0, got {alpha}.")
+    _check_rows(x=x, y=y)
     with torch.autocast(x.device.type, enabled=False):
         distances = (_unit(x) - _unit(y)).norm(dim=1)
         # A power below 1 has an infinite gradient at 0, for a pair of equal vectors.
@@ -582,18 +510,12 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
     .. math:: \log \frac{2}{B(B-1)}\sum_{i<j} e^{-t \lVert x_i - x_j \rVert_2^2}
 
     Args:
-        x: (B, D), of any length, normalised here.
+        x: (B, D) with B at least 2, of any length, normalised here.
         t: Width of the potential.
 
     Returns:
         A scalar, lower is more uniform.
-
-    Raises:
-        ValueError: If ``x`` is not (B, D) with B at least 2.
     """
-    _check_rows(x=x)
-    if len(x) < 2:
-        raise ValueError(f"uniformity needs at least 2 rows to form a pair, got {len(x)}.")
     with torch.autocast(x.device.type, enabled=False):
         unit = _unit(x) if x.device.type in ("cpu", "cuda") else _unit(x).cpu()  # Apple's GPUs have no pdist
         squared_distances = torch.pdist(unit).pow(2)  # (B (B - 1) / 2,), i < j
@@ -601,16 +523,10 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
         return value.to(x.device)
 
 
-def check_temperature(temperature: Any) -> None:
+def _check_temperature(temperature: Any) -> None:
     """Raise ``ValueError`` unless a temperature is a finite number above 0."""
     if isinstance(temperature, str) or not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
-
-
-def check_margin_degrees(margin_degrees: float) -> None:
-    """Raise ``ValueError`` unless a margin is in [0, 180) degrees."""
-    if not 0 <= margin_degrees < 180:
-        raise ValueError(f"margin_degrees must be an angle in [0, 180), got {margin_degrees}.")
 
 
 def check_balance(balance: float | None) -> None:
@@ -619,25 +535,20 @@ def check_balance(balance: float | None) -> None:
         raise ValueError(f"balance must be a finite number above 0 or None, got {balance}.")
 
 
-def check_weight(name: str, weight: float) -> None:
-    """Raise ``ValueError`` unless a weight is a finite number of at least 0."""
-    if not 0 <= weight < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least 0, got {weight}.")
-
-
 def check_share(name: str, value: float) -> None:
     """Raise ``ValueError`` unless a share is in (0, 1)."""
     if not 0 < value < 1:
         raise ValueError(f"{name} must be in (0, 1), got {value}.")
 
 
-def _check_rows(least: int = 0, **tensors: Tensor) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if len(set(shapes.values())) > 1 or len(next(iter(shapes.values()))) != 2:
-        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"{' and '.join(shapes)} must have the same shape (B, D), got {got}.")
-    if any(shape[0] < least for shape in shapes.values()):
-        raise ValueError(f"{' and '.join(shapes)} must have at least {least} row, got none.")
+def _check_rows(**tensors: Tensor) -> None:
+    """Raise ``ValueError`` unless the tensors have the same shape (B, D).
+
+    torch would broadcast them, or take further rows for negatives.
+    """
+    if len({tensor.shape for tensor in tensors.values()}) > 1:
+        got = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+        raise ValueError(f"{' and '.join(tensors)} must have the same shape (B, D), got {got}.")
 
 
 def _unit(x: Tensor) -> Tensor:

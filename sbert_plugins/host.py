@@ -1,14 +1,13 @@
 """Access to private parts of other libraries, one function each. No other file of the package names one.
 
-Each docstring ends with the version in which the private part was checked first. If it is missing, the
-function raises ``ImportError`` with the version to install. Marks that another library leaves on a model may
-be missing for good reasons; ``tests/test_host.py`` checks that they are still left. Libraries are imported
-inside the functions, so that this file imports quickly.
+Each docstring ends with the oldest version in which the private part was checked. If the part is missing, the
+function raises ``ImportError`` with the version to install. Attributes that another library leaves on a model
+may be missing for good reasons, so ``tests/test_host.py`` checks them instead. Libraries are imported inside
+the functions, so that this file imports quickly.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 else:
     _TrainerBase = object
 
-_POOLER = re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$")  # ALBERT and BigBird have no dense layer
 TRAINER_METHODS = (
     "_clip_grad_norm",
     "_get_grad_norm",
@@ -51,14 +49,6 @@ def _reach(owner: Any, name: str, needs: str) -> Any:
     return found
 
 
-def is_of_pooler(name: str) -> bool:
-    """Return whether a weight belongs to a transformer's own pooler, which few models read.
-
-    Checkpoints often lack it, and transformers then starts it from random weights.
-    """
-    return _POOLER.search(name) is not None
-
-
 # --- Trainer of sentence-transformers ---------------------------------------------------------------------
 
 
@@ -67,22 +57,16 @@ def require_trainer() -> None:
 
     transformers 5.3 has all of them.
     """
-    import sentence_transformers
-    import transformers
+    from sentence_transformers import SentenceTransformerTrainer
 
-    trainer = sentence_transformers.SentenceTransformerTrainer
-    if missing := [name for name in TRAINER_METHODS if not hasattr(trainer, name)]:
-        raise ImportError(
-            "SentenceTransformerTrainer needs transformers>=5.3 and sentence-transformers>=6.2,<7. "
-            f"The trainer of {transformers.__version__} and {sentence_transformers.__version__} has no "
-            f'{", ".join(missing)}: run pip install "transformers>=5.3".'
-        )
+    for name in TRAINER_METHODS:
+        _reach(SentenceTransformerTrainer, name, "transformers>=5.3")
 
 
 class ConnectedTrainer(_TrainerBase):
-    """A base class before sentence-transformers' trainer, which connects its private methods to public ones.
+    """A base class that connects private methods of sentence-transformers' trainer to public ones.
 
-    The subclass defines
+    It must precede the trainer in the list of base classes. The subclass defines
 
     - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged,
       instead of the model's;
@@ -157,12 +141,10 @@ def undo_preparation(model: Any) -> None:
     DistributedDataParallel, and a model trained in bfloat16 would keep computing in bfloat16.
     """
     vars(model).pop("_is_accelerate_prepared", None)
-    original = vars(model).pop("_original_forward", None)
-    if original is None:
-        return
-    vars(model).pop("forward", None)
-    if model.forward != original:  # the forward was an attribute of the model before
-        model.forward = original
+    if (original := vars(model).pop("_original_forward", None)) is not None:
+        vars(model).pop("forward", None)
+        if model.forward != original:  # the forward was an attribute of the model before
+            model.forward = original
 
 
 def leave_unprepared(trainer: Any) -> None:
@@ -220,14 +202,18 @@ def checkpointing_by(layers: Sequence[nn.Module], around: Callable[..., Any]) ->
     A layer that is run inside the block runs again in its backward pass, wherever that is, and ``around`` is
     called again. It can therefore give both runs the same mode. transformers 5.3.
     """
-    before = [(layer, _reach(layer, "_gradient_checkpointing_func", "transformers>=5.3")) for layer in layers]
+    before: list[tuple[Any, Callable[..., Any]]] = [
+        (layer, _reach(layer, "_gradient_checkpointing_func", "transformers>=5.3")) for layer in layers
+    ]
 
-    def checkpointing(layer: nn.Module, checkpoint: Callable[..., Any]) -> Any:
-        return lambda run, *inputs: checkpoint(partial(around, layer, run), *inputs)
+    def checkpoint_around(
+        layer: Any, checkpoint: Callable[..., Any], run: Callable[..., Any], *inputs: Any
+    ) -> Any:
+        return checkpoint(partial(around, layer, run), *inputs)
 
     try:
         for layer, checkpoint in before:
-            layer._gradient_checkpointing_func = checkpointing(layer, checkpoint)
+            layer._gradient_checkpointing_func = partial(checkpoint_around, layer, checkpoint)
         yield
     finally:
         for layer, checkpoint in before:
@@ -332,21 +318,6 @@ def count_changes(tensor: Tensor) -> int:
     return _reach(tensor, "_version", "torch>=2.6")
 
 
-def add_all(tensors: list[Tensor], others: list[Tensor], factor: Tensor) -> None:
-    """Add ``factor * other`` to each tensor in place, in two calls for all of them. torch 2.6."""
-    import torch
-
-    scaled = _reach(torch, "_foreach_mul", "torch>=2.6")(others, factor)
-    _reach(torch, "_foreach_add_", "torch>=2.6")(tensors, scaled)
-
-
-def copy_all(tensors: list[Tensor], others: list[Tensor]) -> None:
-    """Overwrite each tensor, in one call for all of them. torch 2.6."""
-    import torch
-
-    _reach(torch, "_foreach_copy_", "torch>=2.6")(tensors, others)
-
-
 # --- datasets, rake-nltk and NLTK --------------------------------------------------------------------------
 
 
@@ -411,58 +382,3 @@ def wordnet_reader(place: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NLTK warns that there are no other languages
         return English(place, None)
-
-
-# --- Temporary: only recipes that are about to be replaced use these ---------------------------------------
-
-
-def reads_pooler(model: nn.Module) -> bool:
-    """Return whether a model's vectors come from a transformer's own pooler. sentence-transformers 6.2."""
-    routes = [
-        route
-        for module in model.modules()
-        for route in (getattr(module, "modality_config", None) or {}).values()
-        if isinstance(route, dict)
-    ]
-    return any("pooler_output" in str(route.get("method_output_name")) for route in routes)
-
-
-@contextmanager
-def training_time_named(
-    model: SentenceTransformer, seconds: float | None, evaluating: float | None
-) -> Iterator[None]:
-    """Write these durations into a model card that is made inside the block. sentence-transformers 6.2."""
-    from sentence_transformers.base.model_card import format_duration
-
-    card = model.model_card_data
-    parts: dict[str, str | None] = {"training_time": None, "evaluation_time": None, "total_time": None}
-    if seconds is not None:
-        if evaluating:
-            parts |= {"evaluation_time": format_duration(evaluating), "total_time": format_duration(seconds)}
-        parts["training_time"] = format_duration(seconds - (evaluating or 0))
-    vars(card)["get_training_duration_data"] = lambda: parts
-    try:
-        yield
-    finally:
-        del vars(card)["get_training_duration_data"]
-
-
-def tokenizer_state(tokenizer: Any) -> Any:
-    """Return the state of a tokenizer without the padding and truncation of its last call."""
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if hasattr(backend, "to_str"):
-        return {
-            key: value
-            for key, value in json.loads(backend.to_str()).items()
-            if key not in ("truncation", "padding")
-        }
-    vocabulary = backend.get_vocab() if hasattr(backend, "get_vocab") else repr(backend)
-    words = sorted(vocabulary.items()) if isinstance(vocabulary, dict) else vocabulary
-    # Those of word vectors: a word that is left out, or lowered, is none of the vocabulary's.
-    settings = {name: vars(backend)[name] for name in _OF_WORDS if name in getattr(backend, "__dict__", ())}
-    if not settings:
-        return words
-    return {"words": words, **{name: sorted(x) if isinstance(x, set) else x for name, x in settings.items()}}
-
-
-_OF_WORDS = ("stop_words", "do_lower_case", "ngram_separator", "max_ngram_length")

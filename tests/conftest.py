@@ -32,7 +32,9 @@ quick_host.compile_templates_once()
 def _start():
     """Each test draws the same, and compiles anew, whatever ran before it."""
     transformers.set_seed(0)
-    if "torch._dynamo" in sys.modules:  # after some recompilations of the host's forward it would not compile any more
+    if (
+        "torch._dynamo" in sys.modules
+    ):  # after some recompilations of the host's forward it would not compile any more
         torch.compiler.reset()
 
 
@@ -54,7 +56,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """Call ``once(name, make)``: the folder that ``make(folder)`` has filled, by whichever worker needed it first."""
+    """Build ``once(name, make)``: a folder that ``make(folder)`` fills once for all workers."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -78,7 +80,7 @@ def tokenizers():
 
 @pytest.fixture(scope="session")
 def tiny_encoder(tokenizers, tmp_path_factory):
-    """Build ``tiny_encoder(architecture="bert", pooling="cls", **config)``: a random encoder, the same every time."""
+    """Build ``tiny_encoder(architecture="bert", pooling="cls", **config)``: the same random encoder."""
     built: dict[str, SentenceTransformer] = {}
 
     def build(architecture: str = "bert", pooling: str = "cls", **config) -> SentenceTransformer:
@@ -119,11 +121,15 @@ def encoder_path(tiny_encoder, tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The directory of real data. Without it the tests on real data are skipped, in CI only where that is said."""
+    """The folder of real data. Without it, tests on real data are skipped; in CI they then fail."""
     if "SBERT_PLUGINS_DATA" not in os.environ:
         if os.environ.get("CI") and not os.environ.get("SBERT_PLUGINS_NO_DATA"):
-            pytest.fail("CI must set SBERT_PLUGINS_DATA, or say SBERT_PLUGINS_NO_DATA=1 where there are no real data.")
-        pytest.skip("SBERT_PLUGINS_DATA is not set: it names a directory with the STS tasks (CONTRIBUTING.md).")
+            pytest.fail(
+                "CI must set SBERT_PLUGINS_DATA, or say SBERT_PLUGINS_NO_DATA=1 where there are no real data."
+            )
+        pytest.skip(
+            "SBERT_PLUGINS_DATA is not set: it names a directory with the STS tasks (CONTRIBUTING.md)."
+        )
     return Path(os.environ["SBERT_PLUGINS_DATA"])
 
 
@@ -151,7 +157,7 @@ def minilm_mlm(data_dir) -> SentenceTransformer:
 
 @pytest.fixture(scope="session")
 def _nltk_folder(tmp_path_factory, data_dir) -> Path:
-    """A folder for NLTK: the tagger from the data directory, WordNet from Debian's package with NLTK's lexnames."""
+    """A folder for NLTK: the tagger from the data folder, WordNet from Debian's package."""
     folder = tmp_path_factory.mktemp("nltk_data")
     shutil.copytree(data_dir / "nltk_data" / "taggers", folder / "taggers")
     wordnet = Path("/usr/share/wordnet")

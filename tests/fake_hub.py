@@ -41,9 +41,13 @@ class FakeHub:
 
     def model_info(self, repo_id):
         found = self.repositories[repo_id]
-        return SimpleNamespace(private=found.private, siblings=[SimpleNamespace(rfilename=name) for name in found.files])
+        return SimpleNamespace(
+            private=found.private, siblings=[SimpleNamespace(rfilename=name) for name in found.files]
+        )
 
     def upload_folder(self, *, repo_id, folder_path, commit_message):
         folder = Path(folder_path)
-        files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        files = {
+            str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        }
         self.repositories[repo_id].files |= files

@@ -1,4 +1,4 @@
-"""What the host does again at each training and each save is done once a process; what it does stays the same."""
+"""Make sentence-transformers do some slow work of each training and each save once per process."""
 
 import functools
 import gc

@@ -320,7 +320,8 @@ def test_methods(capsys):
     printed = capsys.readouterr().out
     for recipe in recipes.RECIPES.values():
         assert recipe.summary in printed
-        assert recipes.small_budget(recipe.name) in printed
+        assert recipe.url in printed
+    assert rows_of(printed)["arccse"][:2] == ["72.0", "72.9"]
 
 
 @pytest.mark.slow
@@ -430,6 +431,15 @@ class TestTrain:
         command = ["train", "simcse", text, "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
         assert cli.main(command) == 0
         assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", ["own", "built-in"])
+def test_a_report_of_own_labels_or_without_a_network(labels, encoder, pairs, tmp_path, capsys):
+    given = ["--pairs", pairs] if labels == "own" else ["--offline"]
+    assert cli.main(["evaluate", encoder, *given, "--report", str(tmp_path / "page")]) == 0
+    name = "graded" if labels == "own" else "graded pairs"
+    assert f"on {name}." in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

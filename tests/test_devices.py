@@ -10,7 +10,7 @@ import pytest
 import torch
 from methods import EVERY
 
-# How often the losses of a step wait for the device, because the CPU must know a number of rows.
+# How often at most the losses of a step wait for the device, because the CPU must know a number of rows.
 WAITS = dict.fromkeys(EVERY, 2) | {"arccse": 1, "consert": 0, "self-distillation": 0, "pt-bert": 0}
 WAITS |= {"official pt-bert": 0, "slt-fai consert": 0, "slt-fai": 1, "official slt-fai": 1}
 # The encoder's own forwards wait, too: transformers checks in each whether there is padding.
@@ -55,4 +55,4 @@ def test_a_step(method, dtype, report):
     assert "error" not in found, found["error"]
     assert math.isfinite(found["loss"]) and found["elsewhere"] == []
     own = [line for line in found["waits"] if not line.startswith(_FORWARDS)]
-    assert len(own) == WAITS[method], own
+    assert len(own) <= WAITS[method], own

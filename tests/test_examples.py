@@ -1,33 +1,57 @@
-"""Each example runs offline, as it stands but for fewer sentences and layers, and saves a model."""
+"""The examples run offline, with fewer updates and layers."""
 
 import functools
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
-from sentence_transformers import SentenceTransformer
+from encoders import project_text
 
 from sbert_plugins import recipes
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("train_*.py"))
-UPDATES = 2
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PAPERS = ["ArcCSELoss", "PTBERTLoss", "PaSeRLoss", "DenoSentLoss", "SLTFAILoss"]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run an example with two updates, and return what it prints."""
+    monkeypatch.chdir(tmp_path)
+    one_layer = functools.partial(recipes.offline_encoder)
+    monkeypatch.setattr(recipes, "offline_encoder", lambda **given: one_layer(**given | {"num_layers": 1}))
+
+    def start(name, *arguments):
+        source, changed = re.subn(
+            r"^UPDATES = \d+", "UPDATES = 2", (EXAMPLES / name).read_text("utf-8"), flags=re.M
+        )
+        assert changed == 1
+        Path(name).write_text(source, encoding="utf-8")
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(name, run_name="__main__")
+        return capsys.readouterr().out
+
+    return start
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example(example, tmp_path, monkeypatch, capsys):
-    source = example.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 90
-    batch = int(re.search(r"^BATCH_SIZE = (\d+)", source, re.MULTILINE)[1])
-    source, changed = re.subn(r"^SENTENCES = \d+", f"SENTENCES = {UPDATES * batch}", source, flags=re.MULTILINE)
-    assert changed == 1
-    script = tmp_path / example.name
-    script.write_text(source, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recipes, "offline_encoder", functools.partial(recipes.offline_encoder, num_layers=1))
-    runpy.run_path(str(script), run_name="__main__")
-    before, after = map(float, re.search(r"([\d.]+) before, ([\d.]+) after", capsys.readouterr().out).groups())
-    assert after != before  # how much a method gains is for the benchmarks
-    (model,) = tmp_path.glob("runs/*/model")
-    assert SentenceTransformer(str(model), device="cpu").encode("It is raining.").shape == (384,)
+@pytest.mark.parametrize("loss", PAPERS)
+def test_train_a_paper(loss, run):
+    assert re.search(r"[\d.]+ before, [\d.]+ after", run("train_a_paper.py", loss))
+    assert Path(f"runs/{loss}/model/modules.json").exists()
+
+
+@pytest.mark.slow
+def test_cluster_before_and_after(run, tmp_path):
+    lines = [f"{place % 3}\t{line}" for place, line in enumerate(project_text()[:200])]
+    (tmp_path / "topics.tsv").write_text("\n".join(lines), encoding="utf-8")
+    printed = run("cluster_before_and_after.py", "topics.tsv", "--offline")
+    assert re.search(r"v-measure of the clusters: [\d.]+ before, [\d.]+ after", printed)
+    assert "the start, purity@10" in printed
+
+
+def test_they_are_few_and_short():
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")}
+    assert sources.keys() == {"adapt_in_ten_minutes", "cluster_before_and_after", "train_a_paper"}
+    assert all(len(source.splitlines()) <= 130 for source in sources.values())

@@ -1,95 +1,74 @@
-"""The README says what the result files say, its code runs, and its links lead somewhere."""
+"""The README: size, tables, set-up commands, and a script and a command that give the same score."""
 
+import configparser
+import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from encoders import project_text
 
-from sbert_plugins import evaluation
+from sbert_plugins import cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+NAME = "sentence-transformers/all-MiniLM-L6-v2"
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import report
-
-REPOSITORY = re.compile(r"https://(?:github\.com/sbert-plugins/sbert-plugins/(?:blob|tree|raw)/main/)([^)#\s]+)")
-SITE = re.compile(r"https://sbert-plugins\.github\.io/sbert-plugins/([^)#\s]*)")
-
-
-def test_tables_are_generated():
-    """Otherwise run ``python benchmarks/report.py``."""
-    for page in report.PAGES:
-        text = page.read_text(encoding="utf-8")
-        assert report.filled(text) == text, page
-
-
-def test_each_table_has_its_place():
-    pages = [page.read_text(encoding="utf-8") for page in report.PAGES]
-    for name in report.TABLES:
-        assert sum(text.count(f"<!-- {name} -->\n") for text in pages) == 1, name
-    places = re.findall(r"<!-- /?(.+) -->", "".join(pages))
-    assert set(places) == set(report.TABLES)
+import tables
 
 
 def test_it_is_short():
-    assert len(README.encode()) <= 8_000
+    assert len(README.encode()) <= 7_000
 
 
-@pytest.mark.slow
-def test_the_script_runs(tiny_encoder, tmp_path, monkeypatch, capsys):
-    """With a tiny encoder in place of BERT, pairs of the package in place of the Hub's, and two updates."""
-    import sentence_transformers
-    from encoders import project_counts, project_text
+def test_tables_are_up_to_date():
+    """Otherwise run ``python benchmarks/tables.py``."""
+    for page in (ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        assert tables.fill(text) == text, page
+        assert {name.strip("/ ") for name in re.findall("<!-- (.+?) -->", text)} <= {*tables.TABLES}, page
 
-    from sbert_plugins import data, recipes
 
-    asked = []
-
-    def load_sts(task, *, hub):
-        asked.append((task, hub))
-        return recipes.graded_pairs()
-
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1].replace("max_steps=60", "max_steps=2")
-    assert "max_steps=2" in code
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", lambda name: tiny_encoder())
-    monkeypatch.setattr(evaluation, "load_sts", load_sts)
-    counts = project_counts(tiny_encoder().tokenizer)  # for BERT's vocabulary those that ship
-    monkeypatch.setattr(data.TokenFrequencies, "bookcorpus", staticmethod(lambda: counts))
-    (tmp_path / "sentences.txt").write_text("\n".join(project_text()[:128]), encoding="utf-8")
-    exec(code, {})
-    assert asked == [("STS-B dev", True)]
-    assert re.search(r"Spearman x 100: -?\d+\.\d\d before, -?\d+\.\d\d after", capsys.readouterr().out)
-    assert (tmp_path / "runs" / "script" / "model" / "modules.json").exists()
+def test_the_set_up_commands_name_what_exists():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    commands = re.findall(r'^pip install -c (\S+) -e "\.\[(\w+)\]" && (.+)$', README, re.MULTILINE)
+    assert [command for *_, command in commands] == [
+        "sbert-plugins train recommended --offline --output runs/demo",
+        "pytest",
+    ]
+    assert "-n" not in config["tool:pytest"]["addopts"].split()  # needs no xdist
+    for constraints, extra, _ in commands:
+        assert (ROOT / constraints).exists()
+        assert extra in config["options.extras_require"]
 
 
 def test_links_are_absolute():
-    """On a package index there is no repository beside the page."""
+    """A package index shows the page without the repository."""
     links = re.findall(r"\]\(([^)]+)\)", README)
-    assert len(links) > 20
+    assert len(links) > 15
     assert all(link.startswith("https://") for link in links)
 
 
-def test_anchors_of_the_site_are_headings():
-    """Of links in the README, and in what the program prints."""
-    anchors = re.compile(r"sbert-plugins\.github\.io/sbert-plugins/([\w/-]+)\.html#([\w-]+)")
-    texts = [README, *(path.read_text(encoding="utf-8") for path in (ROOT / "sbert_plugins").rglob("*.py"))]
-    found = {link for text in texts for link in anchors.findall(text)}
-    assert found
-    for page, anchor in found:
-        headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE)
-        assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}, (page, anchor)
-
-
-def test_links_lead_somewhere():
-    pages = {page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
-    for page, text in pages.items():
-        for path in REPOSITORY.findall(text):
-            assert (ROOT / path).exists(), (page, path)
-        for path in SITE.findall(text):
-            source = (ROOT / "docs" / (path or "index.html")).with_suffix(".md")
-            assert source.exists(), (page, path)
-    assert len(REPOSITORY.findall(README)) > 5 < len(SITE.findall(README))
+@pytest.mark.slow
+def test_the_script_and_the_command_give_the_same_score(encoder_path, tmp_path, monkeypatch, capsys):
+    """With a tiny encoder in place of all-MiniLM-L6-v2."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
+    Path("sentences.txt").write_text("\n".join(project_text()[:256]), encoding="utf-8")
+    script = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    command = re.search(rf"^sbert-plugins (train .*{NAME}.*)$", README, re.MULTILINE)[1]
+    exec(script.replace(NAME, encoder_path), {})
+    printed = capsys.readouterr().out
+    assert cli.main(shlex.split(command.replace(NAME, encoder_path))) == 0
+    by_script, by_command = (
+        json.loads(Path(run, "results.json").read_text(encoding="utf-8"))
+        for run in ("runs/script", "runs/mine")
+    )
+    assert by_script["after"] == by_command["after"] != by_command["before"]
+    assert by_script["verdict"][0] in printed
+    assert by_script["verdict"][0] in capsys.readouterr().out

@@ -51,8 +51,8 @@ def one_update(method, model):
 def saved(once, tiny_encoder):
     """Folders with a model of each method and of each kind of tokenizer under a mask template.
 
-    Beside a model its vectors, and those that a process without this package got: by ``encode``, ``encode_query``,
-    ``encode_document``, and once it had saved the model again.
+    Beside a model its vectors, and those that a process without this package got: by ``encode``,
+    ``encode_query``, ``encode_document``, and once it had saved the model again.
     """
 
     def make(folder):
@@ -92,12 +92,15 @@ def test_loads_without_this_package_bit_for_bit(method, saved):
     assert all(module["type"].startswith("sentence_transformers.") for module in modules)
     assert_bit_for_bit(folder)
     expected = np.load(folder / "expected.npy")
-    assert np.array_equal(SentenceTransformer(str(folder / "model"), device="cpu").encode(SENTENCES), expected)
+    assert np.array_equal(
+        SentenceTransformer(str(folder / "model"), device="cpu").encode(SENTENCES), expected
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_mask_template_loads_without_this_package(name, saved):
     folder = saved / f"template {name}"
-    assert len((folder / "model" / "README.md").read_text(encoding="utf-8")) < 10_000  # without the vocabulary
+    card = (folder / "model" / "README.md").read_text(encoding="utf-8")
+    assert "[unused1]" not in card  # the card prints modules, and a mask template holds the vocabulary
     assert_bit_for_bit(folder)

@@ -13,7 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from sbert_plugins import losses, recipes
+from sbert_plugins import losses
 from sbert_plugins.losses import official
 
 
@@ -35,8 +35,14 @@ def assert_trained(loss, before):
     assert all(torch.isfinite(parameter).all() for parameter in loss.parameters())
     assert any(name.startswith("model.") for name in moved)
     # A frozen copy has parts that the encoder does not train either (BERT's pooler).
-    own = {name for name, parameter in loss.named_parameters() if parameter.requires_grad and not name.startswith("model.")}
-    if isinstance(loss, official.PTBERTLoss):  # a softmax over one key has no gradient: its pseudo tokens are idle
+    own = {
+        name
+        for name, parameter in loss.named_parameters()
+        if parameter.requires_grad and not name.startswith("model.")
+    }
+    if isinstance(
+        loss, official.PTBERTLoss
+    ):  # a softmax over one key has no gradient: its pseudo tokens are idle
         own.remove("mapping.attention.pseudo_tokens")
     assert own <= moved
 
@@ -57,7 +63,9 @@ def test_trainer(method, tmp_path):
         disable_tqdm=True,
         use_cpu=True,
     )
-    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, eval_dataset=dataset, loss=loss)
+    trainer = SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=dataset, eval_dataset=dataset, loss=loss
+    )
     trainer.train()
     assert_trained(loss, before)
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -144,7 +152,7 @@ def like_flash(module, query, key, value, mask, **keywords):
 
 @pytest.mark.parametrize("method", ["pt-bert", "slt-fai consert", "official pt-bert", "self-distillation"])
 def test_flash_attention(method, tiny_encoder, monkeypatch):
-    """A momentum copy and a trial pass are no forward of the model, the only one that the trainer computes in bfloat16."""
+    """A momentum copy and a trial pass run outside the forward that the trainer computes in bfloat16."""
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "like_flash", like_flash)
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, "like_flash", sdpa_mask)
     model = tiny_encoder().train()
@@ -168,13 +176,16 @@ def test_a_model_as_it_is_loaded_makes_no_two_equal_views(name, tiny_encoder):
 
 
 # A mask template, views of the embeddings and SLT-FAI's bound are refused round a compiled encoder.
-@pytest.mark.skipif(torch.__version__ < (2, 7), reason="torch 2.6 compiles no encoder of transformers, whatever is round it")
+@pytest.mark.skipif(
+    torch.__version__ < (2, 7), reason="torch 2.6 compiles no encoder of transformers, whatever is round it"
+)
 @pytest.mark.parametrize(
     "name",
     [
         name
         for name in EVERY
-        if not name.endswith("paraphrases") and not name.startswith(("slt", "official slt", "consert", "self"))
+        if not name.endswith("paraphrases")
+        and not name.startswith(("slt", "official slt", "consert", "self"))
     ],
 )
 def test_round_a_compiled_model(name, tiny_encoder):

@@ -13,6 +13,7 @@ from typing import Any
 
 from sbert_plugins import recipes
 from sbert_plugins.cli.options import DEFAULT_MODEL
+from sbert_plugins.recipes import budgets
 from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
 
 
@@ -120,13 +121,20 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def list_methods(options: argparse.Namespace) -> None:
-    """Print the methods, what they compute, and what short trainings gave."""
-    every = recipes.RECIPES.values()
-    print_table([("method", "what it computes"), *((recipe.name, recipe.summary) for recipe in every)])
+    """Print the methods, what they compute, what short trainings gave, and the papers."""
+    every, (short, longer) = recipes.RECIPES.values(), budgets.UPDATES
+    rows: list[Sequence[str]] = [("method", f"{short} updates", f"{longer} updates", "what it computes")]
     for recipe in every:
-        print(
-            f"\n{recipe.title} ({recipe.paper}): {recipe.url}\n  {recipes.small_budget(recipe.name)}".rstrip()
-        )
+        scores = [f"{score:.1f}" for score in budgets.SEVEN_TASKS.get(recipe.name, ())] or ["", ""]
+        rows.append((recipe.name, *scores, recipe.summary))
+    print_table(rows)
+    print(
+        "\nScores: average of the seven STS tasks after short trainings of a small language model, which "
+        f"starts at {budgets.START}.\nThe papers trained larger models for longer. For short trainings take "
+        "recommended.\n"
+    )
+    for recipe in every:
+        print(f"{recipe.title}: {recipe.paper}, {recipe.url}")
 
 
 def mteb_run(options: argparse.Namespace) -> None:
@@ -296,14 +304,9 @@ def _planned(
         rows = {name: (value, f"recipe of {recipe.name}") for name, value in ours.items()}
         if recipe.adapt_to is not None:
             embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
-            adaptation = recipe.adapt_to(embeds=embeds)
-            chosen = adaptation.arguments | {
-                f"loss.{name}": value for name, value in adaptation.loss_keywords.items()
-            }
-            rows |= {
-                name: (value, "embedding model" if embeds else "language model")
-                for name, value in chosen.items()
-            }
+            source = "embedding model" if embeds else "language model"
+            chosen = recipe.adapt_to(embeds=embeds).loss_keywords
+            rows |= {f"loss.{name}": (value, source) for name, value in chosen.items()}
     given = {
         name: getattr(options, name) for name in ("text", "pooling", "max_seq_length", "limit", "patience")
     }

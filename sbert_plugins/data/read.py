@@ -181,26 +181,11 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
         >>> read_table("pairs.tsv", ["score", "sentence1", "sentence2"])
         {'score': ['4.5'], 'sentence1': ['A dog runs.'], 'sentence2': ['The dog is running.']}
     """
-    lines = _decode_lines(Path(path))
     rows: list[list[str]] = []
-    number = 0
-    if _format_of(path) == "csv":
-        csv.field_size_limit(2**31 - 1)  # documents are longer than its default of 131,072 characters
-        cells: Iterable[list[str]] = csv.reader(lines, strict=True)
-    else:
-        cells = (line.rstrip("\r\n").split("\t") for line in lines)
-    try:
-        for number, row in enumerate(cells, start=1):
-            if not any(map(str.strip, row)):
-                continue
-            if rows and len(row) != len(rows[0]):
-                raise ValueError(f"{path}, row {number}: {len(row)} cells instead of {len(rows[0])}: {row}.")
-            rows.append(row)
-    except csv.Error as error:
-        raise ValueError(
-            f"{path}, row {number + 1}: {error}. A cell that contains a quotation mark must be in quotation "
-            "marks, and each mark in it must be doubled."
-        ) from error
+    for place, row in read_rows(path):
+        if rows and len(row) != len(rows[0]):
+            raise ValueError(f"{place}: {len(row)} cells instead of {len(rows[0])}: {row}.")
+        rows.append(row)
     if not rows:
         raise ValueError(f"{path} contains no text.")
     header = {name.strip().lower(): place for place, name in enumerate(rows[0])}
@@ -213,6 +198,32 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
             f"{path}: {len(rows[0])} cells per line instead of {len(columns)} ({', '.join(columns)})."
         )
     return {name: [row[place] for row in rows] for place, name in enumerate(columns, start=-len(columns))}
+
+
+def read_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place (file and line, for error messages) and the cells of each row that is not blank.
+
+    Args:
+        path: As in :func:`read_table`.
+
+    Raises:
+        ValueError: If the file is not UTF-8, or quotation marks in a csv file are not closed.
+    """
+    lines, number = _decode_lines(Path(path)), 0
+    if is_csv := _format_of(path) == "csv":
+        csv.field_size_limit(2**31 - 1)  # documents are longer than its default of 131,072 characters
+        rows: Iterable[list[str]] = csv.reader(lines, strict=True)
+    else:
+        rows = (line.rstrip("\r\n").split("\t") for line in lines)
+    try:
+        for number, row in enumerate(rows, start=1):
+            if any(map(str.strip, row)):
+                yield f"{path}, {'row' if is_csv else 'line'} {number}", row
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, row {number + 1}: {error}. A cell that contains a quotation mark must be in quotation "
+            "marks, and each mark in it must be doubled."
+        ) from error
 
 
 def is_path(name: str | Path) -> bool:

@@ -70,7 +70,7 @@ class Pass:
 
 
 class Encoder:
-    """Runs the encoder during one forward of a loss, and remembers the passes.
+    """A callable that encodes columns during one forward of a loss, and remembers its passes.
 
     Args:
         model: The model, which DistributedDataParallel or torch.compile may wrap.
@@ -106,7 +106,7 @@ class Encoder:
         return passes
 
     def any_pass(self, column: Column) -> Pass:
-        """Return a pass over a column for a loss that accepts any view: a shared one if there is one."""
+        """Return a pass over a column for a loss that accepts any view. A sum of losses may share one."""
         return self([column])[0]
 
     def passes_over(self, column: Column) -> list[Pass]:
@@ -163,9 +163,9 @@ class MemberEncoder(Encoder):
         self._tokens = tokens or shares
 
     def any_pass(self, column: Column) -> Pass:
-        """Return, in training, the first pass of a sum over the column, in any view. Otherwise make a pass.
+        """Return an earlier pass of a sum over the column, in any view, or make a pass if there is none.
 
-        An evaluation measures the text as it is, so it reads no altered view.
+        An evaluation makes a pass in any case: it measures the text as it is, without altered views.
         """
         made = self._outer.passes_over(column) if self._shares and is_training(self.model) else []
         usable = [one for one in made if one.has_gradients or not torch.is_grad_enabled()]
@@ -187,17 +187,16 @@ class MemberEncoder(Encoder):
         if self._shares and views is None:
             found = self._find_shared(columns, dropout)
         missing = [i for i, one in enumerate(found) if one is None]
-        if missing:
-            new = self._outer(
+        new = iter(
+            self._outer(
                 [columns[i] for i in missing],
                 views=views,
                 dropout=[dropout[i] for i in missing],
                 tokens=tokens or self._tokens,
                 bypass_ddp=bypass_ddp,
             )
-            for i, one in zip(missing, new, strict=True):
-                found[i] = one
-        return [one.read_through(self._tap) for one in found if one is not None]
+        )
+        return [(next(new) if one is None else one).read_through(self._tap) for one in found]
 
     def _find_shared(self, columns: Sequence[Column], dropout: list[bool]) -> list[Pass | None]:
         """Return for each column the first pass that this member has not read yet. None if there is none."""
@@ -227,13 +226,14 @@ def _run_once(
         raise ValueError(
             "Token embeddings of a compiled model with a mask template cannot be read: train without it."
         )
-    first: dict[str, Any] = {}
+    kept: dict[str, Any] = {"tokens": None, "autocast": None}
 
     def keep(module: nn.Module, arguments: object, output: Column) -> None:
-        # A mask template later sets all token embeddings but one to 0.
-        first["tokens"] = output.get("token_embeddings") if tokens else None
+        if tokens:
+            kept["tokens"] = output.get("token_embeddings")
         device = inside.device.type
-        first["autocast"] = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        if torch.is_autocast_enabled(device):
+            kept["autocast"] = torch.get_autocast_dtype(device)
 
     with ExitStack() as stack:
         if views is not None:
@@ -242,24 +242,21 @@ def _run_once(
             stack.enter_context(dropout_off(inside))
         hook = inside[0].register_forward_hook(keep)
         stack.callback(hook.remove)
-        on = is_training(model)
         output = model(features)
-    vectors, found = output["sentence_embedding"], first.get("tokens")
-    if found is None:
-        # DistributedDataParallel returns copies. The vectors are not computed from them, so a gradient at
-        # the copies would be 0. The hook keeps the originals.
-        found = output.get("token_embeddings")
-    size = len(vectors) // count
+    # The outputs are later than the hook's tokens: a mask template has set all but one to 0, and
+    # DistributedDataParallel returns copies from which the vectors are not computed.
+    found = output.get("token_embeddings") if kept["tokens"] is None else kept["tokens"]
+    size = len(output["sentence_embedding"]) // count
     return [
         Pass(
-            vectors,
+            output["sentence_embedding"],
             found,
             output.get("attention_mask"),
-            slice(i * size, (i + 1) * size),
-            None if views is None else views[i],
-            on,
-            torch.is_grad_enabled(),
-            first.get("autocast"),
+            rows=slice(i * size, (i + 1) * size),
+            view=None if views is None else views[i],
+            dropout=dropout and is_training(model),
+            has_gradients=torch.is_grad_enabled(),
+            autocast=kept["autocast"],
         )
         for i in range(count)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -62,29 +63,31 @@ def apply_mask_template(
     left, right = added_around(tokenizer)
     if has_mask_template(model):
         if left[len(left) - len(before) :] != before or right[: len(after)] != after:
-            present = tokenizer.decode(left + right)
-            raise ValueError(f"The model has another template already ({present!r}), got {template!r}.")
+            raise ValueError(
+                f"The model already has another template, {tokenizer.decode(left + right)!r}. "
+                f"Start from a model without it to use {template!r}."
+            )
     else:
         if len(model) < 2 or not isinstance(model[1], Pooling):
-            names = [type(part).__name__ for part in model]
-            raise ValueError(f"The model must be a Transformer and a Pooling, got {names}.")
-        width = transformer.get_embedding_dimension()
-        if model[1].pooling_output_dimension != width:
             raise ValueError(
-                "The model's Pooling joins several vectors: load the model with one pooling mode."
+                "A mask template needs a model that is a Transformer and a Pooling, got "
+                f"{[type(part).__name__ for part in model]}."
             )
         transformer.processor = _with_template(tokenizer, left + before, after + right)
         host.forget_prompt_lengths(transformer)
         transformer.unpad_inputs = False  # WordWeights reads the attention mask
-        _lengthen(transformer, len(before + after))
-        # WordWeights reads its vocabulary by position. The other words may be empty, which keeps the saved
-        # file short.
-        words = [""] * max(len(tokenizer), transformer.model.config.vocab_size)
+        config = transformer.model.config
+        longer = (transformer.max_seq_length or math.inf) + len(before + after)
+        # RoBERTa and similar encoders have two positions that no token uses.
+        if longer <= getattr(config, "max_position_embeddings", 0) - 2:
+            transformer.max_seq_length = longer
+        # WordWeights finds a word by its position. The other words may be empty, which keeps the saved file
+        # short.
+        words = [""] * max(len(tokenizer), config.vocab_size)
         words[tokenizer.mask_token_id] = tokenizer.mask_token
         weights = WordWeights(words, {tokenizer.mask_token: 1.0}, unknown_word_weight=0.0).to(model.device)
-        others = list(model)[2:]
-        del model[:]
-        model.extend([transformer, weights, Pooling(width, "mean"), *others])
+        model[1] = weights
+        model.insert(2, Pooling(transformer.get_embedding_dimension(), "mean"))
     freeze_mask_template(model)
     return model
 
@@ -167,12 +170,3 @@ def _with_template(
         split_special_tokens=True,  # a mask token in the text stays text
         **tokenizer.special_tokens_map,
     )
-
-
-def _lengthen(transformer: Transformer, added: int) -> None:
-    """Raise ``max_seq_length`` by the template's tokens, if the encoder has the positions."""
-    longer = (transformer.max_seq_length or 0) + added
-    # RoBERTa and similar encoders have two positions that no token uses.
-    positions = getattr(transformer.model.config, "max_position_embeddings", 0) - 2
-    if transformer.max_seq_length and longer <= positions:
-        transformer.max_seq_length = longer

@@ -62,13 +62,6 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
 
 def sentence_width(model: SentenceTransformer) -> int:
     """Return the width of the sentence vectors in training, which ``truncate_dim`` does not change."""
-    truncate_dim, model.truncate_dim = model.truncate_dim, None
-    try:
-        width = model.get_embedding_dimension()
-    finally:
-        model.truncate_dim = truncate_dim
-    if width is None:
-        raise ValueError(
-            "The model must know the width of its sentence vectors: end it with a Pooling module."
-        )
+    with model.truncate_embeddings(None):
+        width: Any = model.get_embedding_dimension()
     return width

@@ -54,7 +54,7 @@ class TokenRoles(nn.Module):
         starts_word = (~marked if is_wordpiece else marked) & ~joins | special
         left, right = added_around(tokenizer)
         self._behind = len(right)
-        # The words of a mask template are ordinary tokens. Their places tell them from the sentence's words.
+        # The words of a mask template are ordinary tokens, so only their places show that they belong to it.
         self._template = (len(left), len(right)) if not special[left + right].all() else (0, 0)
         self.register_buffer("special", special, persistent=False)
         self.register_buffer("wordy", wordy & ~special, persistent=False)
@@ -71,17 +71,15 @@ class TokenRoles(nn.Module):
             f"The tokenizer must have a {' or '.join(names)} token: use an encoder pretrained with masks."
         )
 
-    def mask_id(self, needed_by: str, *, read_masked_vector: bool = False) -> int:
-        """Return the id of the mask token.
+    def mask_id(self, needed_by: str) -> int:
+        """Return the id of the mask token, for a loss that masks tokens of sentences.
 
         Args:
             needed_by: Name of the loss or option, for the error.
-            read_masked_vector: Whether the loss reads vectors of sentences with masks. A mask template would
-                pool all masks.
 
         Raises:
-            ValueError: If there is no mask token, or the model has a mask template and the loss reads vectors
-                of sentences with masks.
+            ValueError: If there is no mask token, or the model has a mask template, which would pool all
+                masks of a sentence.
         """
         mask_id = self._tokenizer.mask_token_id
         if mask_id is None:
@@ -90,7 +88,7 @@ class TokenRoles(nn.Module):
                 "pretrained with masks."
             )
         left, right = added_around(self._tokenizer)
-        if read_masked_vector and mask_id in left + right:
+        if mask_id in left + right:
             raise ValueError(f"{needed_by} masks tokens of sentences, which a mask template does not allow.")
         return mask_id
 
@@ -108,8 +106,8 @@ class TokenRoles(nn.Module):
         if prompt_length is not None:
             # An int, or a tensor of shape (1,) or (B,) that a data loader made of it.
             prompt_length = torch.as_tensor(prompt_length, device=content.device).reshape(-1, 1)
-            # sentence-transformers counts the tokens of the prompt alone, less one for [SEP]. A template adds
-            # more tokens than one behind a text.
+            # sentence-transformers tokenizes the prompt alone and subtracts one token, for [SEP]. A template
+            # adds more than one token after a text.
             content &= place > prompt_length - max(self._behind - 1, 0)
         if any(self._template):
             before, after = self._template

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from .model import is_compiled, transformer_of, unwrap
 from .tokens import random_subset
@@ -57,14 +56,14 @@ class View:
         return embeddings
 
     def shown(self, marked: Tensor) -> Tensor:
-        """Return (B, L) bool: the places at which the view shows the tokens that ``marked`` (B, L) marks."""
+        """Return (B, L) bool: the new places of the ``marked`` (B, L) tokens, without those that are cut."""
         moved = marked if self.order is None else marked.gather(1, self.order)
         return moved if self.cut_tokens is None else moved & ~self.cut_tokens
 
 
 @contextmanager
 def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
-    """Apply views to each pass inside the block. Several views share its rows in equal blocks.
+    """Apply views to each pass inside the block. With several views, each gets an equal block of the rows.
 
     Forward hooks change the word embeddings (shuffling) and the input of the first layer (cutoffs). Ids,
     masks and positions stay as they are.
@@ -90,9 +89,8 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
                 count, length = view.shape
                 if rows.ndim != 3 or len(rows) != count or rows.shape[1] < length:
                     raise unsupported
-                blocks.append(change(view, rows[:, :length]))
                 # Longformer adds padding behind the tokens, to fill its attention window.
-                blocks[-1] = torch.cat([blocks[-1], rows[:, length:]], dim=1)
+                blocks.append(torch.cat([change(view, rows[:, :length]), rows[:, length:]], dim=1))
             return torch.cat(blocks)
 
         return hook
@@ -101,24 +99,21 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
         if len(changed) < 2:
             raise unsupported
 
-    words, inputs = _embedding_modules(encoder)
+    table = encoder.get_input_embeddings()
+    # T5 holds its table in two modules, and reads the one that this method does not return.
+    words = [each for each in encoder.modules() if type(each) is type(table) and each.weight is table.weight]
+    # Without a module for all embeddings, the word embeddings are the first layer's input.
+    embeddings = getattr(encoder, "embeddings", None)
+    inputs = words if embeddings is None else [embeddings]
     handles = [module.register_forward_hook(hook_for(View.change_words)) for module in words]
     handles += [module.register_forward_hook(hook_for(View.change_inputs)) for module in inputs]
+    # After the encoder, if it runs: MatryoshkaLoss takes its later passes from a cache.
     handles.append(unwrap(model)[0].register_forward_hook(check))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _embedding_modules(encoder: PreTrainedModel) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Return the modules that embed words, and those that return the first layer's input."""
-    table = encoder.get_input_embeddings()
-    # T5 holds its table in two modules, and reads the one that this method does not return.
-    words = [each for each in encoder.modules() if type(each) is type(table) and each.weight is table.weight]
-    inputs = getattr(encoder, "embeddings", None)
-    return words, words if inputs is None else [inputs]
 
 
 def _shuffle(content: Tensor) -> Tensor:

@@ -27,12 +27,12 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
 
     The formula was chosen on one set of checkpoints and tested on another:
 
-    ======================================  ===========  =====================
-    Spearman correlation with STS-B dev     all          median of a training
-    ======================================  ===========  =====================
-    chosen on: 53 checkpoints, 13 runs      0.83         0.90
-    another encoder: 33 checkpoints, 8 runs 0.87         0.90
-    ======================================  ===========  =====================
+    =======================================  ===========  =====================
+    Spearman correlation with STS-B dev      all          median of a training
+    =======================================  ===========  =====================
+    chosen on: 53 checkpoints, 13 runs       0.83         0.90
+    another encoder: 33 checkpoints, 8 runs  0.87         0.90
+    =======================================  ===========  =====================
 
     It was not tested on retrieval, topics, other languages or larger encoders, and scores on different texts
     are not comparable. It does not detect that a training has run for too long. Use it to compare methods

@@ -147,7 +147,7 @@ class EvaluatorScores:
 
 @dataclass(frozen=True)
 class ModelScores:
-    """What a report shows of one model; made by ``score_model``."""
+    """The content of a report on one model, made by ``score_model``."""
 
     name: str
     scores: Mapping[str, EvaluatorScores]  # by the evaluator's name

@@ -13,7 +13,7 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor
 
 from .encoding import encode_once
-from .tables import data_file, read_rows, stem_of
+from .tables import data_file, read_fields, stem_of
 
 _SCORES = 10**8  # cosines in memory at the same time, 400 MB
 
@@ -178,7 +178,7 @@ def _read_collection(
     """Return the texts of queries and documents by id, and the relevant documents by query."""
     queries, corpus = _read_texts(queries_file), _read_texts(corpus_file)
     relevant: dict[str, set[str]] = {}
-    for place, (query, document, gain) in read_rows(judgements_file, 3):
+    for place, (query, document, gain) in read_fields(judgements_file, 3):
         if query not in queries or document not in corpus:
             raise ValueError(f"{place}: there is no query {query!r} or no document {document!r}.")
         if float(gain) > 0:
@@ -189,7 +189,7 @@ def _read_collection(
 def _read_texts(path: Path) -> dict[str, str]:
     """Return the texts of a file by id. A title stands in front of its text."""
     texts: dict[str, str] = {}
-    for place, (name, *parts) in read_rows(path, 2, 3):
+    for place, (name, *parts) in read_fields(path, 2, 3):
         if name in texts:
             raise ValueError(f"{place}: the id {name!r} occurs twice.")
         texts[name] = " ".join(parts).strip()

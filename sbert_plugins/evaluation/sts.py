@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from .encoding import EmbeddingEvaluator, Encode, unit_rows
-from .tables import DATA_VARIABLE, data_directory, read_rows, stem_of
+from .tables import DATA_VARIABLE, data_directory, read_fields, stem_of
 
 logger = logging.getLogger(__name__)
 
@@ -310,18 +310,18 @@ def sts_sentences(data_dir: str | Path | None = None, *, hub: bool = False) -> l
 
 
 def read_scored_pairs(path: str | Path) -> ScoredPairs:
-    """Return the graded pairs of a tab-separated file without header and quoting.
+    """Return the graded pairs of a file without header.
 
     Args:
-        path: Lines of grade, sentence and sentence, or of subset, grade, sentence and sentence. ``.gz`` is
-            decompressed.
+        path: Lines of grade, sentence and sentence, or of subset, grade, sentence and sentence. They are
+            separated by tabs, in a ``.csv`` file by commas. ``.gz`` is decompressed.
 
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: For a line with another number of fields, or a grade that is not a number.
     """
     pairs = ScoredPairs([], [], [])
-    for place, (*_, grade, first, second) in read_rows(path, 3, 4):
+    for place, (*_, grade, first, second) in read_fields(path, 3, 4):
         try:
             pairs.scores.append(float(grade))
         except ValueError:

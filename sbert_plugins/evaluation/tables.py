@@ -1,13 +1,13 @@
-"""Tab-separated files without header and quoting, and the folder that holds the benchmarks."""
+"""Files of texts with grades, topics or ids, and the folder that holds the benchmarks."""
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from sbert_plugins.data.read import read_rows
 
 DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 
@@ -31,28 +31,25 @@ def data_file(data_dir: str | Path | None, *parts: str) -> Path:
     return directory.joinpath(*parts)
 
 
-def read_rows(path: str | Path, *widths: int) -> Iterator[tuple[str, list[str]]]:
+def read_fields(path: str | Path, *widths: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the place (file and line, for error messages) and the fields of each line that is not blank.
 
     Args:
-        path: A UTF-8 file; ``.gz`` is decompressed.
+        path: A UTF-8 file without header. Its fields are separated by tabs, or by commas in a ``.csv`` file.
+            ``.gz`` is decompressed.
         widths: The allowed numbers of fields.
 
     Raises:
         ValueError: For a line with another number of fields.
     """
-    opener: Any = gzip.open if str(path).endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            fields = line.rstrip("\r\n").split("\t")
-            if len(fields) not in widths:
-                wanted = " or ".join(map(str, widths))
-                raise ValueError(
-                    f"{path}, line {number}: expected {wanted} tab-separated fields, got {len(fields)}."
-                )
-            yield f"{path}, line {number}", fields
+    for place, fields in read_rows(path):
+        if len(fields) not in widths:
+            wanted = " or ".join(map(str, widths))
+            raise ValueError(
+                f"{place}: expected {wanted} fields separated by tabs (by commas in a .csv file), "
+                f"got {len(fields)}."
+            )
+        yield place, fields
 
 
 def stem_of(path: str | Path) -> str:

@@ -15,7 +15,7 @@ from sklearn.metrics import v_measure_score
 from torch import Tensor
 
 from .encoding import EmbeddingEvaluator, Encode, unit_rows
-from .tables import data_file, read_rows, stem_of
+from .tables import data_file, read_fields, stem_of
 
 logger = logging.getLogger(__name__)
 _BLOCK = 512  # texts whose cosines to all texts are in memory at the same time
@@ -172,7 +172,8 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
     """Return the evaluator of a file of texts with topics.
 
     Args:
-        path: Tab-separated lines of topic and text, without header and quoting. ``.gz`` is decompressed.
+        path: Lines of topic and text without header, separated by tabs or, in a ``.csv`` file, by commas.
+            ``.gz`` is decompressed.
         **options: Of ``TopicsEvaluator``. The default name is the file's name without its endings. By default
             a file with fewer than eleven texts is scored with fewer neighbours.
 
@@ -184,7 +185,7 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
 
 
 def _topics_of(path: str | Path, options: dict[str, Any]) -> TopicsEvaluator:
-    rows = [fields for _, fields in read_rows(path, 2)]
+    rows = [fields for _, fields in read_fields(path, 2)]
     texts, topics = [text for _, text in rows], [topic.strip() for topic, _ in rows]
     if topics and topics.count(topics[0]) == 1:
         logger.warning(

@@ -129,7 +129,7 @@ class ArcCSELoss(Loss):
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         if triplet_weight:
             self.tokens = TokenRoles(model.tokenizer)
-            self.mask_token_id = self.tokens.mask_id("triplet_weight above 0", read_masked_vector=True)
+            self.mask_token_id = self.tokens.mask_id("triplet_weight above 0")
         self.to(model.device)
 
     def compute(

@@ -148,7 +148,7 @@ class PaSeRLoss(Loss):
         self.signed = signed
         self.normalize_memory = normalize_memory
         self.tokens = TokenRoles(model.tokenizer)
-        self.mask_id = self.tokens.mask_id("PaSeRLoss", read_masked_vector=True)
+        self.mask_id = self.tokens.mask_id("PaSeRLoss")
         self.head = (
             MLMHead(model, checkpoint=None if mlm_head == "pretrained" else mlm_head)
             if decoder_layers

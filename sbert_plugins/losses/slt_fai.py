@@ -161,7 +161,7 @@ class SLTFAILoss(Loss):
             )
         if filtering_weight:
             self.completeness_discriminator = CompletenessDiscriminator(sentence_width(model))
-            self.mask_token_id = self.tokens.mask_id("filtering_weight above 0", read_masked_vector=True)
+            self.mask_token_id = self.tokens.mask_id("filtering_weight above 0")
         self.frequencies = load_frequencies(frequencies, model.tokenizer)
         low_ids = self.frequencies.low_frequency_ids(low_frequency_share, low_frequency_by)
         # Not bool: gloo cannot send that type to other ranks.

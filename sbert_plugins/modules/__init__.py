@@ -5,10 +5,10 @@ from sbert_plugins.encoder import apply_mask_template, freeze_mask_template, has
 from .bag_of_words import BagOfWordsDecoder
 from .denoising_decoder import DenoisingDecoder
 from .discriminators import CompletenessDiscriminator, TokenFrequencyDiscriminator
-from .ema import after_optimizer_step, ema_update
 from .embedding_queue import EmbeddingQueue
 from .mlm_head import MLMHead, NoPretrainedHeadError, WordEmbeddings, WordScorer
 from .momentum_encoder import MomentumEncoder
+from .optimizer_step import after_optimizer_step
 from .phrase_decoder import PhraseDecoder
 from .projection_head import ProjectionHead
 from .pseudo_token_attention import PseudoTokenAttention
@@ -29,7 +29,6 @@ __all__ = [
     "WordScorer",
     "after_optimizer_step",
     "apply_mask_template",
-    "ema_update",
     "freeze_mask_template",
     "has_mask_template",
 ]

@@ -14,7 +14,7 @@ from .mlm_head import WordScorer
 
 
 class BagOfWordsDecoder(nn.Module):
-    """Scores candidate words for a text by ``head(W z)``, in any order. Used in training only.
+    """Decoder that scores candidate words for a text by ``head(W z)``, in any order. Used in training only.
 
     The map ``W`` starts as the identity. The vector of a text is nearer to the embeddings of its own words
     than to others, and a pretrained masked-language-model head reads words from a mean of token embeddings.

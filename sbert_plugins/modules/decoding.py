@@ -17,7 +17,7 @@ PROBE_EVERY = 50
 
 def check_heads(dimension: int, num_heads: int) -> None:
     """Raise ``ValueError`` unless the heads divide the width."""
-    if num_heads < 1 or dimension % num_heads:
+    if dimension % num_heads:
         raise ValueError(f"decoder_heads must divide the encoder's width {dimension}, got {num_heads}.")
 
 

@@ -20,7 +20,7 @@ class Places(NamedTuple):
     """
 
     flat: Tensor  # (N,) indices into B x T
-    seen: Tensor  # (B, 1, 1, T) bool, the attention mask for all heads and queries
+    seen: Tensor  # (B, T) bool, the places that attention sees
 
     @classmethod
     def of(cls, attended: Tensor) -> Places:
@@ -28,28 +28,21 @@ class Places(NamedTuple):
         seen = attended.clone()
         # The softmax of a row without tokens would be 0 / 0. The output of such a row is not read.
         seen[:, 0] |= ~attended.any(dim=1)
-        return cls(attended.flatten().nonzero().squeeze(1), seen[:, None, None, :])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """B and T."""
-        return self.seen.shape[0], self.seen.shape[3]
+        return cls(attended.flatten().nonzero().squeeze(1), seen)
 
     def packed(self, x: Tensor) -> Tensor:
         """Map (B, T, X) to (N, X)."""
-        x = x.reshape(-1, x.shape[2])
-        return x if len(self.flat) == len(x) else x.index_select(0, self.flat)
+        return x.reshape(-1, x.shape[2]).index_select(0, self.flat)
 
     def padded(self, x: Tensor) -> Tensor:
         """Map (N, X) to (B, T, X), 0 at other places."""
-        rows, length = self.shape
-        if len(x) < rows * length:
-            x = x.new_zeros(rows * length, x.shape[1]).index_copy(0, self.flat, x)
-        return x.view(rows, length, x.shape[1])
+        rows, length = self.seen.shape
+        padded = x.new_zeros(rows * length, x.shape[1]).index_copy(0, self.flat, x)
+        return padded.view(rows, length, x.shape[1])
 
     def repeated(self, x: Tensor) -> Tensor:
         """Repeat (B, X), one row per sentence, to (N, X), one row per token."""
-        return self.packed(x.unsqueeze(1).expand(-1, self.shape[1], -1))
+        return self.packed(x.unsqueeze(1).expand(-1, self.seen.shape[1], -1))
 
 
 class DenoisingLayer(nn.Module):
@@ -82,9 +75,12 @@ class DenoisingLayer(nn.Module):
         # (B, T, 3, H, D / H), then three tensors of (B, H, T, D / H)
         heads = places.padded(self.self_in(hidden)).unflatten(2, (3, self.num_heads, -1))
         queries, keys, values = heads.permute(2, 0, 3, 1, 4)
-        probability = self.dropout.p if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=places.seen, dropout_p=probability
+            queries,
+            keys,
+            values,
+            attn_mask=places.seen[:, None, None, :],
+            dropout_p=self.dropout.p if self.training else 0.0,
         )
         return self.self_out(places.packed(mixed.transpose(1, 2).flatten(2)))
 
@@ -176,11 +172,14 @@ class DenoisingDecoder(nn.Module):
         ids, content = ids.gather(1, order), content.gather(1, order)
         embedded = embedded.gather(1, order.unsqueeze(2).expand(-1, -1, embedded.shape[2]))
         places = content.nonzero(as_tuple=True)
-
-        def decode(memory: Tensor) -> Tensor:
-            return self(embedded, memory, content)[places]
-
-        return decoding_loss(decode, head, memory, ids[places], None, training=self.training)
+        return decoding_loss(
+            lambda memory: self(embedded, memory, content)[places],
+            head,
+            memory,
+            ids[places],
+            None,
+            training=self.training,
+        )
 
     def forward(self, embedded: Tensor, memory: Tensor, attended: Tensor) -> Tensor:
         """Decode (B, T, E) embeddings with a (B, M) memory to (B, T, D), 0 at padding.

@@ -31,7 +31,7 @@ class _Discriminator(nn.Module):
 
 
 class TokenFrequencyDiscriminator(_Discriminator):
-    """Classifies token embeddings: class 1 is a rare token, class 0 a frequent one.
+    """Classifier of token embeddings: class 1 is a rare token, class 0 a frequent one.
 
     The gradient at the embeddings is reversed (SLT-FAI section 3.2).
 
@@ -45,7 +45,6 @@ class TokenFrequencyDiscriminator(_Discriminator):
         self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0
     ) -> None:
         super().__init__(dimension, hidden_dimension)
-        functional.check_weight("reversal_strength", reversal_strength)
         self.reversal_strength = reversal_strength
 
     def forward(self, embeddings: Tensor) -> Tensor:
@@ -74,7 +73,7 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
 
 class CompletenessDiscriminator(_Discriminator):
-    """Classifies sentence vectors: class 0 is an original sentence, class 1 an incomplete copy.
+    """Classifier of sentence vectors: class 0 is an original sentence, class 1 an incomplete copy.
 
     The gradient is not reversed: the encoder helps (SLT-FAI section 3.3).
 

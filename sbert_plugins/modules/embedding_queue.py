@@ -28,7 +28,7 @@ class EmbeddingQueue(nn.Module):
     @property
     def filled(self) -> Tensor:
         """(Q,) bool, the slots that hold a vector."""
-        return self._slots() < self.seen
+        return torch.arange(len(self.rows), device=self.rows.device) < self.seen
 
     def after(self, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queue as :meth:`enqueue` would leave it, without changing it.
@@ -44,7 +44,8 @@ class EmbeddingQueue(nn.Module):
         slots = (self.seen + torch.arange(count, device=keys.device)) % size
         rows = self.rows.index_copy(0, slots[-size:], keys[-size:].detach().to(self.rows.dtype))
         slots[: max(count - size, 0)] = -1
-        return rows, self._slots() < self.seen + count, slots
+        filled = torch.arange(size, device=keys.device) < self.seen + count
+        return rows, filled, slots
 
     def candidates(
         self, keys: Tensor, first: int, count: int, *, enqueue_first: bool
@@ -76,6 +77,3 @@ class EmbeddingQueue(nn.Module):
         """Add (N, D) vectors. Several ranks must add the same ones in the same order."""
         self.rows.copy_(self.after(keys)[0])
         self.seen += len(keys)
-
-    def _slots(self) -> Tensor:
-        return torch.arange(len(self.rows), device=self.rows.device)

@@ -168,7 +168,7 @@ def _without_gradient_at(logits: Tensor, token: int | None) -> Tensor:
 
 
 class _PassThrough(nn.Module):
-    """Replaces the encoder inside a full model, and returns its input."""
+    """Stand-in for the encoder inside a full model. It returns its input."""
 
     def get_input_embeddings(self) -> None:
         """Return None. Without this method some classes do not return their output layer (EuroBERT)."""
@@ -178,7 +178,7 @@ class _PassThrough(nn.Module):
 
 
 class _Passed(BaseModelOutput):
-    """Token embeddings, and None for the other outputs that some families read (Longformer's attentions)."""
+    """Token embeddings, with None for other outputs that some families read (Longformer's attentions)."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -198,20 +198,19 @@ def _load(encoder: PreTrainedModel, checkpoint: str | None, revision: str | None
     except (OSError, ValueError) as error:
         if checkpoint:
             raise
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise NoPretrainedHeadError(f"{name} could not be loaded ({reason})") from error
+        first_line = str(error).strip().partition("\n")[0]
+        raise NoPretrainedHeadError(f"{name} could not be loaded ({first_line})") from error
     finally:
         transformers.logging.set_verbosity(level)
     missing = {key for key in info["missing_keys"] if not key.startswith(f"{full.base_model_prefix}.")}
     if missing - set(getattr(full, "all_tied_weights_keys", ())):
         raise NoPretrainedHeadError(f"{name} has no such head")
-    size, width = word_table(encoder).shape
-    own_size, own_width = word_table(full).shape
-    if not checkpoint and own_size < size and own_width == width:  # tokens were added to the encoder
-        full.resize_token_embeddings(size, mean_resizing=False)
-    elif (own_size, own_width) != (size, width):
+    wanted, found = word_table(encoder).shape, word_table(full).shape
+    if not checkpoint and found[0] < wanted[0] and found[1] == wanted[1]:  # tokens were added to the encoder
+        full.resize_token_embeddings(wanted[0], mean_resizing=False)
+    elif found != wanted:
         raise NoPretrainedHeadError(
-            f"the head of {name} is for word embeddings of shape {(own_size, own_width)}, the encoder has "
-            f"{(size, width)}"
+            f"the head of {name} is for word embeddings of shape {tuple(found)}, the encoder has "
+            f"{tuple(wanted)}"
         )
     return full

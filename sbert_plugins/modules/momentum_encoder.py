@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from sbert_plugins import host
 from sbert_plugins.encoder import Encoder, Pass, unwrap
-
-from .ema import ema_update
 
 
 class MomentumEncoder(nn.Module):
@@ -62,8 +61,7 @@ class MomentumEncoder(nn.Module):
         encoder: Any = self.copies[0]
         # The trainer's autocast covers only the forward of the trained model.
         with host.half_for_flash(unwrap(encoder).transformers_model):
-            (output,) = Encoder(encoder)([features], tokens=True)
-        return output
+            return Encoder(encoder)([features], tokens=True)[0]
 
     @torch.no_grad()
     def update(self, *modules: nn.Module) -> None:
@@ -73,10 +71,11 @@ class MomentumEncoder(nn.Module):
             ValueError: If the modules have other parameters than those that were copied (adapters, new
                 tokens).
         """
-        values = [parameter for module in modules for parameter in module.parameters()]
-        averages = list(self.copies.parameters())
-        if [value.shape for value in values] != [average.shape for average in averages]:
+        trained = [parameter for module in modules for parameter in module.parameters()]
+        averages: list[Tensor] = list(self.copies.parameters())
+        if [each.shape for each in trained] != [average.shape for average in averages]:
             raise ValueError(
                 "The encoder has other parameters than when the loss was built: build the loss after them."
             )
-        ema_update(averages, values, self.momentum)
+        values = [each.to(average.dtype) for each, average in zip(trained, averages, strict=True)]
+        get_ema_multi_avg_fn(self.momentum)(averages, values, 0)

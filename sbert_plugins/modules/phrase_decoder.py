@@ -108,11 +108,14 @@ class PhraseDecoder(nn.Module):
         inputs, targets, scored = (part[:, : self.max_positions] for part in parts)
         places = (scored & content.any(dim=1, keepdim=True)).nonzero(as_tuple=True)
         embedded = embed(inputs)
-
-        def decode(memory: Tensor) -> Tensor:
-            return self(embedded, memory)[places]
-
-        return decoding_loss(decode, head, memory, targets[places], weights, training=self.training)
+        return decoding_loss(
+            lambda memory: self(embedded, memory)[places],
+            head,
+            memory,
+            targets[places],
+            weights,
+            training=self.training,
+        )
 
     @torch.no_grad()
     def write(

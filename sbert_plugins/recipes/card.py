@@ -82,7 +82,7 @@ def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
         lines.append(f"- **Averaged with the start:** weight {results['start_weight']}")
     if deviations := results["deviations"]:
         listed = ", ".join(f"{name} {value} (paper: {paper})" for name, (paper, value) in deviations.items())
-        lines.append(f"- **Settings of the loss that differ from the paper's:** {listed}")
+        lines.append(f"- **Settings that differ from the paper's:** {listed}")
     if results["changes"]:
         lines += ["", "| Score | Start | This model |", "|:--|--:|--:|"]
         lines += [

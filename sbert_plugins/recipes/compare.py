@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.encoders import build_encoder, embeds_already, name_of_encoder, pooling_of
+from sbert_plugins.recipes.encoders import build_encoder, name_of_encoder, pooling_of
 from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_value
-from sbert_plugins.recipes.recommended import RECOMMENDED, adapt_to
+from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import check_same_run, digest_of_sentences, digest_of_weights, hold, versions
 from sbert_plugins.recipes.scores import Change, Measured, measure
 from sbert_plugins.recipes.train import train
@@ -156,10 +156,7 @@ def compare(
     build = model if callable(model) else lambda: build_encoder(str(model))
     start = build()
     shared: dict[str, Any] = {
-        "arguments": RECOMMENDED.arguments
-        | adapt_to(embeds=embeds_already(start)).arguments
-        | _EQUAL
-        | arguments,
+        "arguments": RECOMMENDED.arguments | _EQUAL | arguments,
         "max_seq_length": max_seq_length,
         "dev": getattr(dev, "name", None),
         "scores": list(named(evaluators)),

@@ -13,7 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 _SECONDS = 60  # between two lines
 _SHOWN = 4  # numbers
 _UNSHOWN = re.compile(r"^(epoch|learning_rate|grad_norm|total_flos|step)$|balance_")
-_FORMAT = "{n_fmt}/{total_fmt} updates, {rate_fmt}, {remaining} left{postfix}"
+_FORMAT = "{n_fmt}/{total_fmt} updates, {rate_inv_fmt}, {remaining} left{postfix}"
 
 
 class Progress(TrainerCallback):
@@ -39,6 +39,8 @@ class Progress(TrainerCallback):
             mininterval=seconds,
             maxinterval=seconds,
             miniters=1,
+            delay=seconds,  # the first line has a rate
+            unit="update",
             bar_format=text,
             disable=not state.is_world_process_zero,
         )
@@ -64,7 +66,7 @@ class Progress(TrainerCallback):
         elif "loss" in logs:
             keys = ["loss", *(key for key in logs if key != "loss" and not _UNSHOWN.search(key))]
             self.bar.set_postfix_str(
-                ", ".join(f"{key} {logs[key]:.4g}" for key in keys[:_SHOWN]), refresh=False
+                ", ".join(f"{key.rpartition('/')[2]} {logs[key]:.4g}" for key in keys[:_SHOWN]), refresh=False
             )
 
     def on_train_end(

@@ -38,8 +38,8 @@ class Recipe:
         make_columns: Makes the columns: ``make_columns(sentences, model, seed=..., **column_keywords)``.
         find_keywords: Finds keywords of the loss that depend on the text and on the length of the training:
             ``find_keywords(rows, model, epochs, given)``, where ``given`` are the user's keywords.
-        adapt_to: Chooses keywords of the loss and training arguments by whether the start is an embedding
-            model: ``adapt_to(embeds=True)``.
+        adapt_to: Chooses keywords of the loss by whether the start is an embedding model:
+            ``adapt_to(embeds=True)``.
         offline_arguments: Replace ``arguments`` in the demo (``--offline`` without a model).
         text: The default text, a dataset on the Hub.
         text_columns: The columns of that text: ``("anchor",)``, or three of triplets.
@@ -96,10 +96,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Defaults for one start: keywords of the loss, training arguments, and one line that explains them."""
+    """Defaults for one start: keywords of the loss, and one line that explains them."""
 
     loss_keywords: dict[str, Any]
-    arguments: dict[str, Any]
     reason: str
 
 

@@ -65,15 +65,15 @@ def adapt_to(*, embeds: bool) -> Adaptation:
     """Choose the keywords of the loss by whether the start embeds sentences already."""
     if embeds:
         reason = (
-            "The start is an embedding model, so self-distillation keeps its similarities (keep=0.1). "
-            "Without self-distillation: --no-keep."
+            "The start is an embedding model. Self-distillation preserves its similarities (--keep 0.1). To "
+            "train without it: --no_keep."
         )
-        return Adaptation(dict(EMBEDDER), {}, reason)
+        return Adaptation(dict(EMBEDDER), reason)
     reason = (
-        "The start is a plain language model, so it is trained without self-distillation. With "
-        "self-distillation: --keep 0.1."
+        "The start is a plain language model. It is trained without self-distillation. To train with it: "
+        "--keep 0.1."
     )
-    return Adaptation({}, {}, reason)
+    return Adaptation({}, reason)
 
 
 RECOMMENDED = Recipe(

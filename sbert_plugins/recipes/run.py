@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins import __version__, host
+from sbert_plugins import __version__
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -55,12 +55,12 @@ def digest_of_sentences(sentences: Dataset) -> str:
 
 
 def digest_of_weights(model: SentenceTransformer) -> str:
-    """Return a short digest of the weights of a model, without the pooler, which may be random."""
+    """Return a short digest of the weights of a model, without the transformer's pooler."""
     import torch
 
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
-        if not host.is_of_pooler(name):
+        if "pooler." not in name:  # checkpoints often lack it, and transformers then draws it anew
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:12]
@@ -102,7 +102,7 @@ def check_same_run(
             f"{folder} holds another training: {listed}. Use the same settings, or another output."
         )
     for key, (old, new) in changed.items():
-        logger.info("Continued with another %s: was %s, is %s.", key, old, new)
+        logger.info("Continuing with %s %s instead of %s.", key.rpartition(".")[2], new, old)
     return changed
 
 

@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     from sbert_plugins.training import SentenceTransformerTrainer, TrainingArguments
 
 logger = logging.getLogger(__name__)
+# Training arguments that the model card compares with the paper's.
+_COMPARED = (
+    "learning_rate",
+    "per_device_train_batch_size",
+    "lr_scheduler_type",
+    "max_grad_norm",
+    "weight_decay",
+)
 
 
 @dataclass
@@ -195,13 +203,16 @@ def train(
             average_with_start(model, start, start_weight)
         after = measure(model, scored)
         changes = compare_scores(before, after)
+        used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
+        used |= {name: training_arguments.to_dict()[name] for name in _COMPARED}
+        used |= {"pooling": run["pooling"], "max_seq_length": wanted, "updates": updates}
         best = trainer.state.best_model_checkpoint if training_arguments.load_best_model_at_end else None
         results = run | {
             "rows": len(rows),
             "updates": trainer.state.global_step,
             "saved_update": int(best.rpartition("-")[2]) if best else trainer.state.global_step,
             "max_seq_length": {"training": length, "model": model.max_seq_length},
-            "deviations": deviations_from_paper(recipe, loss),
+            "deviations": deviations_from_paper(recipe, used),
             "before": before.values,
             "after": after.values,
             "changes": [change._asdict() for change in changes],
@@ -245,7 +256,6 @@ def _settle(method: str, protocol: str | None, arguments: dict[str, Any], *, emb
         settings = Settings(recipe, recipe.arguments, {}, {}, recipe.max_seq_length)
         if recipe.adapt_to is not None:
             adaptation = recipe.adapt_to(embeds=embeds)
-            settings.arguments = settings.arguments | adaptation.arguments
             settings.loss_keywords, settings.reason = adaptation.loss_keywords, adaptation.reason
         if not arguments.keys() & {"max_steps", "num_train_epochs"}:
             settings.most_updates = recipe.paper_updates
@@ -399,14 +409,20 @@ def _announce(
         )
 
 
-def deviations_from_paper(recipe: Recipe, loss: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Return the settings of a loss that differ from its paper's: the paper's value and the loss's."""
+def deviations_from_paper(recipe: Recipe, ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ from the paper's protocol: the paper's value and ours.
+
+    Args:
+        recipe: The method.
+        ours: Settings of this training by the names of the protocol.
+    """
     try:
-        paper = read_protocol(recipe.name, "paper").section("loss")
+        plan = read_protocol(recipe.name, "paper")
     except ValueError:
         return {}
+    paper = plan.section("loss")
     paper.pop("warmup_steps", None)  # follows from the length of the training
-    ours: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
+    paper |= plan.section("start") | plan.section("arguments") | {"updates": recipe.paper_updates}
     return {
         name: (value, ours[name]) for name, value in paper.items() if name in ours and ours[name] != value
     }

@@ -70,7 +70,9 @@ class SharpnessAwareStep:
         gradients = [parameter.grad for parameter in parameters]
         with torch.no_grad():
             norm = torch.linalg.vector_norm(torch.stack([gradient.float().norm() for gradient in gradients]))
-            host.add_all(parameters, gradients, self.rho / (norm + 1e-12))
+            scale = self.rho / (norm + 1e-12)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.add_(gradient * scale)
         for parameter in parameters:
             parameter.grad = None
         batches = self.batches
@@ -84,7 +86,8 @@ class SharpnessAwareStep:
         finally:
             self.is_repeating = False
             with torch.no_grad():
-                host.copy_all(parameters, saved)
+                for parameter, value in zip(parameters, saved, strict=True):
+                    parameter.copy_(value)
 
     def _buffer_versions(self) -> dict[str, tuple[int, int]]:
         """Return for each buffer of the loss its identity and the number of changes in place."""

@@ -68,11 +68,10 @@ def test_ids_of_special_tokens(tiny_encoder):
     model = tiny_encoder()
     roles, mask_id = TokenRoles(model.tokenizer), model.tokenizer.mask_token_id
     assert roles.id_of("cls", "bos") == model.tokenizer.cls_token_id
-    assert roles.mask_id("SomeLoss", read_masked_vector=True) == mask_id
-    roles = TokenRoles(apply_mask_template(model).tokenizer)
     assert roles.mask_id("SomeLoss") == mask_id
+    roles = TokenRoles(apply_mask_template(model).tokenizer)
     with pytest.raises(ValueError, match="template"):
-        roles.mask_id("SomeLoss", read_masked_vector=True)
+        roles.mask_id("SomeLoss")
 
 
 def content_of(*lengths, width=64):

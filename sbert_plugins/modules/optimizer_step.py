@@ -1,35 +1,18 @@
-"""Exponential moving averages of parameters, updated after each optimizer step."""
+"""A function that a loss calls after each optimizer step."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.optim.swa_utils import get_ema_multi_avg_fn
-
-_Owner = TypeVar("_Owner", bound=nn.Module)
 
 
-@torch.no_grad()
-def ema_update(averages: Iterable[Tensor], values: Iterable[Tensor], momentum: float) -> None:
-    """Set each average to ``momentum * average + (1 - momentum) * value``, in place.
-
-    Args:
-        averages: The tensors to change.
-        values: Tensors of the same shapes, of any dtype.
-        momentum: In [0, 1].
-    """
-    averages = list(averages)
-    ends = [value.detach().to(average.dtype) for average, value in zip(averages, values, strict=True)]
-    get_ema_multi_avg_fn(momentum)(averages, ends, 0)
-
-
-def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], object]) -> None:
+def after_optimizer_step(owner: nn.Module, action: Callable[[Any], object]) -> None:
     """Call ``action(owner)`` after each update of ``owner.model``. Losses call this in each training forward.
 
     An update is a step of an optimizer that holds a trained weight of the encoder, or of ``owner`` if the
@@ -42,9 +25,9 @@ def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], object]) -> N
 
     Args:
         owner: The module that ``action`` changes. A copy of the module must call this function itself.
-        action: Must not hold ``owner``.
+        action: Function of the owner. It must not hold a reference to it.
     """
-    _install_hook()
+    _register_once(_run_actions)
     _actions[owner] = (action, weakref.WeakSet())
 
 
@@ -52,10 +35,8 @@ def after_optimizer_step(owner: _Owner, action: Callable[[_Owner], object]) -> N
 _actions: weakref.WeakKeyDictionary[nn.Module, tuple[Callable, weakref.WeakSet]] = weakref.WeakKeyDictionary()
 
 
-@cache
-def _install_hook() -> None:
-    """Register one hook for all owners. Each owner's own hook would stay after the owner is gone."""
-    register_optimizer_step_post_hook(_run_actions)
+# One hook for all owners: an owner's own hook would stay after the owner is gone.
+_register_once = cache(register_optimizer_step_post_hook)
 
 
 def _run_actions(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -76,7 +57,7 @@ def _has_moved(owner: nn.Module, optimizer: torch.optim.Optimizer) -> bool:
     """Return whether the optimizer trains the encoder, or the owner if the encoder is frozen."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     encoder = owner.get_submodule("model")
-    trained = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
-    if not trained:
-        trained = [parameter for parameter in owner.parameters() if parameter.requires_grad]
+    trained = [each for each in encoder.parameters() if each.requires_grad] or [
+        each for each in owner.parameters() if each.requires_grad
+    ]
     return any(id(parameter) in held for parameter in trained)
