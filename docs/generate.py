@@ -103,10 +103,7 @@ def constant(value: Any) -> str:
 
 def result() -> str:
     """Return the picture of the home page, and its caption; empty if nothing was measured yet."""
-    known = [
-        (title, before, sum(scores["recommended"]) / len(scores["recommended"]))
-        for title, before, scores in tables.known_changes()
-    ]
+    known = [(title, before, sum(scores) / len(scores)) for title, before, scores in tables.known_changes()]
     if known:
         caption = (
             "all-MiniLM-L6-v2 adapted to the text of each collection with `recommended`, without labels."
