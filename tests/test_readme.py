@@ -39,9 +39,9 @@ def test_the_set_up_commands_name_what_exists():
     commands = re.findall(r'^pip install -c (\S+) -e "\.\[(\w+)\]" && (.+)$', README, re.MULTILINE)
     assert [command for *_, command in commands] == [
         "sbert-plugins train recommended --offline --output runs/demo",
-        "pytest",
+        "pytest -n 2",
     ]
-    assert "-n" not in config["tool:pytest"]["addopts"].split()  # needs no xdist
+    assert "-n" not in config["tool:pytest"]["addopts"].split()  # pytest alone works without xdist
     for constraints, extra, _ in commands:
         assert (ROOT / constraints).exists()
         assert extra in config["options.extras_require"]
