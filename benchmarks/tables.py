@@ -357,8 +357,7 @@ def demo() -> str:
     rows = [[title, f"{before:.1f}", f"{after:.1f}"] for title, before, after in demo_changes()]
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). "
-        "Pairs: rank correlation, times 100. Texts: percentage of the nearest ten. The command prints the first "
-        "score. The others check that the model keeps its other abilities.\n"
+        "The command prints the first score. The others check that the model keeps its other abilities.\n"
     )
 
 
