@@ -16,8 +16,10 @@ from methods import EVERY
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import functional
+from sbert_plugins.modules import decoding
 
 warnings.filterwarnings("ignore", message=".* owns weights")
+decoding.PROBE_EVERY = 2**32  # a probe, on one batch in 50, also waits for the device
 
 
 def on_device(features):
