@@ -106,10 +106,9 @@ def train(model: SentenceTransformer, cell: dict[str, Any]) -> dict[str, Any]:
             max_steps=cell["updates"],
             learning_rate=cell["learning_rate"],
             per_device_train_batch_size=64,
-            gradient_accumulation_steps=1,
-            sam_rho=0.0,
             save_strategy="no",
             bf16=True,
+            **quality.EQUAL,
         )
     return {"settings": {"method": method, **results["loss_keywords"]}, "seconds": results["seconds"]}
 

@@ -64,6 +64,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Contrastive Tension 0.05": ("quality:contrastive_tension", {}),
     "TSDAE": ("quality:tsdae", {}),
 }
+# Training arguments in which recipes differ, and comparisons must not.
+EQUAL = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
 UNTRAINED = {
     "start": lambda model, texts: model,
     "start, whitened": rivals.whiten,
@@ -165,10 +167,8 @@ def train(
             eval_steps=eval_steps,
             learning_rate=cell["learning_rate"],
             per_device_train_batch_size=cell["batch_size"],
-            gradient_accumulation_steps=1,
-            sam_rho=0.0,
-            batch_sampler="batch_sampler",
             bf16=cell["bf16"],
+            **EQUAL,
         )
     points = [entry for entry in results["log"] if "eval_stsb_dev_spearman" in entry]
     return {

@@ -32,9 +32,8 @@ quick_host.compile_templates_once()
 def _start():
     """Each test draws the same, and compiles anew, whatever ran before it."""
     transformers.set_seed(0)
-    if (
-        "torch._dynamo" in sys.modules
-    ):  # after some recompilations of the host's forward it would not compile any more
+    # After some recompilations of one forward, torch stops compiling it.
+    if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
 
 
@@ -45,7 +44,7 @@ def no_hub(tmp_path, monkeypatch):
 
 
 def pytest_collection_modifyitems(items):
-    """Slow tests begin first: what runs beside the last of them is quick, and workers end together."""
+    """Run slow tests first, so that the workers end at about the same time."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

@@ -273,7 +273,7 @@ def denoising_decoder(embedded, memory, weights, *, num_layers, num_heads, atten
 
 
 def bert_embeddings(ids, weights):
-    """What BERT's first layer reads: the sum of word, place and type, normed, from a dict of arrays."""
+    """The input of BERT's first layer: the sum of word, place and type, normed, from a dict of arrays."""
     norm = weights["LayerNorm.weight"], weights["LayerNorm.bias"], 1e-12
     rows = []
     for place, word in enumerate(ids):
@@ -321,7 +321,7 @@ def queue_info_nce(queries, positives, negatives, *, temperature):
 
 
 def last(batches, size):
-    """What a queue holds after some batches, oldest first: the list of the paper's words, not a ring."""
+    """The vectors of a queue after some batches, oldest first: a list, as in the paper, and not a ring."""
     queue = []
     for batch in batches:
         for row in batch:

@@ -14,7 +14,7 @@ from encoders import project_text
 from recipe_inputs import interrupted
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import __version__, cli, host, recipes
+from sbert_plugins import __version__, cli, recipes
 from sbert_plugins.cli import command as command_module
 from sbert_plugins.cli import run as run_module
 
@@ -25,8 +25,6 @@ QUICK = ["--max_steps", "2", "--per-device-train-batch-size", "8", "--eval_steps
 def no_data(monkeypatch):
     monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    if not hasattr(host, "has_new_adapter"):  # until it lands
-        monkeypatch.setattr(host, "has_new_adapter", lambda model: False, raising=False)
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def topics(tmp_path):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """What the command line hands to recipes.train, which trains nothing."""
+    """The arguments of each call of recipes.train, which trains nothing."""
     calls = []
 
     def train(method, sentences, model, **keywords):

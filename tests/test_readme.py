@@ -1,10 +1,9 @@
-"""The README: size, tables, set-up commands, and a script and a command that give the same score."""
+"""The README: size, set-up commands, and a script and a command that give the same score."""
 
 import configparser
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,9 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import tables
-
 
 def test_it_is_short():
     assert len(README.encode()) <= 7_000
-
-
-def test_tables_are_up_to_date():
-    """Otherwise run ``python benchmarks/tables.py``."""
-    for page in (ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        assert tables.fill(text) == text, page
-        assert {name.strip("/ ") for name in re.findall("<!-- (.+?) -->", text)} <= {*tables.TABLES}, page
 
 
 def test_the_set_up_commands_name_what_exists():

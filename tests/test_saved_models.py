@@ -1,4 +1,4 @@
-"""What training leaves behind is a plain sentence-transformers model."""
+"""A training saves a plain sentence-transformers model."""
 
 import json
 import subprocess
@@ -51,8 +51,8 @@ def one_update(method, model):
 def saved(once, tiny_encoder):
     """Folders with a model of each method and of each kind of tokenizer under a mask template.
 
-    Beside a model its vectors, and those that a process without this package got: by ``encode``,
-    ``encode_query``, ``encode_document``, and once it had saved the model again.
+    Each folder also holds vectors of the model: those of this process, and those of a process without this
+    package, from ``encode``, ``encode_query``, ``encode_document``, and from the model that it saved again.
     """
 
     def make(folder):

@@ -1,4 +1,4 @@
-"""What the tests of the losses share: recorded passes, gradients, and decoders' losses in numpy."""
+"""Tools for the tests of the losses: recorded passes, gradients, and decoders' losses in numpy."""
 
 import reference
 import torch

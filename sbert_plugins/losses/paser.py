@@ -51,6 +51,9 @@ class PaSeRLoss(Loss):
     These are eq. 2, 3 and 4: :func:`functional.decoding_signal` and :func:`functional.token_cross_entropy`.
     Eq. 3 is a sum, here it is the mean over the tokens of the batch's phrases and their ends.
 
+    In short trainings of a small language model (56.5 on average over the seven STS tasks), 60 updates gave
+    57.7 and 400 gave 68.9. ``recipes.recommended_loss`` gave 73.2 and 74.0.
+
     Inputs (:func:`data.paser_columns` makes them from sentences):
         +---------------------------------------------------------------------------------+--------+
         | Columns                                                                         | Labels |

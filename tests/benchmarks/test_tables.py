@@ -29,6 +29,7 @@ def test_pages_show_their_records(page):
     """Otherwise run ``python benchmarks/tables.py``."""
     text = page.read_text(encoding="utf-8")
     assert tables.fill(text) == text
+    assert {name.strip("/ ") for name in re.findall("<!-- (.+?) -->", text)} <= {*tables.TABLES}
 
 
 def test_the_page_of_benchmarks_is_short():

@@ -1,4 +1,4 @@
-"""What holds for all losses: columns, modes, precision, settings, and what may wrap or hold them."""
+"""Rules for all losses: columns, modes, precision, settings, and losses around or inside them."""
 
 import inspect
 import json

@@ -1,6 +1,5 @@
 import copy
 from contextlib import nullcontext
-from importlib.util import find_spec
 
 import pytest
 import reference
@@ -143,7 +142,6 @@ def test_in_a_sum_it_reads_the_first_pass_of_the_loss_before_it(model, name, tra
     assert teacher.rows() == [8]
 
 
-@pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
 class TestAdapter:
     @pytest.fixture
     def adapted(self, model):

@@ -10,6 +10,7 @@ from torch import nn
 
 from sbert_plugins import losses, recipes, training
 from sbert_plugins.recipes import paser, pt_bert, recommended, simcse, slt_fai
+from sbert_plugins.recipes.budgets import SEVEN_TASKS
 from sbert_plugins.recipes.methods import check_keywords, read_value
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED
 
@@ -173,6 +174,12 @@ def test_counts_are_made_for_another_vocabulary_only(tiny_encoder, minilm_mlm):
     assert found.counts.sum() > 0
     assert recipe.find_keywords(anchors(40), minilm_mlm, 1.0, {}) == {}
     assert recipe.find_keywords(anchors(40), tiny_encoder(), 1.0, {"token_weights": None}) == {}
+
+
+@pytest.mark.parametrize("name", ["arccse", "pt-bert", "paser", "denosent", "slt-fai"])
+def test_docstrings_name_the_scores_of_short_trainings(name):
+    text = getattr(losses, recipes.RECIPES[name].loss).__doc__
+    assert all(str(score) in text for score in (*SEVEN_TASKS[name], *SEVEN_TASKS["recommended"]))
 
 
 class TestRecommended:

@@ -36,7 +36,7 @@ def test_a_model_is_level_with_itself(tiny_encoder):
 
 
 def test_errors_are_paired():
-    """What two models have in common is no uncertainty of their difference."""
+    """The standard error of a difference leaves out the variation that both models share."""
     generator = np.random.default_rng(0)
     common, noise = generator.normal(50, 5, 300), generator.normal(0, 0.1, 300)
     before, after = (

@@ -1,4 +1,4 @@
-"""What two processes do together: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER``."""
+"""Trainings in two processes: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trainer adds to that of sentence-transformers, in one process."""
+"""The additions of our trainer to that of sentence-transformers, in one process."""
 
 import copy
 
