@@ -335,7 +335,8 @@ def families() -> str:
         for loss, message in line["losses"].items()
         if message != "trained"
     ]
-    return f"Every loss trains {', '.join(whole)}.\n\n" + table(["family", "loss", "error"], rows)
+    errors = "\n" + table(["family", "loss", "error"], rows) if rows else ""
+    return f"Every loss trains {', '.join(whole)}.\n{errors}"
 
 
 def demo_changes() -> list[tuple[str, float, float]]:

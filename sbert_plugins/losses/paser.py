@@ -252,7 +252,7 @@ class PaSeRLoss(Loss):
 
     @property
     def decoder_inputs(self) -> Any:
-        """The module that embeds the words that the decoder has written: the encoder's word embeddings."""
+        """The encoder's word embeddings, which also embed the words that the decoder has written."""
         # Looked up at each use: as an attribute the table would be registered twice.
         return transformer_of(self.model).get_input_embeddings()
 

@@ -65,7 +65,7 @@ class Comparison:
 
     @property
     def table(self) -> list[list[str]]:
-        """The scores as text: a heading, the start, and a row per method with mean and standard error."""
+        """The scores as text, with a row for the start and one per method (mean and standard error)."""
         first = next(iter(self.changes.values()))
         lines = [["", *(one.title for one in first)], ["start", *(f"{one.before:.2f}" for one in first)]]
         for method, changes in self.changes.items():

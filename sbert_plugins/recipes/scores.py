@@ -40,7 +40,7 @@ class Change(NamedTuple):
 
     @property
     def result(self) -> str:
-        """``better``, ``worse``, or ``level``: within two standard errors, or half a point without one."""
+        """``better``, ``worse`` or ``level`` (within two standard errors, or half a point without one)."""
         difference = self.after - self.before
         if abs(difference) <= (LEVEL if self.error is None else 2 * self.error):
             return "level"

@@ -1,0 +1,76 @@
+"""Train a plain language model twice: does a second training with self-distillation from the first one help?
+
+    python benchmarks/second_stage.py --updates 60 200 --seeds 0
+
+The encoder is ``minilm-mlm`` with mean pooling, the text is the short sentences, and the method is
+``recommended``. The second stage starts from the result of the first and is as long. Its weights of
+self-distillation are ``KEEP``; 0 is the same second training without it. One stage of twice the length is
+the rival. The last update of each training is scored, in bfloat16. Each model appends a line to
+``results/second_stage.jsonl``, unless it is there already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import tempfile
+from typing import Any
+
+import quality
+import records
+import testbeds
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import recipes
+
+KEEP = (0.0, 0.1, 0.3)
+
+
+def main() -> None:
+    """Run the trainings that are asked for and not recorded yet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--updates", nargs="+", type=int, default=[60, 200])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    options = parser.parse_args()
+    records.require_clean_tree()
+    for updates in options.updates:
+        for seed in options.seeds:
+            first = train(testbeds.encoder("minilm-mlm"), updates, seed, keep=0.0)
+            record(first, stages="one", updates=updates, keep=0.0, seed=seed)
+            for keep in KEEP:
+                second = train(copy.deepcopy(first), updates, seed + 1_000, keep=keep)
+                record(second, stages="two", updates=updates, keep=keep, seed=seed)
+            longer = train(testbeds.encoder("minilm-mlm"), 2 * updates, seed, keep=0.0)
+            record(longer, stages="one", updates=2 * updates, keep=0.0, seed=seed)
+
+
+def train(model: SentenceTransformer, updates: int, seed: int, *, keep: float) -> SentenceTransformer:
+    """Train ``model`` in place with the settings of ``recommended``, and return it."""
+    with tempfile.TemporaryDirectory() as folder:
+        recipes.train(
+            "recommended",
+            testbeds.text("short"),
+            model,
+            output=folder,
+            loss_keywords={"keep": keep, "second_view": ("token_shuffling",)},
+            seed=seed,
+            max_seq_length=32,
+            max_steps=updates,
+            save_strategy="no",
+            bf16=True,
+        )
+    return model
+
+
+def record(model: SentenceTransformer, **cell: Any) -> None:
+    """Append the line of one model, unless it is there."""
+    if not any(cell.items() <= line.items() for line in records.read("second_stage")):
+        scores = quality.score(model, is_quick=True)
+        records.append("second_stage", cell | {"scores": scores})
+        print(cell, scores["stsb_dev"], scores["avg7"], flush=True)
+
+
+if __name__ == "__main__":
+    main()
