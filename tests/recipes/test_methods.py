@@ -210,7 +210,7 @@ class TestRecommended:
         model.save_pretrained(str(tmp_path))
         assert recipes.embeds_already(SentenceTransformer(str(tmp_path), device="cpu"))
         embedder, plain = (recommended.adapt_to(embeds=embeds) for embeds in (True, False))
-        assert embedder.loss_keywords == {"keep": 0.1, "second_view": ("dropout",)}
+        assert embedder.loss_keywords == {"keep": 0.1, "second_view": ("feature_cutoff",)}
         assert plain.loss_keywords == {}
 
 
