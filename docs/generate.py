@@ -119,8 +119,9 @@ def result() -> str:
 
 def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
     """Draw the changes of scores as bars: an SVG in the text colour of the page, readable on a phone."""
-    row, zero = 48, 30  # height of a row, and place of no change
-    unit = 150 / max(1.0, *(abs(after - before) for _, before, after in changes))
+    differences = [after - before for _, before, after in changes]
+    row, unit = 48, 150 / max(1.0, *map(abs, differences))  # height of a row, and pixels per point
+    zero = 2 - min(0.0, *differences) * unit
     parts = []
     for place, (title, before, after) in enumerate(changes):
         top, change = place * row, after - before
@@ -129,7 +130,7 @@ def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
         parts.append(
             f'<text x="0" y="{top + 13}">{title}</text>'
             f'<rect x="{start:.1f}" y="{top + 20}" width="{width:.1f}" height="16" fill="{colour}"/>'
-            f'<path d="M {zero} {top + 18} v 20" stroke="currentColor"/>'
+            f'<path d="M {zero:.1f} {top + 18} v 20" stroke="currentColor"/>'
             f'<text x="{end + 6:.1f}" y="{top + 33}">{change:+.1f} ({before:.1f} to {after:.1f})</text>'
         )
     return (
