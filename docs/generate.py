@@ -106,7 +106,9 @@ def result() -> str:
     known = [(title, before, sum(scores) / len(scores)) for title, before, scores in tables.known_changes()]
     if known:
         caption = (
-            "all-MiniLM-L6-v2 adapted to the text of each collection with `recommended`, without labels."
+            "all-MiniLM-L6-v2 was adapted to the text of each collection with `recommended`, without labels. "
+            "The score of the STS tasks is the mean over these models. MAP and nDCG measure how high the "
+            "right texts are ranked."
         )
     else:
         caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
@@ -223,7 +225,7 @@ FOUND_HERE = {
     ("pt-bert", "negatives"): "255",
     ("slt-fai", "backbone"): "simcse",
     ("slt-fai", "temperature"): "0.05, ConSERT 0.1",
-    ("slt-fai", "warmup_steps"): "0.1 epochs, ConSERT 0.5",
+    ("slt-fai", "warmup_steps"): "0.1 of one epoch; ConSERT: 0.5 epochs",
 }
 
 
@@ -259,7 +261,7 @@ def settings_table(method: str) -> str:
 def shown(value: Any) -> str:
     """Return the value of a setting as a cell."""
     if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
+        return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, float):
         return f"{value:.3g}".replace("e-0", "e-")
     return f"{value:,}" if isinstance(value, int) else value

@@ -114,7 +114,7 @@ def build_parser(*, complete: bool = False) -> argparse.ArgumentParser:
     mteb = commands.add_parser("mteb", help="score a model with MTEB, submit to its leaderboard")
     steps = mteb.add_subparsers(required=True, metavar="STEP", parser_class=Parser)
     add_command(steps, "run", run.mteb_run, "Score a model with mteb.", tables.MTEB_RUN)
-    about = "Check the results of a public model. If they are complete, mteb's own submission gets them."
+    about = "Check the results of a public model. If they are complete, pass them to mteb's submission."
     add_command(steps, "submit", run.mteb_submit, about, tables.MTEB_SUBMIT)
     return parser
 

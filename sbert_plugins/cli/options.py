@@ -50,7 +50,7 @@ SCORES: dict[str, dict[str, Any]] = {
     "--topics": {"metavar": "FILE", "help": "your texts with topics: tab-separated topic, text"},
     "--retrieval": {
         "metavar": "DIR",
-        "help": "your search: queries.tsv and corpus.tsv (id, text), qrels.tsv (query id, text id, gain)",
+        "help": "your search: queries.tsv and corpus.tsv (id, text), qrels.tsv (query id, text id, 1)",
     },
     "--sts": {**_FLAG, "help": "the seven STS tasks, from --data_dir or else from the Hub"},
     "--data_dir": {"help": "folder of the STS tasks (default: the environment variable SBERT_PLUGINS_DATA)"},
@@ -61,7 +61,7 @@ TRAIN: dict[str, dict[str, Any]] = {
         "nargs": "?",
         "metavar": "TEXT",
         "help": "a text file with a sentence per line, csv, jsonl, parquet (.gz too), a dataset on the Hub, "
-        "or sts-sentences",
+        "or sts-sentences (all sentences of the STS tasks)",
     },
     "--output": {"help": "a new or empty folder (default: METHOD-model)"},
     **START,
@@ -145,9 +145,9 @@ MTEB_RUN: dict[str, dict[str, Any]] = {
     **_MTEB,
 }
 MTEB_SUBMIT: dict[str, dict[str, Any]] = {
-    "name": {"metavar": "MODEL", "help": "organization/model, as the results were made"},
-    "--revision": {"help": "where there are results of several"},
-    "--implementation": {"metavar": "FILE", "help": "file of the ModelMeta (default: MODEL.py)"},
+    "name": {"metavar": "MODEL", "help": "organization/model: the name that was scored"},
+    "--revision": {"help": "commit of the model, if there are results of several commits"},
+    "--implementation": {"metavar": "FILE", "help": "file for the model's description (default: MODEL.py)"},
     "--create_pr": {**_FLAG, "help": "push and open the pull request (needs mteb[github])"},
     **_MTEB,
 }

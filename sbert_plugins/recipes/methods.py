@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sbert_plugins.recipes.arccse import ARCCSE
@@ -93,23 +93,25 @@ def read_keywords(recipe: Recipe, pairs: Sequence[str]) -> dict[str, Any]:
     return keywords
 
 
-def check_keywords(recipe: Recipe, keywords: Iterable[str]) -> None:
-    """Raise for a keyword that the loss of a recipe does not have.
+def check_keywords(recipe: Recipe, keywords: Mapping[str, Any]) -> None:
+    """Raise for a keyword that the loss of a recipe does not have, or a word in place of true or false.
 
     Raises:
         ValueError: With the nearest keyword.
     """
     known = known_keywords(recipe)
-    for key in keywords:
+    for key, value in keywords.items():
         if known is not None and key not in known:
             raise ValueError(
                 f"The loss of {recipe.name} has no keyword {key!r}.{did_you_mean(key, known)} It has "
                 f"{', '.join(known)}."
             )
+        if known is not None and isinstance(known[key], bool) and isinstance(value, str):
+            raise ValueError(f"{key} is true or false, got {value!r}.")
 
 
-def known_keywords(recipe: Recipe) -> list[str] | None:
-    """Return the keywords of a recipe's loss; None if it takes any."""
+def known_keywords(recipe: Recipe) -> dict[str, Any] | None:
+    """Return the keywords of a recipe's loss with their defaults; None if it takes any."""
     from sbert_plugins import losses
 
     loss = getattr(losses, recipe.loss, None)
@@ -118,18 +120,20 @@ def known_keywords(recipe: Recipe) -> list[str] | None:
     if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(build).parameters.values()):
         if loss is None:
             return None
-        known += [name for name in _keywords_of(loss) if name not in known]
-    return known + (["official"] if recipe.build is None and hasattr(losses.official, recipe.loss) else [])
+        known = _keywords_of(loss) | known
+    if recipe.build is None and hasattr(losses.official, recipe.loss):
+        known["official"] = False
+    return known
 
 
-def _keywords_of(build: Any, *, is_ours: bool = True) -> list[str]:
+def _keywords_of(build: Any, *, is_ours: bool = True) -> dict[str, Any]:
     """Return the keywords of a function or class; of a user's class also the arguments after the model."""
     parameters = list(inspect.signature(build).parameters.values())[1:]
-    return [
-        one.name
+    return {
+        one.name: one.default
         for one in parameters
         if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not is_ours)
-    ]
+    }
 
 
 def read_value(text: str) -> Any:

@@ -95,7 +95,7 @@ PASER_SUPERVISED = replace(
     PASER,
     name="paser-supervised",
     title="PaSeR, supervised",
-    summary="contrastive loss with hard negatives, and the hidden phrase (eq. 5)",
+    summary="contrastive loss with labelled negatives, and the hidden phrase (eq. 5)",
     columns=("anchor", "positive", "negative", "masked", "phrase"),
     arguments=PASER.arguments | {"num_train_epochs": 3},
     build=paser_supervised_loss,

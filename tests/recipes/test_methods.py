@@ -66,6 +66,8 @@ def test_a_mistyped_keyword_gets_a_suggestion():
         recipes.read_keywords(recipes.RECIPES["arccse"], ["temprature=0.1"])
     with pytest.raises(ValueError, match="KEY=VALUE"):
         recipes.read_keywords(recipes.RECIPES["arccse"], ["temperature"])
+    with pytest.raises(ValueError, match="signed is true or false, got 'no'"):
+        recipes.read_keywords(recipes.RECIPES["paser"], ["signed=no"])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_a_mistyped_keyword_gets_a_suggestion():
     ],
 )
 def test_keywords_that_are_passed_on_are_known(method, keyword):
-    check_keywords(recipes.RECIPES[method], [keyword])
+    check_keywords(recipes.RECIPES[method], {keyword: None})
 
 
 @pytest.mark.parametrize(
