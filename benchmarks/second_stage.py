@@ -54,7 +54,7 @@ def train(model: SentenceTransformer, updates: int, seed: int, *, keep: float) -
             testbeds.text("short"),
             model,
             output=folder,
-            loss_keywords={"keep": keep, "second_view": ("token_shuffling",)},
+            loss_keywords={"keep": keep, "words": 0.3, "second_view": ("token_shuffling",)},
             seed=seed,
             max_seq_length=32,
             max_steps=updates,

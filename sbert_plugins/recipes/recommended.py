@@ -1,43 +1,47 @@
-"""The recommended way to adapt a model: a contrastive loss, a bag-of-words loss, and self-distillation."""
+"""The recommended way to adapt a model: a contrastive loss with self-distillation or a bag-of-words loss."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.recipe import Adaptation, Recipe, count_tokens_if_needed
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
     from sbert_plugins.data import TokenFrequencies
 
-# Chosen on development data for a start that is an embedding model. With shuffled tokens in the second view,
-# which are ConSERT's default, such a start loses two points of SICK-R. Views without dropout share a pass.
-EMBEDDER = {"keep": 0.1, "second_view": ("feature_cutoff",)}
+KEEP = 0.1  # chosen on development data for a start that is an embedding model
 
 
 def recommended_loss(
     model: SentenceTransformer,
     *,
     keep: float | None = None,
-    words: float = 0.3,
+    words: float | None = None,
+    second_view: Sequence[str] | None = None,
     token_weights: float | None = 1e-6,
     frequencies: TokenFrequencies | str | None = None,
     mlm_head: str = "embeddings",
     projection_head: bool = True,
     **keywords: Any,
 ) -> nn.Module:
-    """Build the sum of a contrastive loss, a bag-of-words loss and, with ``keep``, self-distillation.
+    """Build the sum of a contrastive loss and, with ``keep``, self-distillation, or else a bag-of-words loss.
 
     It learns from one column of sentences, or from sentences and positives.
 
     Args:
         model: The encoder.
         keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has
-            now; None or 0 leaves it out. Useful for a model that embeds well already.
+            now; None or 0 leaves it out. For a model that embeds well already; 0.1 is recommended.
         words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple
-            of the contrastive gradient; 0 leaves the loss out.
+            of the contrastive gradient; 0 leaves the loss out. None is 0.3, or 0 with ``keep``: a model that
+            embeds well loses by it on similarity.
+        second_view: Keyword of :class:`losses.ConSERTLoss`. None shuffles tokens or, with ``keep``, cuts
+            features as in the first view: such a model knows the order of words, which shuffling would hide.
         token_weights: Keyword of :class:`losses.BagOfWordsLoss`.
         frequencies: Keyword of :class:`losses.BagOfWordsLoss`; needed for a vocabulary other than that of
             ``bert-base-uncased``.
@@ -47,7 +51,12 @@ def recommended_loss(
     """
     from sbert_plugins import losses
 
-    loss: nn.Module = losses.ConSERTLoss(model, projection_head=projection_head, **keywords)
+    words = _influence(words, keep)
+    if second_view is None:
+        second_view = ("feature_cutoff",) if keep else ("token_shuffling",)
+    loss: nn.Module = losses.ConSERTLoss(
+        model, second_view=second_view, projection_head=projection_head, **keywords
+    )
     if words:
         bag = losses.BagOfWordsLoss(
             model, token_weights=token_weights, frequencies=frequencies, mlm_head=mlm_head
@@ -61,17 +70,30 @@ def recommended_loss(
     return loss
 
 
+def _influence(words: float | None, keep: float | None) -> float:
+    """Return the influence of the bag-of-words loss."""
+    return (0.0 if keep else 0.3) if words is None else words
+
+
+def find_keywords(
+    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
+) -> dict[str, Any]:
+    """Count the tokens, if there is a bag-of-words loss and the built-in counts do not fit."""
+    words = _influence(given.get("words"), given.get("keep"))
+    return count_tokens_if_needed(rows, model, epochs, given) if words else {}
+
+
 def adapt_to(*, embeds: bool) -> Adaptation:
     """Choose the keywords of the loss by whether the start embeds sentences already."""
     if embeds:
         reason = (
-            "The start is an embedding model. Self-distillation preserves its similarities (--keep 0.1). To "
-            "train without it: --no_keep."
+            f"The start is an embedding model. Self-distillation preserves its similarities (--keep {KEEP}). "
+            "To train without it: --no_keep."
         )
-        return Adaptation(dict(EMBEDDER), reason)
+        return Adaptation({"keep": KEEP}, reason)
     reason = (
-        "The start is a plain language model. It is trained without self-distillation. To train with it: "
-        "--keep 0.1."
+        f"The start is a plain language model. It is trained without self-distillation. To train with it: "
+        f"--keep {KEEP}."
     )
     return Adaptation({}, reason)
 
@@ -81,7 +103,7 @@ RECOMMENDED = Recipe(
     title="Recommended",
     paper="this library, after ConSERT, DenoSent and RankCSE",
     url="https://sbert-plugins.github.io/sbert-plugins/methods/recommended.html",
-    summary="ConSERT, a bag-of-words loss and, for embedding models, self-distillation from the start",
+    summary="ConSERT, with self-distillation for embedding models, with a bag-of-words loss for others",
     loss="ConSERTLoss",
     columns=("anchor",),
     second_column="positive",
@@ -93,5 +115,5 @@ RECOMMENDED = Recipe(
     },
     build=recommended_loss,
     adapt_to=adapt_to,
-    find_keywords=count_tokens_if_needed,
+    find_keywords=find_keywords,
 )

@@ -203,8 +203,20 @@ class TestRecommended:
         model = tiny_encoder().train()
         loss = self.loss(model, keep=0.1)
         assert loss.weights["keep"] == 0.1
+        assert loss.losses["learn"].second_view == ("feature_cutoff",)
         terms = loss([model.preprocess(project_text()[:4])])
         assert {name.split("/")[0] for name in terms} == {"learn", "keep"}
+
+    def test_keep_and_words(self, tiny_encoder):
+        loss = self.loss(tiny_encoder(), keep=0.1, words=0.3, second_view=("dropout",))
+        assert list(loss.losses["learn"].losses) == ["contrast", "words"]
+        assert loss.losses["learn"].losses["contrast"].second_view == ("dropout",)
+
+    def test_words_are_counted_only_if_they_are_used(self, tiny_encoder):
+        find = recipes.RECIPES["recommended"].find_keywords
+        assert find(anchors(40), tiny_encoder(), 1.0, {"keep": 0.1}) == {}
+        assert find(anchors(40), tiny_encoder(), 1.0, {"words": 0.0}) == {}
+        assert list(find(anchors(40), tiny_encoder(), 1.0, {"keep": 0.1, "words": 0.3})) == ["frequencies"]
 
     def test_defaults_follow_the_start(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
@@ -212,7 +224,7 @@ class TestRecommended:
         model.save_pretrained(str(tmp_path))
         assert recipes.embeds_already(SentenceTransformer(str(tmp_path), device="cpu"))
         embedder, plain = (recommended.adapt_to(embeds=embeds) for embeds in (True, False))
-        assert embedder.loss_keywords == {"keep": 0.1, "second_view": ("feature_cutoff",)}
+        assert embedder.loss_keywords == {"keep": 0.1}
         assert plain.loss_keywords == {}
 
 
