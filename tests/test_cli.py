@@ -165,7 +165,7 @@ class TestArguments:
 
     @pytest.mark.parametrize(
         ("options", "keywords"),
-        [(["--keep", "0.3"], {"keep": 0.3}), (["--no-keep"], {"keep": None}), ([], {})],
+        [(["--keep", "0.3"], {"keep": 0.3}), (["--no-keep"], {"keep": 0.0}), ([], {})],
     )
     def test_keep(self, options, keywords, text, encoder, seen):
         assert cli.main(["train", "recommended", text, "--model", encoder, *options]) == 0
@@ -304,13 +304,11 @@ class TestDryRun:
         assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run"]) == 0
         embedder = rows_of(capsys.readouterr().out)
         assert embedder["loss.keep"][-2:] == ["embedding", "model"]
-        assert (
-            cli.main(
-                ["train", "recommended", text, "--model", encoder, "--dry_run", "--num_train_epochs", "1"]
-            )
-            == 0
-        )
-        assert "max_steps" not in rows_of(capsys.readouterr().out)
+        changes = ["--num_train_epochs", "1", "--no_keep"]
+        assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run", *changes]) == 0
+        changed = rows_of(capsys.readouterr().out)
+        assert "max_steps" not in changed
+        assert changed["loss.keep"] == ["0", "command", "line"]
 
 
 def test_methods(capsys):

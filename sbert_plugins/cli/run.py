@@ -22,7 +22,7 @@ def train(options: argparse.Namespace) -> None:
     recipe, plan = recipes.find_recipe(options.method), _plan(options)
     keywords = recipes.read_keywords(recipe, options.loss)
     if options.no_keep or options.keep is not None:
-        keywords["keep"] = options.keep
+        keywords["keep"] = 0.0 if options.no_keep else options.keep
     arguments, text = _given_arguments(options), _text(options)
     if options.offline and options.model is None and plan is None:
         arguments = recipe.offline_arguments | arguments
@@ -325,7 +325,7 @@ def _planned(
 def _shown(value: Any) -> str:
     """Return a value as a person writes it."""
     if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
+        return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, float):
         return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
