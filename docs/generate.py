@@ -121,12 +121,12 @@ def result() -> str:
 
 def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
     """Draw the changes of scores as bars: an SVG in the text colour of the page, readable on a phone."""
-    differences = [after - before for _, before, after in changes]
+    differences = [round(after, 1) - round(before, 1) for _, before, after in changes]  # as printed
     row, unit = 48, 150 / max(1.0, *map(abs, differences))  # height of a row, and pixels per point
     zero = 2 - min(0.0, *differences) * unit
     parts = []
-    for place, (title, before, after) in enumerate(changes):
-        top, change = place * row, after - before
+    for place, ((title, before, after), change) in enumerate(zip(changes, differences, strict=True)):
+        top = place * row
         width, colour = abs(change) * unit, "#0072b2" if change >= 0 else "#d55e00"
         start, end = min(zero, zero + change * unit), max(zero, zero + change * unit)
         parts.append(

@@ -36,12 +36,17 @@ START: dict[str, dict[str, Any]] = {
         **_FLAG,
         "help": "use no network; without --model start from the built-in all-MiniLM-L6-v2",
     },
-    "--pooling": {"choices": _POOLINGS, "help": "for a plain transformer; mask: in a template"},
+    "--pooling": {
+        "choices": _POOLINGS,
+        "help": "of a plain language model; mask: the mask token of a template",
+    },
     "--max_seq_length": {
         "type": int,
         "help": "tokens per sentence in training; the model keeps its own limit",
     },
-    "--column": {"help": "column of a table or a dataset on the Hub (default: text, or the only one)"},
+    "--column": {
+        "help": "column of a table or dataset (default: text, sentence, anchor, or the only column of strings)"
+    },
     "--limit": {"type": int, "metavar": "N", "help": "read the first N sentences only"},
     "--dev": {**_FLAG, "help": "select the checkpoint by STS-B dev; a protocol does so by itself"},
 }
@@ -60,7 +65,7 @@ TRAIN: dict[str, dict[str, Any]] = {
     "text": {
         "nargs": "?",
         "metavar": "TEXT",
-        "help": "a text file with a sentence per line, csv, jsonl, parquet (.gz too), a dataset on the Hub, "
+        "help": "a text file with a sentence per line, csv, tsv or jsonl (also .gz), parquet, a dataset on the Hub,  "
         "or sts-sentences (all sentences of the STS tasks)",
     },
     "--output": {"help": "a new or empty folder (default: METHOD-model)"},
