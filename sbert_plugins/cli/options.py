@@ -45,7 +45,7 @@ START: dict[str, dict[str, Any]] = {
         "help": "tokens per sentence in training; the model keeps its own limit",
     },
     "--column": {
-        "help": "column of a table or dataset (default: text, sentence, anchor, or the only column of strings)"
+        "help": "column of a table or dataset (default: text, sentence, anchor, or the only one of strings)"
     },
     "--limit": {"type": int, "metavar": "N", "help": "read the first N sentences only"},
     "--dev": {**_FLAG, "help": "select the checkpoint by STS-B dev; a protocol does so by itself"},
@@ -65,8 +65,8 @@ TRAIN: dict[str, dict[str, Any]] = {
     "text": {
         "nargs": "?",
         "metavar": "TEXT",
-        "help": "a text file with a sentence per line, csv, tsv or jsonl (also .gz), parquet, a dataset on the Hub,  "
-        "or sts-sentences (all sentences of the STS tasks)",
+        "help": "a text file with a sentence per line, csv, tsv or jsonl (also .gz), parquet, a dataset on the "
+        "Hub, or sts-sentences (all sentences of the STS tasks)",
     },
     "--output": {"help": "a new or empty folder (default: METHOD-model)"},
     **START,
