@@ -65,8 +65,8 @@ TRAIN: dict[str, dict[str, Any]] = {
     "text": {
         "nargs": "?",
         "metavar": "TEXT",
-        "help": "a text file with a sentence per line, csv, tsv or jsonl (also .gz), parquet, a dataset on the "
-        "Hub, or sts-sentences (all sentences of the STS tasks)",
+        "help": "a text file with a sentence per line, csv, tsv or jsonl (also .gz), parquet, a dataset on "
+        "the Hub, or sts-sentences (all sentences of the STS tasks)",
     },
     "--output": {"help": "a new or empty folder (default: METHOD-model)"},
     **START,
