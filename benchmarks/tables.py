@@ -202,7 +202,7 @@ def known_model() -> str:
     rows = [[title, f"{before:.1f}", error_text(scores)] for title, before, scores in changes]
     note = " ± is the standard error over the seeds." if len(changes[0][2]) > 1 else " One seed."
     return table(["score", "all-MiniLM-L6-v2", "after `recommended`"], rows) + (
-        "\nall-MiniLM-L6-v2 was adapted to the text of each collection, without labels, in a few minutes. "
+        "\nall-MiniLM-L6-v2 was adapted to the text of each collection, without labels. "
         f"{UNITS} MAP and nDCG measure how high the right texts are ranked.{note}\n"
     )
 

@@ -55,9 +55,9 @@ def load_start() -> SentenceTransformer:
 # %% [markdown]
 # ## Train
 #
-# The method `recommended` combines three losses. A contrastive loss makes two altered copies of a sentence
-# similar. A bag-of-words loss predicts the words of the sentence from its vector. Self-distillation
-# preserves the similarities of the model before the training.
+# For an embedding model, the method `recommended` is the sum of two losses. A contrastive loss makes two
+# altered copies of a sentence similar. Self-distillation preserves the similarities of the model before the
+# training.
 #
 # The graded pairs are never trained on. They score the model before and after.
 
