@@ -175,4 +175,4 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert ("<svg viewBox" in home) == bool(tables.known_changes() or tables.demo_changes())
     # A property has its first sentence whole: a colon does not make it a type.
     page = (tmp_path / "api" / "sbert_plugins.recipes.Comparison.html").read_text(encoding="utf-8")
-    assert "a heading, the start, and a row per method" in page
+    assert "with a row for the start and one per method" in page
