@@ -51,7 +51,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ConSERT": ("consert", {}),
     "ConSERT with head": ("consert", {"projection_head": True}),
     "ConSERT with head + bag of words": ("recommended", {"keep": 0.0}),
-    "ConSERT with head + self-distillation": ("recommended", {"keep": 0.1}),
     "bag of words": ("bag-of-words", {}),
     "ArcCSE": ("arccse", {}),
     "PT-BERT": ("pt-bert", {}),

@@ -5,8 +5,8 @@
 The encoder is ``minilm-mlm`` with mean pooling, the text is the short sentences, and the method is
 ``recommended``. The second stage starts from the result of the first and is as long. Its weights of
 self-distillation are ``KEEP``; 0 is the same second training without it. One stage of twice the length is
-the rival. The last update of each training is scored, in bfloat16. Each model appends a line to
-``results/second_stage.jsonl``, unless it is there already.
+the rival. The last update of each training is scored, in bfloat16. The five models of a seed append a line
+each to ``results/second_stage.jsonl``, unless the seed is there already.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import copy
 import tempfile
+from itertools import product
 from typing import Any
 
 import quality
@@ -35,15 +36,17 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     options = parser.parse_args()
     records.require_clean_tree()
-    for updates in options.updates:
-        for seed in options.seeds:
-            first = train(testbeds.encoder("minilm-mlm"), updates, seed, keep=0.0)
-            record(first, stages="one", updates=updates, keep=0.0, seed=seed)
-            for keep in KEEP:
-                second = train(copy.deepcopy(first), updates, seed + 1_000, keep=keep)
-                record(second, stages="two", updates=updates, keep=keep, seed=seed)
-            longer = train(testbeds.encoder("minilm-mlm"), 2 * updates, seed, keep=0.0)
-            record(longer, stages="one", updates=2 * updates, keep=0.0, seed=seed)
+    for updates, seed in product(options.updates, options.seeds):
+        cell = {"stages": "two", "updates": updates, "seed": seed}
+        if any(cell.items() <= line.items() for line in records.read("second_stage")):
+            continue
+        first = train(testbeds.encoder("minilm-mlm"), updates, seed, keep=0.0)
+        longer = train(testbeds.encoder("minilm-mlm"), 2 * updates, seed, keep=0.0)
+        seconds = {keep: train(copy.deepcopy(first), updates, seed + 1_000, keep=keep) for keep in KEEP}
+        record(first, cell | {"stages": "one", "keep": 0.0})
+        for keep, second in seconds.items():
+            record(second, cell | {"keep": keep})
+        record(longer, cell | {"stages": "one", "updates": 2 * updates, "keep": 0.0})
 
 
 def train(model: SentenceTransformer, updates: int, seed: int, *, keep: float) -> SentenceTransformer:
@@ -64,12 +67,11 @@ def train(model: SentenceTransformer, updates: int, seed: int, *, keep: float) -
     return model
 
 
-def record(model: SentenceTransformer, **cell: Any) -> None:
-    """Append the line of one model, unless it is there."""
-    if not any(cell.items() <= line.items() for line in records.read("second_stage")):
-        scores = quality.score(model, is_quick=True)
-        records.append("second_stage", cell | {"scores": scores})
-        print(cell, scores["stsb_dev"], scores["avg7"], flush=True)
+def record(model: SentenceTransformer, cell: dict[str, Any]) -> None:
+    """Append the line of one model."""
+    scores = quality.score(model, is_quick=True)
+    records.append("second_stage", cell | {"scores": scores})
+    print(cell, scores["stsb_dev"], scores["avg7"], flush=True)
 
 
 if __name__ == "__main__":

@@ -173,6 +173,3 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert result.returncode == 0, result.stderr
     home = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert ("<svg viewBox" in home) == bool(tables.known_changes() or tables.demo_changes())
-    # A property has its first sentence whole: a colon does not make it a type.
-    page = (tmp_path / "api" / "sbert_plugins.recipes.Comparison.html").read_text(encoding="utf-8")
-    assert "with a row for the start and one per method" in page

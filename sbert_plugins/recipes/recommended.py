@@ -29,7 +29,7 @@ def recommended_loss(
     projection_head: bool = True,
     **keywords: Any,
 ) -> nn.Module:
-    """Build the sum of a contrastive loss and, with ``keep``, self-distillation, or else a bag-of-words loss.
+    """Build a contrastive loss, plus self-distillation (with ``keep``) or a bag-of-words loss (without).
 
     It learns from one column of sentences, or from sentences and positives.
 
@@ -38,10 +38,11 @@ def recommended_loss(
         keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has
             now; None or 0 leaves it out. For a model that embeds well already; 0.1 is recommended.
         words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple
-            of the contrastive gradient; 0 leaves the loss out. None is 0.3, or 0 with ``keep``: a model that
-            embeds well loses by it on similarity.
-        second_view: Keyword of :class:`losses.ConSERTLoss`. None shuffles tokens or, with ``keep``, cuts
-            features as in the first view: such a model knows the order of words, which shuffling would hide.
+            of the contrastive gradient; 0 leaves the loss out. None is 0.3 without ``keep``. With ``keep`` it
+            is 0, because the loss lowered the STS scores of a model that embeds well.
+        second_view: Keyword of :class:`losses.ConSERTLoss`. None shuffles tokens without ``keep``. With
+            ``keep`` it cuts features as in the first view, because shuffled tokens lowered the STS scores of
+            such a model.
         token_weights: Keyword of :class:`losses.BagOfWordsLoss`.
         frequencies: Keyword of :class:`losses.BagOfWordsLoss`; needed for a vocabulary other than that of
             ``bert-base-uncased``.
@@ -92,7 +93,7 @@ def adapt_to(*, embeds: bool) -> Adaptation:
         )
         return Adaptation({"keep": KEEP}, reason)
     reason = (
-        f"The start is a plain language model. It is trained without self-distillation. To train with it: "
+        "The start is a plain language model. It is trained without self-distillation. To train with it: "
         f"--keep {KEEP}."
     )
     return Adaptation({}, reason)
