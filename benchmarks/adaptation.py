@@ -65,17 +65,15 @@ def main() -> None:
         if row == "start":
             cells.append({"row": row, "text": None, "seed": 0, "updates": 0})
             continue
+        settings = {"updates": options.updates, "learning_rate": options.learning_rate}
         for seed in options.seeds:
-            cells += [
-                {"row": row, "text": text, "seed": seed, "updates": options.updates} for text in options.texts
-            ]
+            cells += [{"row": row, "text": text, "seed": seed, **settings} for text in options.texts]
     evaluators = build_evaluators(is_development=options.development)
     for cell in cells:
         if any(cell.items() <= line.items() for line in records.read(name)):
             continue
         began, model = time.monotonic(), testbeds.encoder("all-minilm")
         if cell["row"] != "start":
-            cell |= {"learning_rate": options.learning_rate}
             cell |= train(model, cell)
         models = {"": model}
         if options.averaged and cell["row"] != "start":
