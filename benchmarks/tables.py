@@ -37,6 +37,13 @@ BUDGETS = {
     "Wikipedia, 400": ("wiki", 400),
 }
 RECOMMENDED = "ConSERT with head + bag of words"
+# The rows of the table of lengths, and their titles.
+LENGTHS = {
+    RECOMMENDED: "`recommended`",
+    "ConSERT": "`consert`",
+    "bag of words": "`bag-of-words`",
+    "SimCSE 0.1": "`simcse`, temperature 0.1",
+}
 PAPERS = ("ArcCSE", "PT-BERT", "PaSeR", "DenoSent", "SLT-FAI")
 UNTRAINED = ("start", "start, [CLS], whitened", "SIF of word embeddings", "TF-IDF of characters")
 SIMCSE = ("SimCSE 0.05", "SimCSE 0.1")
@@ -131,12 +138,11 @@ def find(label: str, text: str, updates: int, key: str = "avg7", **settings: Any
 
 
 def mean_text(values: Sequence[float], digits: int = 2, usual: int = 5) -> str:
-    """Return mean and standard deviation, and the number of seeds unless it is the usual one."""
+    """Return mean and standard error, and the number of seeds unless it is the usual one."""
     if not values:
         return ""
-    deviation = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
     seeds = f" ({len(values)})" if len(values) != usual else ""
-    return f"{np.mean(values):.{digits}f}{deviation}{seeds}"
+    return error_text(values, digits=digits) + seeds
 
 
 def score_text(cells: list[Cell], key: str = "avg7", digits: int = 2) -> str:
@@ -202,7 +208,8 @@ def known_model() -> str:
     rows = [[title, f"{before:.1f}", error_text(scores)] for title, before, scores in changes]
     note = " ± is the standard error over the seeds." if len(changes[0][2]) > 1 else " One seed."
     return table(["score", "all-MiniLM-L6-v2", "after `recommended`"], rows) + (
-        "\nall-MiniLM-L6-v2 was adapted to the text of each collection, without labels. "
+        "\nall-MiniLM-L6-v2 was adapted, without labels, to the text of each row (sentence pairs: mean of "
+        "the four models). Test sets are samples. "
         f"{UNITS} MAP and nDCG measure how high the right texts are ranked.{note}\n"
     )
 
@@ -210,21 +217,22 @@ def known_model() -> str:
 def lengths() -> str:
     """STS-B dev at the end of a training, and how far that is below its best."""
     rows = []
-    for label in (*SIMCSE, "ConSERT", RECOMMENDED, "bag of words", *PAPERS, "PaSeR, words only"):
+    for label, title in LENGTHS.items():
         row = []
         for budget in BUDGETS.values():
             curves = [[dev for _, dev in cell["curve"]] for cell in find(label, *budget)]
             below = np.mean([max(curve) - curve[-1] for curve in curves]) if curves else 0
             sunk = f", {below:.1f} below" if below >= 0.05 else ""
             row.append(f"{np.mean([curve[-1] for curve in curves]):.1f}{sunk}" if curves else "")
-        rows.append([label, *row])
-    return table(["", *BUDGETS], [row for row in rows if any(row[1:])])
+        rows.append([title, *row])
+    return table(["", *BUDGETS], rows)
 
 
-def error_text(values: Sequence[float], sign: str = "") -> str:
+def error_text(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
     """Return the mean, with its standard error if there are several values."""
-    error = f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
-    return f"{np.mean(values):{sign}.1f}{error}"
+    error = f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else ""
+    mean = round(float(np.mean(values)), digits) + 0.0  # without "-0.0"
+    return f"{mean:{sign}.{digits}f}{error}"
 
 
 def adaptation_changes(scores: dict[str, float], text: str) -> dict[str, float]:
@@ -239,7 +247,7 @@ def adaptation_changes(scores: dict[str, float], text: str) -> dict[str, float]:
 def adaptation() -> str:
     """Adaptation of all-MiniLM-L6-v2 to a text: changes against the start.
 
-    The first part is over all texts, the second by text, for rows with several seeds.
+    The first part is over all texts, the second by text, for rows with five seeds.
     """
     lines = records.read("adaptation")
     if not lines:
@@ -261,13 +269,14 @@ def adaptation() -> str:
         overall.append([row, len(texts), np.mean(cells), min(cells), *averages])
     overall.sort(key=lambda line: line[2], reverse=True)
     rows = [
-        [row, str(count), *(f"{x:+.1f}" if x == x else "" for x in rest)] for row, count, *rest in overall
+        [row, str(count), *(error_text([x], "+") if x == x else "" for x in rest)]
+        for row, count, *rest in overall
     ]
     parts = [table(["", "texts", "average", "lowest", *columns], rows)]
     rows = []
     for text, (row, *_) in product(TEXTS, overall):
         found = changes[row, text]
-        if len(found["STS"]) > 1:
+        if len(found["STS"]) >= 5:
             cells = [error_text(found[name], "+") if name in found else "" for name in columns]
             rows.append([TEXTS[text], row, str(len(found["STS"])), *cells])
     parts.append(table(["trained on", "", "seeds", *columns], rows))
@@ -374,7 +383,8 @@ def demo() -> str:
     rows = [[title, f"{before:.1f}", f"{after:.1f}"] for title, before, after in demo_changes()]
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). "
-        "The command prints the first score. The others check that the model keeps its other abilities.\n"
+        "The command prints the first score. The others check that the model keeps its other abilities, on "
+        "other samples than in the first table.\n"
     )
 
 

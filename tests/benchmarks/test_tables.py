@@ -46,9 +46,9 @@ def test_a_table_replaces_what_is_between_its_marks(monkeypatch):
     assert tables.fill("no table") == "no table"
 
 
-def test_means_deviations_and_seeds():
-    assert tables.mean_text([1.0, 3.0], usual=2) == "2.00 ± 1.41"
-    assert tables.mean_text([1.0, 3.0]) == "2.00 ± 1.41 (2)"
+def test_means_errors_and_seeds():
+    assert tables.mean_text([1.0, 3.0], usual=2) == "2.00 ± 1.00"
+    assert tables.mean_text([1.0, 3.0]) == "2.00 ± 1.00 (2)"
     assert tables.mean_text([1.0]) == "1.00 (1)"
     assert tables.mean_text([]) == ""
     assert tables.error_text([1.0, 3.0], "+") == "+2.0 ± 1.0"
@@ -73,7 +73,7 @@ def test_methods_at_equal_updates(write):
     )
     rows = rows_of(tables.methods())
     assert list(rows)[1:] == ["SimCSE 0.1", "ArcCSE", "PaSeR, words only", "PaSeR", "start"]
-    assert rows["SimCSE 0.1"] == ["73.00 ± 1.41 (2)", "70.00 (1)", "", "", "1.0", "68.0", "", "90.0"]
+    assert rows["SimCSE 0.1"] == ["73.00 ± 1.00 (2)", "70.00 (1)", "", "", "1.0", "68.0", "", "90.0"]
     assert rows["ArcCSE"][0] == "66.00 (1)"
     assert rows["PaSeR"][0] == "60.00 (1) †"
     assert rows["start"][:2] == ["56.50", ""]
@@ -86,12 +86,14 @@ def adapted(row, text, seed, **changes):
 
 
 def test_adaptation(write):
-    """Changes against the start: over all texts, and by text with standard errors."""
+    """Changes against the start: over all texts, and by text with standard errors over five seeds."""
     write(
         "adaptation",
         {"row": "start", "text": None, "seed": 0, "scores": START},
-        adapted("mine", "agnews", 0, sts=1.0, agnews_purity=4.0, biomedical_purity=-2.0),
-        adapted("mine", "agnews", 1, sts=3.0, agnews_purity=4.0, biomedical_purity=-2.0),
+        *(
+            adapted("mine", "agnews", seed, sts=sts, agnews_purity=4.0, biomedical_purity=-2.0)
+            for seed, sts in enumerate([1.0, 3.0, 2.0, 1.0, 3.0])
+        ),
         adapted("mine", "quora", 0, sts=1.0, biomedical_purity=-4.0),
         adapted("worse", "quora", 0, sts=-9.0),
     )
@@ -101,8 +103,8 @@ def test_adaptation(write):
     assert overall["mine"] == ["2", "+0.3", "-2.0", "+1.5", "+0.0", "+0.0", "+4.0", "+0.0", "-2.0"]
     assert by_text["AG News"] == [
         "mine",
-        "2",
-        "+2.0 ± 1.0",
+        "5",
+        "+2.0 ± 0.4",
         *["+0.0 ± 0.0"] * 2,
         "+4.0 ± 0.0",
         "+0.0 ± 0.0",
@@ -138,7 +140,7 @@ def test_decoder_starts(write):
     line = {"method": "paser", "start": "random", "learning_rate": 1e-3, "updates": 60, "stsb_dev": 75.0}
     line |= {"seven_tasks": 66.0, "information": 0.5}
     write("decoder_starts", line | {"seed": 0}, line | {"seed": 1, "stsb_dev": 77.0})
-    expected = ["random", "0.001", "60", "2", "76.00 ± 1.41", "66.00 ± 0.00", "0.50 ± 0.00"]
+    expected = ["random", "0.001", "60", "2", "76.00 ± 1.00", "66.00 ± 0.00", "0.50 ± 0.00"]
     assert rows_of(tables.decoder_starts())["PaSeR"] == expected
 
 
@@ -160,7 +162,7 @@ def test_second_stage(write):
     lines = [one[2:-2].split(" | ") for one in tables.second_stage().splitlines()[2:]]
     assert [[cell.strip() for cell in one] for one in lines] == [
         ["60", "", "80.00", "70.00"],
-        ["60", "60, self-distillation 0.1", "81.00 ± 1.41 (2)", "70.00 ± 0.00 (2)"],
+        ["60", "60, self-distillation 0.1", "81.00 ± 1.00 (2)", "70.00 ± 0.00 (2)"],
         ["60", "60", "80.00", "70.00"],
     ]
 
