@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import records
@@ -39,8 +40,18 @@ def contrastive_tension(model: SentenceTransformer) -> nn.Module:
 
 
 def tsdae(model: SentenceTransformer) -> nn.Module:
-    """Return TSDAE, which reads the columns of :func:`delete_words`."""
-    return st_losses.DenoisingAutoEncoderLoss(model)
+    """Return TSDAE, which reads the columns of :func:`delete_words`. Its decoder starts as the encoder."""
+    config = model.transformers_model.config
+    name = config.name_or_path
+    if Path(name).exists():
+        return st_losses.DenoisingAutoEncoderLoss(model)
+    with tempfile.TemporaryDirectory() as folder:  # it loads the decoder by the name of the encoder
+        model.transformers_model.save_pretrained(folder)
+        model.tokenizer.save_pretrained(folder)
+        config.name_or_path = folder
+        loss = st_losses.DenoisingAutoEncoderLoss(model)
+    config.name_or_path = name
+    return loss
 
 
 # Label in the records and tables: the method of recipes.train, and keywords of its loss.
