@@ -85,6 +85,7 @@ print(*results["verdict"], sep="\n")
 # ## What changed
 #
 # Here are three sentences, each with its three nearest sentences before and after the training.
+# Most neighbours stay. Single ones can get better or worse. The score over many pairs shows the difference.
 
 # %%
 texts = sentences["anchor"][:]
