@@ -29,7 +29,8 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
     - A document with the text of the query is skipped, as in the retrieval of duplicates, where the queries
       belong to the corpus. A query without any other answer is left out.
 
-    Documents with equal scores rank in the order of their ids. Judgements are yes or no, also for nDCG.
+    Cosines are rounded to six decimals, because the seventh depends on the processor. Documents with equal
+    cosines rank in the order of their ids. Judgements are yes or no, also for nDCG.
 
     Args:
         queries: Texts by id.
@@ -113,7 +114,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
 def _cosine_of_other_texts(queries: Tensor, documents: Tensor) -> Tensor:
     """Return cosines, minus infinity for equal texts. The last column holds the number of the text."""
-    cosines = cos_sim(queries[:, :-1], documents[:, :-1])
+    cosines = cos_sim(queries[:, :-1], documents[:, :-1]).round(decimals=6)
     return cosines.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
 
 
