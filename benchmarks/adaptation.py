@@ -11,7 +11,6 @@ the second halves. Large sets are sampled, with seed 0. Embeddings are computed 
 from __future__ import annotations
 
 import argparse
-import copy
 import random
 import tempfile
 import time
@@ -70,18 +69,19 @@ def main() -> None:
             cells += [{"row": row, "text": text, "seed": seed, **settings} for text in options.texts]
     evaluators = build_evaluators(is_development=options.development)
     for cell in cells:
-        if any(cell.items() <= line.items() for line in records.read(name)):
+        is_averaged = options.averaged and cell["row"] != "start"
+        rows = [cell["row"] + suffix for suffix in ("", *([AVERAGED] if is_averaged else []))]
+        missing = [row for row in rows if not records.holds(name, cell | {"row": row})]
+        if not missing:
             continue
         began, model = time.monotonic(), testbeds.encoder("all-minilm")
         if cell["row"] != "start":
             cell |= train(model, cell)
-        models = {"": model}
-        if options.averaged and cell["row"] != "start":
-            models[AVERAGED] = copy.deepcopy(model)
-            recipes.average_with_start(models[AVERAGED], testbeds.encoder("all-minilm"), 0.5)
-        for suffix, one in models.items():
+        for row in missing:
+            if row.endswith(AVERAGED):
+                recipes.average_with_start(model, testbeds.encoder("all-minilm"), 0.5)
             minutes = round((time.monotonic() - began) / 60, 1)
-            done = {"row": cell["row"] + suffix, "scores": score(one, evaluators), "minutes": minutes}
+            done = {"row": row, "scores": score(model, evaluators), "minutes": minutes}
             records.append(name, cell | done)
             print(done, cell["text"], cell["seed"], flush=True)
 

@@ -55,7 +55,7 @@ def main() -> None:
     ]
     decoding.PROBE_EVERY = 5  # a short training has few batches to probe
     for cell in cells:
-        if not any(cell.items() <= line.items() for line in records.read("decoder_starts")):
+        if not records.holds("decoder_starts", cell):
             cell |= train(**cell)
             records.append("decoder_starts", cell)
             print(cell, flush=True)

@@ -137,7 +137,7 @@ def main() -> None:
             cell |= {key: value for key, value in options.items() if key not in ("sentences", "eval_steps")}
         else:
             cell |= {key: options[key] for key in ("encoder", "text", "pooling", "max_seq_length")}
-        if any(cell.items() <= line.items() for line in records.read("quality")):
+        if records.holds("quality", cell):
             continue
         sentences = testbeds.text(options["text"], options["sentences"])
         model = testbeds.encoder(

@@ -23,6 +23,11 @@ def read(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
 
 
+def holds(name: str, cell: dict[str, Any]) -> bool:
+    """Return whether a record has a line with all values of ``cell``."""
+    return any(cell.items() <= line.items() for line in read(name))
+
+
 def append(name: str, record: dict[str, Any]) -> None:
     """Append one line, with commit, versions and hardware."""
     with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as file:

@@ -6,7 +6,7 @@ The encoder is ``minilm-mlm`` with mean pooling, the text is the short sentences
 ``recommended``. The second stage starts from the result of the first and is as long. Its weights of
 self-distillation are ``KEEP``; 0 is the same second training without it. One stage of twice the length is
 the rival. The last update of each training is scored, in bfloat16. The five models of a seed append a line
-each to ``results/second_stage.jsonl``, unless the seed is there already.
+each to ``results/second_stage.jsonl``, unless it is there already.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ def main() -> None:
     options = parser.parse_args()
     records.require_clean_tree()
     for updates, seed in product(options.updates, options.seeds):
-        cell = {"stages": "two", "updates": updates, "seed": seed}
-        if any(cell.items() <= line.items() for line in records.read("second_stage")):
-            continue
-        first = train(testbeds.encoder("minilm-mlm"), updates, seed, keep=0.0)
-        longer = train(testbeds.encoder("minilm-mlm"), 2 * updates, seed, keep=0.0)
-        seconds = {keep: train(copy.deepcopy(first), updates, seed + 1_000, keep=keep) for keep in KEEP}
-        record(first, cell | {"stages": "one", "keep": 0.0})
-        for keep, second in seconds.items():
-            record(second, cell | {"keep": keep})
-        record(longer, cell | {"stages": "one", "updates": 2 * updates, "keep": 0.0})
+        cell = {"stages": "one", "updates": updates, "seed": seed, "keep": 0.0}
+        longer, seconds = cell | {"updates": 2 * updates}, [cell | {"stages": "two", "keep": k} for k in KEEP]
+        if not records.holds("second_stage", longer):
+            record(train(testbeds.encoder("minilm-mlm"), 2 * updates, seed, keep=0.0), longer)
+        missing = [one for one in (cell, *seconds) if not records.holds("second_stage", one)]
+        first = train(testbeds.encoder("minilm-mlm"), updates, seed, keep=0.0) if missing else None
+        for one in missing:
+            model = copy.deepcopy(first)
+            if one["stages"] == "two":
+                train(model, updates, seed + 1_000, keep=one["keep"])
+            record(model, one)
 
 
 def train(model: SentenceTransformer, updates: int, seed: int, *, keep: float) -> SentenceTransformer:

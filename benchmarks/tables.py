@@ -187,7 +187,7 @@ def known_changes() -> list[tuple[str, float, list[float]]]:
 
     A model is scored on the collection that it was trained on. STS is averaged over all texts.
     """
-    cells = records.read("adaptation")
+    cells = adaptation_lines()
     changes = []
     for title, (key, text) in KNOWN_SCORES.items() if cells else ():
         start = next(cell["scores"][key] for cell in cells if cell["row"] == "start")
@@ -235,6 +235,13 @@ def error_text(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
     return f"{mean:{sign}.{digits}f}{error}"
 
 
+def adaptation_lines() -> list[dict[str, Any]]:
+    """Return the cells with the settings of the table: 60 updates and a learning rate of 5e-5."""
+    settings = {"updates": 60, "learning_rate": 5e-5}
+    lines = records.read("adaptation")
+    return [line for line in lines if line["row"] == "start" or settings.items() <= line.items()]
+
+
 def adaptation_changes(scores: dict[str, float], text: str) -> dict[str, float]:
     """Return the columns of the table of adaptation. Only two texts have topics of their own."""
     own = {"own topics, purity": f"{text}_purity", "own topics, v": f"{text}_v"} if text in TOPICS else {}
@@ -249,7 +256,7 @@ def adaptation() -> str:
 
     The first part is over all texts, the second by text, for rows with five seeds.
     """
-    lines = records.read("adaptation")
+    lines = adaptation_lines()
     if not lines:
         return "No records yet.\n"
     start = next(line["scores"] for line in lines if line["row"] == "start")

@@ -63,7 +63,7 @@ def seen(monkeypatch):
 
     def train(method, sentences, model, **keywords):
         calls.append({"method": method, "sentences": sentences, "model": model, **keywords})
-        return {"changes": [], "verdict": [], "updates": 1, "is_worse": False}
+        return {"changes": [], "verdict": [], "updates": 1, "worse": []}
 
     monkeypatch.setattr(recipes, "train", train)
     return calls
@@ -220,6 +220,8 @@ class TestMistakes:
             (["train", "arccse", "t.txt", "--learning_rate", "fast"], "fast"),
             (["compare", "simsce", "--output", "out", "--offline"], "Did you mean simcse"),
             (["train", "arccse", "no-such-file.txt", "--model", "no-such-model"], "no-such"),
+            (["train", "simcse", "--offline", "--pooling", "cls"], "leave out --pooling"),
+            (["compare", "simcse", "--offline", "--output", "out", "--seed", "7"], "--seeds"),
             (["evaluate", "no-such-model", "--pairs", "no-such-file.tsv"], "no-such"),
         ],
     )
@@ -309,6 +311,25 @@ class TestDryRun:
         changed = rows_of(capsys.readouterr().out)
         assert "max_steps" not in changed
         assert changed["loss.keep"] == ["0", "command", "line"]
+        assert changed["pooling"] == ["its", "own", "embedding", "model"]
+
+    def test_the_demo(self, capsys):
+        command = ["train", "simcse", "--offline", "--dry_run"]
+        assert cli.main([*command, "--learning_rate", "1e-4"]) == 0
+        rows = rows_of(capsys.readouterr().out)
+        assert rows["encoder"] == ["all-MiniLM-L6-v2", "built", "in"]
+        assert rows["pooling"] == ["its", "own", "embedding", "model"]
+        assert rows["max_steps"] == ["60", "demo"]
+        assert rows["learning_rate"] == ["0.0001", "command", "line"]
+        assert cli.main([*command, "--num_train_epochs", "2"]) == 0
+        rows = rows_of(capsys.readouterr().out)
+        assert "max_steps" not in rows
+        assert rows["num_train_epochs"] == ["2", "command", "line"]
+
+    def test_epochs_replace_the_updates_of_the_demo(self, seen):
+        assert cli.main(["train", "simcse", "--offline", "--num_train_epochs", "1"]) == 0
+        assert seen[0]["num_train_epochs"] == 1
+        assert "max_steps" not in seen[0]
 
 
 def test_methods(capsys):
@@ -367,7 +388,7 @@ class TestTrain:
             pairs,
         ]
         assert cli.main([*command, *QUICK]) == 0
-        assert "worse than the start" in capsys.readouterr().out.strip().splitlines()[-1]
+        assert "worse than the start on graded." in capsys.readouterr().out.strip().splitlines()[-1]
         assert "worse than the start" in (tmp_path / "run" / "model" / "README.md").read_text(
             encoding="utf-8"
         )
@@ -479,7 +500,7 @@ def test_compare(text, encoder, pairs, tmp_path, capsys):
     command += ["--output", str(tmp_path / "out"), "--seeds", "2", *QUICK]
     assert cli.main(command) == 0
     printed = capsys.readouterr().out
-    assert "points on graded (Spearman, mean over 2 seeds)" in printed
+    assert "on graded (mean over 2 seeds)." in printed
     assert "±" in rows_of(printed)["arccse:temperature=0.2"]
     assert printed.count("the start, Spearman") == 2
     assert (tmp_path / "out" / "index.html").exists()

@@ -14,7 +14,9 @@ from typing import Any
 from sbert_plugins import recipes
 from sbert_plugins.cli.options import DEFAULT_MODEL
 from sbert_plugins.recipes import budgets
+from sbert_plugins.recipes.recipe import override
 from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
+from sbert_plugins.recipes.scores import format_score
 
 
 def train(options: argparse.Namespace) -> None:
@@ -23,12 +25,13 @@ def train(options: argparse.Namespace) -> None:
     keywords = recipes.read_keywords(recipe, options.loss)
     if options.no_keep or options.keep is not None:
         keywords["keep"] = 0.0 if options.no_keep else options.keep
-    arguments, text = _given_arguments(options), _text(options)
-    if options.offline and options.model is None and plan is None:
-        arguments = recipe.offline_arguments | arguments
+    given, text = _given_arguments(options), _text(options)
+    is_demo = options.offline and options.model is None and plan is None
+    demo = recipe.offline_arguments if is_demo else {}
     if options.dry_run:
-        print_table(_planned(options, arguments, keywords))
+        print_table(_planned(options, demo, given, keywords))
         return
+    arguments = override(demo, given)
     start = plan.section("start") if plan else {}
     dev = _stsb_dev(options) if options.dev or options.patience or plan else None
     options.sts = options.sts or plan is not None
@@ -61,7 +64,8 @@ def train(options: argparse.Namespace) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Compare methods, and print scores and verdict."""
     arguments, text = _given_arguments(options), _text(options)
-    arguments.pop("seed", None)
+    if "seed" in arguments:
+        raise ValueError("compare trains with the seeds 0, 1, ...: give their number with --seeds.")
     comparison = recipes.compare(
         options.methods,
         _read(options, text),
@@ -251,6 +255,8 @@ def _read(
 def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | None = None) -> Any:
     """Build the encoder to start from."""
     if options.model is None and options.offline:
+        if options.pooling is not None:
+            raise ValueError("The built-in model has a pooling of its own: leave out --pooling.")
         return recipes.offline_encoder(num_layers=6)
     start = start or {}
     return recipes.build_encoder(
@@ -288,7 +294,7 @@ def _stsb_dev(options: argparse.Namespace) -> Any:
 
 
 def _planned(
-    options: argparse.Namespace, arguments: dict[str, Any], keywords: dict[str, Any]
+    options: argparse.Namespace, demo: dict[str, Any], arguments: dict[str, Any], keywords: dict[str, Any]
 ) -> list[tuple[str, str, str]]:
     """Return the rows of the dry run: setting, value, source."""
     recipe, plan = recipes.find_recipe(options.method), _plan(options)
@@ -298,13 +304,16 @@ def _planned(
         rows = {f"{prefix.get(one.section, '')}{one.name}": (one.value, one.source) for one in plan.settings}
     else:
         ours: dict[str, Any] = {"encoder": DEFAULT_MODEL, "text": _text(options), "pooling": recipe.pooling}
-        if options.offline:
-            ours |= {"encoder": "all-MiniLM-L6-v2 (built in)", "pooling": "its own"}
         ours |= {"max_seq_length": recipe.max_seq_length or "the limit of the model", **recipe.arguments}
         rows = {name: (value, f"recipe of {recipe.name}") for name, value in ours.items()}
+        embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
+        source = "embedding model" if embeds else "language model"
+        if embeds:
+            rows["pooling"] = ("its own", source)
+        if options.offline and options.model is None:
+            rows["encoder"] = ("all-MiniLM-L6-v2", "built in")
+        rows |= {name: (value, "demo") for name, value in demo.items()}
         if recipe.adapt_to is not None:
-            embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
-            source = "embedding model" if embeds else "language model"
             chosen = recipe.adapt_to(embeds=embeds).loss_keywords
             rows |= {f"loss.{name}": (value, source) for name, value in chosen.items()}
     given = {
@@ -334,7 +343,8 @@ def _shown(value: Any) -> str:
 def _print_results(results: dict[str, Any], model: Path, plan: recipes.Protocol | None) -> None:
     changes = results["changes"]
     rows = [
-        (f"{one['name']}: {one['metric']}", f"{one['before']:.2f}", f"{one['after']:.2f}") for one in changes
+        (f"{one['name']}: {one['metric']}", format_score(one["before"]), format_score(one["after"]))
+        for one in changes
     ]
     print()
     print_table([("score", "start", "trained"), *rows])
@@ -343,8 +353,8 @@ def _print_results(results: dict[str, Any], model: Path, plan: recipes.Protocol 
         print(f"Reported: {reported.value} on average over the seven STS tasks ({reported.source}).")
     print(f'\n{results["updates"]:,} updates. The model is in {model}: SentenceTransformer("{model}")\n')
     print(*results["verdict"], sep="\n")
-    if results["is_worse"]:
+    if results["worse"]:
         print(
-            "The trained model is worse than the start. Keep the start, or train with fewer updates, a lower "
-            "learning rate or recommended with --keep."
+            f"The trained model is worse than the start on {', '.join(results['worse'])}. Keep the start, or "
+            "train with fewer updates, a lower learning rate or recommended with --keep."
         )

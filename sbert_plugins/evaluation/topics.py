@@ -126,20 +126,36 @@ def topic_scores(
         {'v_measure': 100.0, 'purity@1': 100.0}
     """
     unit = unit_rows(vectors)
-    topics, copies = (
-        torch.as_tensor(np.unique(np.array(values, dtype=object), return_inverse=True)[1]).to(unit.device)
-        for values in (labels, texts)
-    )
     clusters = KMeans(len(set(labels)), n_init=n_init, random_state=seed).fit(unit.cpu().numpy()).labels_
-    hits = 0
+    purity = text_purities(unit, labels, texts, neighbours=neighbours).mean()
+    return {
+        "v_measure": 100 * float(v_measure_score(_numbers(labels), clusters)),
+        f"purity@{neighbours}": 100 * float(purity),
+    }
+
+
+def text_purities(
+    vectors: Tensor | np.ndarray, labels: Sequence[Any], texts: Sequence[str], *, neighbours: int = 10
+) -> np.ndarray:
+    """Return for each text the share of its nearest neighbours that have its topic.
+
+    The arguments are those of ``topic_scores``.
+    """
+    unit = unit_rows(vectors)
+    topics, copies = (torch.as_tensor(_numbers(values)).to(unit.device) for values in (labels, texts))
+    shares = []
     for start in range(0, len(unit), _BLOCK):
         rows = slice(start, start + _BLOCK)
         cosines = unit[rows] @ unit.T
         cosines[copies[rows, None] == copies] = -torch.inf
         nearest = cosines.topk(neighbours, dim=1).indices  # (block, neighbours)
-        hits += int((topics[nearest] == topics[rows, None]).sum())
-    v_measure = float(v_measure_score(topics.cpu().numpy(), clusters))
-    return {"v_measure": 100 * v_measure, f"purity@{neighbours}": 100 * hits / (neighbours * len(unit))}
+        shares.append((topics[nearest] == topics[rows, None]).double().mean(dim=1))
+    return torch.cat(shares).cpu().numpy()
+
+
+def _numbers(values: Sequence[Any]) -> np.ndarray:
+    """Return the same number for equal values."""
+    return np.unique(np.array(values, dtype=object), return_inverse=True)[1]
 
 
 def agnews_topics(data_dir: str | Path | None = None, **options: Any) -> TopicsEvaluator:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.recipe import Recipe
+from sbert_plugins.recipes.scores import format_score
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -85,9 +86,8 @@ def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
         lines.append(f"- **Settings that differ from the paper's:** {listed}")
     if results["changes"]:
         lines += ["", "| Score | Start | This model |", "|:--|--:|--:|"]
-        lines += [
-            f"| {one['name']}, {one['metric']} | {one['before']:.2f} | {one['after']:.2f} |"
-            for one in results["changes"]
-        ]
+        for one in results["changes"]:
+            before, after = format_score(one["before"]), format_score(one["after"])
+            lines.append(f"| {one['name']}, {one['metric']} | {before} | {after} |")
         lines += ["", *(f"- {sentence}" for sentence in results["verdict"])]
     return "\n".join([*lines, ""])

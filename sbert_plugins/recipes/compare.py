@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.encoders import build_encoder, name_of_encoder, pooling_of
 from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_value
+from sbert_plugins.recipes.recipe import override
 from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.run import check_same_run, digest_of_sentences, digest_of_weights, hold, versions
-from sbert_plugins.recipes.scores import Change, Measured, measure
-from sbert_plugins.recipes.train import train
+from sbert_plugins.recipes.run import (
+    check_same_run,
+    digest_of_sentences,
+    digest_of_weights,
+    hold,
+    name_of_text,
+    versions,
+)
+from sbert_plugins.recipes.scores import Change, Measured, format_score, measure
+from sbert_plugins.recipes.train import make_dataset, train
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -58,19 +66,18 @@ class Comparison:
     @property
     def headline(self) -> str:
         """The best result in one sentence."""
-        method, (best, *_) = max(self.changes.items(), key=lambda item: item[1][0].after)
-        return (
-            f"{method}: {best.after - best.before:+.1f} points on {best.name} ({best.metric}, {best.basis})."
-        )
+        method, (best, *_) = max(self.changes.items(), key=lambda item: item[1][0].gain)
+        before, after = format_score(best.before), format_score(best.after)
+        return f"{method}: {best.metric} {before} to {after} on {best.name} ({best.basis})."
 
     @property
     def table(self) -> list[list[str]]:
         """The scores as text, with a row for the start and one per method (mean and standard error)."""
         first = next(iter(self.changes.values()))
-        lines = [["", *(one.title for one in first)], ["start", *(f"{one.before:.2f}" for one in first)]]
+        lines = [["", *(one.title for one in first)], ["start", *(format_score(one.before) for one in first)]]
         for method, changes in self.changes.items():
             errors = ["" if one.error is None else f" ± {one.error:.2f}" for one in changes]
-            scores = [f"{one.after:.2f}{error}" for one, error in zip(changes, errors, strict=True)]
+            scores = [f"{format_score(one.after)}{error}" for one, error in zip(changes, errors, strict=True)]
             lines.append([method, *scores])
         return lines
 
@@ -109,7 +116,7 @@ def read_method(text: str) -> Method:
 
 def compare(
     methods: Sequence[str],
-    sentences: Dataset,
+    sentences: Dataset | Sequence[str],
     *,
     model: str | Callable[[], SentenceTransformer],
     output: str | Path,
@@ -128,7 +135,8 @@ def compare(
 
     Args:
         methods: Names, with keywords if wanted (:func:`read_method`).
-        sentences: The column ``anchor``, and ``positive`` where there are positives.
+        sentences: A list of sentences, or a dataset with the column ``anchor``, and ``positive`` where there
+            are positives.
         model: Path or Hub name of the start, or a function that builds it.
         output: A new or empty folder, or that of the comparison to continue.
         evaluators: Evaluators that score the start and each result. They select nothing.
@@ -154,13 +162,13 @@ def compare(
     output, asked = Path(output), [read_method(method) for method in methods]
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     build = model if callable(model) else lambda: build_encoder(str(model))
-    start = build()
+    start, sentences = build(), make_dataset(sentences)
     shared: dict[str, Any] = {
-        "arguments": RECOMMENDED.arguments | _EQUAL | arguments,
+        "arguments": override(RECOMMENDED.arguments | _EQUAL, arguments),
         "max_seq_length": max_seq_length,
         "dev": getattr(dev, "name", None),
         "scores": list(named(evaluators)),
-        "text": text,
+        "text": name_of_text(text),
         "sentences_digest": digest_of_sentences(sentences),
         "encoder": name_of_encoder(start),
         "weights_digest": digest_of_weights(start),
@@ -192,7 +200,7 @@ def compare(
                         seed=seed,
                         text=text,
                         resume=True,
-                        **(shared["arguments"] | method.arguments),
+                        **override(shared["arguments"], method.arguments),
                     )
                 except Exception as error:  # the other cells are not lost
                     logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))
@@ -201,6 +209,7 @@ def compare(
                 shutil.rmtree(folder / "checkpoints", ignore_errors=True)
                 kept = ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
                 cell = {"method": method.text, "seed": seed, "scores": results["after"]}
+                cell["errors"] = {one["name"]: (one["error"], one["basis"]) for one in results["changes"]}
                 cells[method.text, seed] = cell
                 _append(output, cell | {key: results[key] for key in kept})
         changes = {}
@@ -218,19 +227,21 @@ def compare(
 def _begin(
     output: Path, shared: dict[str, Any], start: SentenceTransformer, evaluators: Sequence[BaseEvaluator]
 ) -> tuple[Measured, dict[tuple[str, int], dict[str, Any]]]:
-    """Return the scores of the start and the cells that are finished; in a new folder score the start."""
-    path = output / RECORDS
+    """Score the start, and return its scores and the cells that are finished."""
+    path, cells = output / RECORDS, []
     if path.exists():
         lines = path.read_text(encoding="utf-8").splitlines()
         first, *cells = (
             json.loads(line) for line in lines if line.endswith("}")
         )  # a kill may cut the last one
         check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
-        return Measured(first["scores"], {}, {}), {(cell["method"], cell["seed"]): cell for cell in cells}
     logger.info("Scoring the start.")
     before = measure(start, evaluators)
-    _append(output, {"method": "start", "shared": shared, "scores": before.values, "versions": versions()})
-    return before, {}
+    if not path.exists():
+        _append(
+            output, {"method": "start", "shared": shared, "scores": before.values, "versions": versions()}
+        )
+    return before, {(cell["method"], cell["seed"]): cell for cell in cells}
 
 
 def _append(output: Path, record: dict[str, Any]) -> None:
@@ -244,9 +255,12 @@ def _mean_changes(before: Measured, cells: Sequence[dict[str, Any]], names: Sequ
     for name in names:
         metric, first = next(iter(before.values[name].items()))
         values = [cell["scores"][name][metric] for cell in cells]
-        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-        basis = f"mean over {len(values)} seeds" if len(values) > 1 else "one seed"
-        changes.append(Change(name, metric, first, fmean(values), error, basis))
+        error, basis = cells[0]["errors"][name]
+        basis = f"one seed, {basis}"
+        if len(values) > 1:
+            error, basis = stdev(values) / len(values) ** 0.5, f"mean over {len(values)} seeds"
+        is_higher = name not in before.lower_is_better
+        changes.append(Change(name, metric, first, fmean(values), error, basis, is_higher))
     return changes
 
 
@@ -258,9 +272,13 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
     text = shared["text"] or "a text without a name"
     about = (
         f"{len(comparison.changes)} methods from {shared['encoder']} ({shared['pooling']} pooling) on "
-        f"{sentences:,} sentences of {text}, with equal settings."
+        f"{sentences:,} sentences of {text}. All have the settings below, unless a method's name gives "
+        "others."
     )
-    caption = "Mean over the seeds ± standard error. The start is the model before training."
+    caption = (
+        "Mean over the seeds ± standard error. With one seed it is the error over the pairs, texts or queries "
+        "of the score. The start is the model before training."
+    )
     sections = [
         evaluation.Section("Verdict", [about], points=comparison.verdict),
         evaluation.Section("Scores", columns=heading, rows=lines, caption=caption),

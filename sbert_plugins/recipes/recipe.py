@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,19 @@ def count_tokens_if_needed(
             anchors, model.tokenizer, source="the sentences of the training"
         )
     }
+
+
+def override(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return training arguments with those given in their place. Epochs replace a number of updates.
+
+    Example:
+        >>> override({"max_steps": 60, "eval_steps": 20}, {"num_train_epochs": 1})
+        {'eval_steps': 20, 'num_train_epochs': 1}
+    """
+    merged = {**arguments, **given}
+    if "num_train_epochs" in given and "max_steps" not in given:
+        merged.pop("max_steps", None)
+    return merged
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -36,7 +36,6 @@ MAY_DIFFER = {
     "arguments.dataloader_num_workers",
     "text",
     "encoder",
-    "start_weight",
     *(f"versions.{package}" for package in PACKAGES),
 }
 
@@ -44,6 +43,11 @@ MAY_DIFFER = {
 def is_first_process() -> bool:
     """Return whether this is the process of several that prints and writes."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def name_of_text(text: str | None) -> str | None:
+    """Return the name of a text for a record: of a path its last part, without folders of this machine."""
+    return Path(text).name if text and Path(text).exists() else text
 
 
 def digest_of_sentences(sentences: Dataset) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,16 +14,27 @@ if TYPE_CHECKING:
 LEVEL = 0.5  # points: a smaller difference counts as level where there is no standard error
 
 
+def format_score(score: float) -> str:
+    """Return a score with two decimals. A score of at most 1, which is not in points, has four.
+
+    Example:
+        >>> format_score(71.3), format_score(0.713)
+        ('71.30', '0.7130')
+    """
+    return f"{score:.2f}" if abs(score) > 1 else f"{score:.4f}"
+
+
 class Change(NamedTuple):
     """A score before and after.
 
     Attributes:
         name: Name of the evaluator.
         metric: Title of the score.
-        before: Score of the start, in points.
-        after: Score of the trained model, or its mean over seeds, in points.
+        before: Score of the start: in points, or of an evaluator from elsewhere as it is.
+        after: Score of the trained model, or its mean over seeds.
         error: Standard error of the difference; None if it is not known.
         basis: What the standard error is computed from.
+        higher_is_better: Whether a higher score is a better one.
     """
 
     name: str
@@ -32,6 +43,7 @@ class Change(NamedTuple):
     after: float
     error: float | None
     basis: str
+    higher_is_better: bool = True
 
     @property
     def title(self) -> str:
@@ -39,21 +51,32 @@ class Change(NamedTuple):
         return f"{self.name}: {self.metric}"
 
     @property
+    def gain(self) -> float:
+        """The difference, above 0 if the trained model is better."""
+        return self.after - self.before if self.higher_is_better else self.before - self.after
+
+    @property
+    def level(self) -> float:
+        """The largest difference that counts as level where there is no standard error."""
+        return LEVEL if max(abs(self.before), abs(self.after)) > 1 else LEVEL / 100
+
+    @property
     def result(self) -> str:
         """``better``, ``worse`` or ``level`` (within two standard errors, or half a point without one)."""
-        difference = self.after - self.before
-        if abs(difference) <= (LEVEL if self.error is None else 2 * self.error):
+        if abs(self.gain) <= (self.level if self.error is None else 2 * self.error):
             return "level"
-        return "better" if difference > 0 else "worse"
+        return "better" if self.gain > 0 else "worse"
 
     @property
     def sentence(self) -> str:
         """The verdict in one sentence."""
         compared = {"better": "better than", "worse": "worse than", "level": "level with"}[self.result]
-        error = f"less than {LEVEL} is level" if self.error is None else f"standard error {self.error:.2f}"
+        error = f"up to {self.level:g} is level" if self.error is None else f"standard error {self.error:.2f}"
+        before, after = format_score(self.before), format_score(self.after)
+        digits = len(after.partition(".")[2])
         return (
-            f"{self.name}: {compared} the start, {self.metric} {self.before:.2f} to {self.after:.2f} "
-            f"({self.after - self.before:+.2f}; {error}, {self.basis})."
+            f"{self.name}: {compared} the start, {self.metric} {before} to {after} "
+            f"({self.after - self.before:+.{digits}f}; {error}, {self.basis})."
         )
 
 
@@ -61,35 +84,45 @@ class Measured(NamedTuple):
     """The scores of a model by evaluator and title, and what a standard error is computed from.
 
     Attributes:
-        values: Scores in points, the main one first.
+        values: Scores by title, the main one first.
         samples: The main score on bootstrap samples of graded pairs.
         items: The main score of each text with a topic, or of each query, from 0 to 1.
+        lower_is_better: Names of the evaluators whose main score is better if it is lower.
     """
 
     values: dict[str, dict[str, float]]
     samples: dict[str, np.ndarray]
     items: dict[str, np.ndarray]
+    lower_is_better: Collection[str] = ()
 
 
 def measure(model: SentenceTransformer, evaluators: Sequence[BaseEvaluator]) -> Measured:
     """Score a model; each text is encoded once."""
     from sbert_plugins import evaluation
+    from sbert_plugins.evaluation.topics import text_purities
 
-    values, samples, items = {}, {}, {}
+    values, samples, items, lower_is_better = {}, {}, {}, []
     if evaluators:
         with evaluation.encode_once(model):
             scored = evaluation.score_model(model, evaluators, name="").scores
             for evaluator, (name, scores) in zip(evaluators, scored.items(), strict=True):
                 values[name] = dict(scores.values)
+                if not evaluator.greater_is_better:
+                    lower_is_better.append(name)
                 if isinstance(evaluator, evaluation.TopicsEvaluator):
                     purity = f"purity@{evaluator.neighbours}"
                     values[name] = {purity: values[name][purity]} | values[name]
-                    items[name] = _purity_of_texts(model, evaluator)
+                    items[name] = text_purities(
+                        evaluator.encoder(model)(evaluator.sentences),
+                        evaluator.labels,
+                        evaluator.sentences,
+                        neighbours=evaluator.neighbours,
+                    )
                 elif isinstance(evaluator, evaluation.RetrievalEvaluator):
                     items[name] = _ndcg_of_queries(model, evaluator)
                 elif scores.main in scores.samples:
                     samples[name] = scores.samples[scores.main]
-    return Measured(values, samples, items)
+    return Measured(values, samples, items, lower_is_better)
 
 
 def compare_scores(before: Measured, after: Measured) -> list[Change]:
@@ -107,24 +140,10 @@ def compare_scores(before: Measured, after: Measured) -> list[Change]:
             differences = after.items[name] - before.items[name]
             error = 100 * float(differences.std() / math.sqrt(len(differences)))
             basis = "paired over the texts" if metric.startswith("purity") else "paired over the queries"
-        changes.append(Change(name, metric, scores[metric], after.values[name][metric], error, basis))
+        is_higher = name not in before.lower_is_better
+        values = scores[metric], after.values[name][metric]
+        changes.append(Change(name, metric, *values, error, basis, is_higher))
     return changes
-
-
-def _purity_of_texts(model: SentenceTransformer, evaluator: Any) -> np.ndarray:
-    """Return, for each text, the share of its nearest neighbours with its topic."""
-    import numpy as np
-
-    vectors = np.asarray(evaluator.encoder(model)(evaluator.sentences).cpu(), dtype=np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    copies = np.unique(evaluator.sentences, return_inverse=True)[1]
-    topics = np.asarray(evaluator.labels, dtype=object)
-    shares = []
-    for place, vector in enumerate(vectors):
-        cosines = np.where(copies == copies[place], -np.inf, vectors @ vector)
-        nearest = np.argpartition(-cosines, evaluator.neighbours - 1)[: evaluator.neighbours]
-        shares.append(np.mean(topics[nearest] == topics[place]))
-    return np.array(shares)
 
 
 def _ndcg_of_queries(model: SentenceTransformer, evaluator: Any) -> np.ndarray:

@@ -20,10 +20,11 @@ from sbert_plugins.recipes.encoders import (
     name_of_encoder,
     pooling_of,
     raise_if_blind,
+    raise_if_half_precision,
 )
 from sbert_plugins.recipes.methods import check_keywords, find_recipe
 from sbert_plugins.recipes.protocol import read_protocol
-from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, did_you_mean
+from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, did_you_mean, override
 from sbert_plugins.recipes.run import (
     LENGTH,
     RESULTS_FILE,
@@ -34,6 +35,7 @@ from sbert_plugins.recipes.run import (
     digest_of_weights,
     hold,
     is_first_process,
+    name_of_text,
     read_json,
     versions,
     write_json,
@@ -76,7 +78,7 @@ class Settings:
 
 def train(
     method: str,
-    sentences: Dataset,
+    sentences: Dataset | Sequence[str],
     model: SentenceTransformer,
     *,
     output: str | Path,
@@ -102,8 +104,8 @@ def train(
 
     Args:
         method: A name in :data:`RECIPES`, or ``package.module:Class`` for a loss class of your own.
-        sentences: The column ``anchor``, and a second column where the method takes one; or all columns of
-            the method.
+        sentences: A list of sentences; or a dataset with the column ``anchor``, and a second column where the
+            method takes one; or all columns of the method.
         model: The encoder. It is truncated to ``max_seq_length`` in training only.
         output: A new or empty folder; with ``resume`` also that of a training to continue.
         protocol: Train as a protocol of the method describes: its arguments, keywords and columns. Text,
@@ -130,8 +132,9 @@ def train(
         ``updates``, the ``log``.
 
     Raises:
-        ValueError: For an unknown method, protocol, argument or keyword, fewer than two sentences, a decoder
-            that pools its first token, or another training in ``output``.
+        ValueError: For an unknown method, protocol, argument or keyword, fewer than two sentences, a model
+            with weights in half precision, a decoder that pools its first token, or another training in
+            ``output``.
         FileExistsError: If ``output`` is not empty, or another process trains there.
         RuntimeError: If the saved model gives other vectors than the trained one.
 
@@ -150,8 +153,12 @@ def train(
         settings.reason = ""  # it was chosen
     columns = settings.column_keywords | (column_keywords or {})
     wanted = settings.max_seq_length if max_seq_length is None else max_seq_length
+    sentences = make_dataset(sentences)
     if len(sentences) < 2:
         raise ValueError(f"A training needs at least two sentences, got {len(sentences)}.")
+    if not 0 <= start_weight <= 1:
+        raise ValueError(f"start_weight must be from 0 to 1, got {start_weight}.")
+    raise_if_half_precision(model)
     raise_if_blind(model)
     run: dict[str, Any] = {
         "method": method,
@@ -163,7 +170,7 @@ def train(
         "start_weight": start_weight,
         "seed": seed,
         "dev": getattr(dev, "name", None),
-        "text": Path(text).name if text and Path(text).exists() else text,  # without folders of this machine
+        "text": name_of_text(text),
         "sentences": len(sentences),
         "sentences_digest": digest_of_sentences(sentences),
         "encoder": name_of_encoder(model),
@@ -217,13 +224,31 @@ def train(
             "after": after.values,
             "changes": [change._asdict() for change in changes],
             "verdict": [change.sentence for change in changes],
-            "is_worse": any(change.result == "worse" for change in changes),
+            "worse": [change.name for change in changes if change.result == "worse"],
             "seconds": round(seconds, 1),
             "log": trainer.state.log_history,
         }
         if is_first_process():
             _save(trainer, recipe, results, output)
     return results
+
+
+def make_dataset(sentences: Dataset | Sequence[str]) -> Dataset:
+    """Return a dataset as it is, and a list of sentences as its column ``anchor``.
+
+    Raises:
+        ValueError: For anything else, such as a ``DatasetDict``.
+    """
+    from datasets import Dataset
+
+    if isinstance(sentences, Dataset):
+        return sentences
+    if not isinstance(sentences, list | tuple) or not all(isinstance(one, str) for one in sentences):
+        raise ValueError(
+            "sentences must be a list of strings or a datasets.Dataset, such as one split of a DatasetDict, "
+            f"got {type(sentences).__name__}."
+        )
+    return Dataset.from_dict({"anchor": list(sentences)})
 
 
 def _find_finished(output: Path, run: dict[str, Any], *, resume: bool) -> dict[str, Any] | None:
@@ -259,9 +284,7 @@ def _settle(method: str, protocol: str | None, arguments: dict[str, Any], *, emb
             settings.loss_keywords, settings.reason = adaptation.loss_keywords, adaptation.reason
         if not arguments.keys() & {"max_steps", "num_train_epochs"}:
             settings.most_updates = recipe.paper_updates
-    settings.arguments = settings.arguments | arguments
-    if "num_train_epochs" in arguments and "max_steps" not in arguments:
-        settings.arguments.pop("max_steps", None)
+    settings.arguments = override(settings.arguments, arguments)
     return settings
 
 
@@ -429,7 +452,7 @@ def deviations_from_paper(recipe: Recipe, ours: dict[str, Any]) -> dict[str, tup
 
 
 def _save(trainer: SentenceTransformerTrainer, recipe: Recipe, results: dict[str, Any], output: Path) -> None:
-    """Write model, card and results, upload the model if asked, and check that it loads as it is.
+    """Write model and card, check that the model loads as it is, write the results, and upload if asked.
 
     Raises:
         RuntimeError: If the saved model gives other vectors. Some adapters are not restored in full.
@@ -440,14 +463,6 @@ def _save(trainer: SentenceTransformerTrainer, recipe: Recipe, results: dict[str
     folder = output / "model"
     model.save_pretrained(str(folder))
     write_card(folder, recipe, results)
-    write_json(output / RESULTS_FILE, results)
-    if trainer.args.push_to_hub:
-        from huggingface_hub import HfApi
-
-        HfApi(token=trainer.args.hub_token).upload_folder(
-            repo_id=str(trainer.hub_model_id), folder_path=folder
-        )
-        logger.info("Uploaded to https://huggingface.co/%s.", trainer.hub_model_id)
     texts = ["A dog runs across the wet field.", "Prices fell for the third month in a row."]
     reloaded = SentenceTransformer(str(folder), device=str(model.device), model_kwargs={"dtype": "float32"})
     trained, saved = (
@@ -460,3 +475,11 @@ def _save(trainer: SentenceTransformerTrainer, recipe: Recipe, results: dict[str
             "Merge its adapters before you save it, or use adapters that load in full, such as LoRA without "
             "DoRA."
         )
+    write_json(output / RESULTS_FILE, results)
+    if trainer.args.push_to_hub:
+        from huggingface_hub import HfApi
+
+        HfApi(token=trainer.args.hub_token).upload_folder(
+            repo_id=str(trainer.hub_model_id), folder_path=folder
+        )
+        logger.info("Uploaded to https://huggingface.co/%s.", trainer.hub_model_id)

@@ -82,7 +82,7 @@ def test_methods_at_equal_updates(write):
 
 def adapted(row, text, seed, **changes):
     scores = {key: value + changes.get(key, 0.0) for key, value in START.items()}
-    return {"row": row, "text": text, "seed": seed, "scores": scores}
+    return {"row": row, "text": text, "seed": seed, "updates": 60, "learning_rate": 5e-5, "scores": scores}
 
 
 def test_adaptation(write):
@@ -96,6 +96,8 @@ def test_adaptation(write):
         ),
         adapted("mine", "quora", 0, sts=1.0, biomedical_purity=-4.0),
         adapted("worse", "quora", 0, sts=-9.0),
+        adapted("worse", "quora", 0) | {"updates": 200},  # other settings are not in the table
+        adapted("worse", "quora", 0) | {"learning_rate": 1e-5},
     )
     overall, by_text = (rows_of(part) for part in re.split(r"\n\n", tables.adaptation())[:2])
     assert list(overall)[1:] == ["mine", "worse"]

@@ -120,7 +120,36 @@ class TestCompare:
         with pytest.raises(RuntimeError, match="Every training failed"):
             run(methods=["arccse:near_mask_ratio=7"], seeds=1, output=tmp_path / "other")
 
-    def test_one_seed_has_no_error(self, run):
+    def test_one_seed_has_the_error_of_its_training(self, run, tmp_path):
         ((change,),) = run(methods=["simcse"], seeds=[5]).changes.values()
-        assert change.error is None
-        assert "one seed" in change.sentence
+        results = json.loads((tmp_path / "out" / "simcse_seed5" / "results.json").read_text("utf-8"))
+        assert change.error == results["changes"][0]["error"] > 0
+        assert change.result in results["verdict"][0]
+        assert "one seed, bootstrap over the pairs" in change.sentence
+        again = run(methods=["simcse", "consert"], seeds=[5]).changes
+        assert again["simcse"] == [change]
+        assert again["consert"][0].error > 0
+
+    def test_epochs_replace_updates(self, run, tmp_path, monkeypatch):
+        monkeypatch.delitem(ARGUMENTS, "max_steps")
+        run(methods=["simcse", "simcse:max_steps=3"], seeds=1, num_train_epochs=1)
+        run(methods=["simcse:num_train_epochs=1"], seeds=1, max_steps=2, output=tmp_path / "other")
+        updates = [cell["updates"] for folder in ("out", "other") for cell in records(tmp_path / folder)[1:]]
+        assert updates == [5, 3, 5]
+
+    def test_a_list_of_sentences_and_a_path_as_its_name(self, run, tmp_path):
+        (tmp_path / "notes.txt").touch()
+        comparison = run(methods=["simcse"], seeds=1, text=str(tmp_path / "notes.txt"))
+        page = comparison.page.read_text(encoding="utf-8")
+        assert "notes.txt" in page
+        assert str(tmp_path) not in page
+        listed = recipes.compare(
+            ["simcse"],
+            anchors(40)["anchor"][:],
+            model=comparison.page.parent / "simcse_seed0" / "model",
+            output=tmp_path / "listed",
+            evaluators=[pairs("graded")],
+            seeds=1,
+            **ARGUMENTS,
+        )
+        assert listed.changes["simcse"][0].before == comparison.changes["simcse"][0].after

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from encoders import project_text
 from recipe_inputs import pairs
+from sentence_transformers.base.evaluation import BaseEvaluator
 
 from sbert_plugins import evaluation
 from sbert_plugins.recipes.scores import Change, Measured, compare_scores, measure
@@ -24,6 +25,37 @@ def test_a_verdict(after, error, result, words):
         f"own pairs: {words}, Spearman 70.00 to {after:.2f} ({after - 70:+.2f}; "
     )
     assert ("standard error 0.50" in change.sentence) == (error is not None)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_higher", "result"),
+    [
+        (0.71, True, "better"),
+        (0.69, True, "worse"),
+        (0.704, True, "level"),
+        (0.69, False, "better"),
+        (0.71, False, "worse"),
+    ],
+)
+def test_scores_from_0_to_1_and_lower_is_better(after, is_higher, result):
+    change = Change("theirs", "accuracy", 0.7, after, None, "without a standard error", is_higher)
+    assert change.result == result
+    assert f"accuracy 0.7000 to {after:.4f} ({after - 0.7:+.4f}; up to 0.005 is level" in change.sentence
+
+
+def test_an_evaluator_knows_whether_lower_is_better(tiny_encoder):
+    class Spread(BaseEvaluator):
+        def __init__(self):
+            super().__init__()
+            self.greater_is_better, self.primary_metric = False, "spread"
+
+        def __call__(self, model, *_, **__):
+            return {"spread": float(model.encode(project_text()[:9]).std())}
+
+    measured = measure(tiny_encoder(), [Spread(), pairs("graded")])
+    spread, graded = compare_scores(measured, measured)
+    assert (spread.name, spread.metric, spread.higher_is_better) == ("Spread", "spread", False)
+    assert graded.higher_is_better
 
 
 def test_a_model_is_level_with_itself(tiny_encoder):
@@ -58,7 +90,7 @@ def test_topics_and_searches_have_items(tiny_encoder):
     corpus = {f"d{place}": text[place + 40] for place in range(30)}
     relevant = {str(place): {f"d{place}", f"d{2 * place + 1}"} for place in range(8)}
     search = evaluation.RetrievalEvaluator(queries, corpus, relevant, name="search", **shown)
-    values, _, items = measure(tiny_encoder(pooling="mean"), [topics, search])
+    values, _, items, _ = measure(tiny_encoder(pooling="mean"), [topics, search])
     assert next(iter(values["topics"])) == "purity@5"
     assert 100 * items["topics"].mean() == pytest.approx(values["topics"]["purity@5"], abs=1e-4)
     assert len(items["search"]) == 8
