@@ -276,8 +276,8 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
         "others."
     )
     caption = (
-        "Mean over the seeds ± standard error. With one seed it is the error over the pairs, texts or queries "
-        "of the score. The start is the model before training."
+        "Mean over the seeds ± standard error. With one seed it is the error over pairs, texts or queries. "
+        "The start is the model before training."
     )
     sections = [
         evaluation.Section("Verdict", [about], points=comparison.verdict),

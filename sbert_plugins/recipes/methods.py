@@ -148,7 +148,7 @@ def read_value(text: str) -> Any:
         return None
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for read in (json.loads, float):  # JSON knows no .05
+    for read in (json.loads, float):  # .05 is not JSON
         with contextlib.suppress(ValueError):
             return read(text)
     return [read_value(part) for part in text.split(",") if part] if "," in text else text
