@@ -141,14 +141,14 @@ def read_value(text: str) -> Any:
     """Read a value of the command line: none, true, false, a number, a list with commas, or a word.
 
     Example:
-        >>> [read_value(text) for text in ("none", ".05", "True", "dropout,token_cutoff", "tokens")]
+        >>> [read_value(text) for text in ("none", "0.05", "True", "dropout,token_cutoff", "tokens")]
         [None, 0.05, True, ['dropout', 'token_cutoff'], 'tokens']
     """
     if text.lower() in ("none", "null"):
         return None
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for read in (json.loads, float):  # .05 is not JSON
+    for read in (json.loads, float):  # JSON has no number that begins with its point
         with contextlib.suppress(ValueError):
             return read(text)
     return [read_value(part) for part in text.split(",") if part] if "," in text else text

@@ -89,6 +89,7 @@ def test_keywords_that_are_passed_on_are_known(method, keyword):
     ("text", "value"),
     [
         ("0.05", 0.05),
+        (".05", 0.05),
         ("5e-2", 0.05),
         ("3", 3),
         ("True", True),
