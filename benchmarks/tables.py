@@ -163,7 +163,8 @@ def method_rows(labels: Sequence[str], budgets: Sequence[str], tasks: dict[str, 
         if label in UNTRAINED:  # trained at no budget: shown once
             cells = {name: cells[name] if name == budgets[0] else [] for name in budgets}
         below = [max(dev for _, dev in one["curve"]) - one["curve"][-1][1] for one in cells["400 updates"]]
-        row = [label, *map(score_text, cells.values()), f"{np.mean(below):.1f}" if below else ""]
+        title = f"recommended: {label}" if label == RECOMMENDED else label
+        row = [title, *map(score_text, cells.values()), f"{np.mean(below):.1f}" if below else ""]
         for key in tasks.values():
             values = [cell["scores"][key] for cell in find(label, "short", 60, key)]
             row.append(f"{np.mean(values):.1f}" if values else "")
@@ -178,7 +179,7 @@ def methods() -> str:
     budgets = [name for name in BUDGETS if name != "2,000 updates"]
     rates = [find(RECOMMENDED, text, 60, learning_rate=2e-4) for text in ("short", "wiki")]
     short, wiki = map(score_text, rates)
-    note = f"{RECOMMENDED} at a learning rate of 2e-4, 60 updates: {short}; Wikipedia {wiki}.\n"
+    note = f"recommended at a learning rate of 2e-4, 60 updates: {short}; Wikipedia {wiki}.\n"
     return method_rows([*UNTRAINED, *METHODS], budgets, TASKS) + "\n" + note
 
 
@@ -206,10 +207,11 @@ def known_model() -> str:
     if not changes:
         return ""
     rows = [[title, f"{before:.1f}", error_text(scores)] for title, before, scores in changes]
-    note = " ± is the standard error over the seeds." if len(changes[0][2]) > 1 else " One seed."
+    seeds = len(changes[0][2])
+    note = f" ± is the standard error over {seeds} seeds." if seeds > 1 else " One seed."
     return table(["score", "all-MiniLM-L6-v2", "after `recommended`"], rows) + (
-        "\nall-MiniLM-L6-v2 was adapted, without labels, to the text of each row (sentence pairs: mean of "
-        "the four models). Test sets are samples. "
+        "\nEach row has its own model, adapted without labels to the text of that row. The first row is the "
+        "mean of the other four models. Test sets are samples. "
         f"{UNITS} MAP and nDCG measure how high the right texts are ranked.{note}\n"
     )
 
