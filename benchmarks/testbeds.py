@@ -74,7 +74,8 @@ def text(name: str, limit: int = 20_000) -> Dataset:
         name: ``short`` (inference sentences, questions, captions), ``wiki`` (Wikipedia sentences), ``crops``
             (a sentence of each of some Wikipedia paragraphs with its neighbour as ``positive``),
             ``paragraphs`` (the same without the neighbour), a key of ``COLLECTIONS`` (its texts without
-            labels, documents as sentences), or a file.
+            labels, documents as sentences), ``cranfield-crops`` (pairs of neighbouring sentences of its
+            documents), or a file.
         limit: Most sentences.
     """
     if name == "short":
@@ -86,12 +87,20 @@ def text(name: str, limit: int = 20_000) -> Dataset:
         sample = random.Random(0).sample(documents["document"][:], 2 * limit)
         rows = data.crop_pairs(sample, seed=0).take(limit)
         return rows if name == "crops" else rows.select_columns("anchor")
+    if name == "cranfield-crops":
+        corpus = evaluation.cranfield_retrieval().corpus
+        return data.crop_pairs(corpus, split=split_sentences)  # they are in lower case, with " . " between
     if name in COLLECTIONS:
         collection = COLLECTIONS[name]()
         texts = sorted(set(getattr(collection, "corpus", None) or collection.sentences))
-        parts = [part for one in texts for part in re.split(r"(?<=[.?!]) +", one)]
+        parts = [part for one in texts for part in split_sentences(one)]
         return Dataset.from_dict({"anchor": [part for part in parts if len(part.split()) >= 4]})
     return data.read_sentences(name, limit=limit)
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split a text after each full stop, question mark and exclamation mark."""
+    return re.split(r"(?<=[.?!]) +", text)
 
 
 def short_sentences(limit: int) -> list[str]:

@@ -116,6 +116,15 @@ def test_adaptation(write):
     assert "AG News 80.0 and 55.0" in tables.adaptation()
 
 
+def test_documents(write):
+    lines = [adapted("recommended", "cranfield", seed, cranfield_ndcg=-1.0) for seed in (0, 1)]
+    crops = adapted("recommended", "cranfield-crops", 0, cranfield_ndcg=1.0)
+    write("adaptation", {"row": "start", "text": None, "seed": 0, "scores": START}, *lines, crops)
+    assert "has 40.0 nDCG@10" in tables.documents()
+    assert "39.0 ± 0.0, and on pairs 41.0 (2 and 1 seeds)" in tables.documents()
+    assert "cranfield-crops" not in tables.adaptation()
+
+
 def test_known_model(write):
     """Each score is of the trainings on its own text; the mean over seeds of means over texts for STS."""
     assert tables.known_model() == ""
