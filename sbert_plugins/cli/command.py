@@ -131,7 +131,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
         options.data_dir = os.environ.get("SBERT_PLUGINS_DATA")
     if rest:
         name = rest[0].lstrip("-").replace("-", "_")
-        raise ValueError(f"{command} has no option {rest[0]}.{did_you_mean(name, vars(options))}")
+        known = vars(options).keys() - {"run", "argument_names"}
+        raise ValueError(f"{command} has no option {rest[0]}.{did_you_mean(name, known)}")
     return options
 
 

@@ -8,7 +8,8 @@ from sbert_plugins import recipes
 
 DEFAULT_MODEL = "bert-base-uncased"
 ARGUMENTS = """\
-training arguments (any field of sentence-transformers' TrainingArguments, with underscores or dashes):
+training arguments (any field of sentence-transformers' TrainingArguments, with underscores or dashes;
+--dry_run prints the defaults of a method):
   --learning_rate RATE               peak learning rate
   --max_steps N                      number of updates
   --num_train_epochs N               passes over the text, instead of a number of updates
@@ -65,8 +66,8 @@ TRAIN: dict[str, dict[str, Any]] = {
     "text": {
         "nargs": "?",
         "metavar": "TEXT",
-        "help": "a text file with a sentence per line, csv, tsv or jsonl (also .gz), parquet, a dataset on "
-        "the Hub, or sts-sentences (all sentences of the STS tasks)",
+        "help": "a text file with a sentence per line, csv, tsv, json or jsonl (also .gz), parquet, a "
+        "dataset on the Hub, or sts-sentences (all sentences of the STS tasks)",
     },
     "--output": {"help": "a new or empty folder (default: METHOD-model)"},
     **START,
@@ -85,7 +86,7 @@ TRAIN: dict[str, dict[str, Any]] = {
     "--keep": {
         "type": float,
         "metavar": "WEIGHT",
-        "help": "recommended: weight of the self-distillation from the start",
+        "help": "recommended: weight of the self-distillation (default: 0.1 for an embedding model)",
     },
     "--no_keep": {**_FLAG, "help": "recommended: no self-distillation"},
     "--protocol": {
