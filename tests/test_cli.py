@@ -500,7 +500,7 @@ def test_compare(text, encoder, pairs, tmp_path, capsys):
     command += ["--output", str(tmp_path / "out"), "--seeds", "2", *QUICK]
     assert cli.main(command) == 0
     printed = capsys.readouterr().out
-    assert "on graded (mean over 2 seeds)." in printed
+    assert "on graded (mean over 2 seeds, bootstrap over the pairs)." in printed
     assert "±" in rows_of(printed)["arccse:temperature=0.2"]
     assert printed.count("the start, Spearman") == 2
     assert (tmp_path / "out" / "index.html").exists()

@@ -126,6 +126,10 @@ def evaluate(model: SentenceTransformer, evaluators: Iterable[BaseEvaluator]) ->
     return scores
 
 
+def _first(scores: list[float]) -> float:
+    return scores[0]
+
+
 class JointEvaluator(SequentialEvaluator):
     """Several evaluators as one object for a trainer. Each text is encoded once per evaluation.
 
@@ -154,10 +158,12 @@ class JointEvaluator(SequentialEvaluator):
     def __init__(
         self,
         evaluators: Iterable[BaseEvaluator],
-        main_score_function: Callable[[list[float]], float] = lambda scores: scores[0],
+        main_score_function: Callable[[list[float]], float] = _first,
     ) -> None:
         super().__init__(named(evaluators).values(), main_score_function)
         self.primary_metric = "sequential_score"
+        if main_score_function is _first:
+            self.greater_is_better = self.evaluators[0].greater_is_better
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1

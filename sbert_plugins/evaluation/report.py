@@ -204,7 +204,8 @@ def titled_scores(evaluator: BaseEvaluator, metrics: Mapping[str, float]) -> dic
     """
     if isinstance(evaluator, RetrievalEvaluator):
         return {title: 100 * metrics[key] for key, title in _RETRIEVAL.items()}
-    main = str(evaluator.primary_metric).removeprefix(f"{getattr(evaluator, 'name', '')}_")
+    main = evaluator.primary_metric or next(iter(metrics))
+    main = main.removeprefix(f"{getattr(evaluator, 'name', '')}_")
     shown = (
         [main, *(key for key in metrics if key != main)]
         if isinstance(evaluator, EmbeddingEvaluator)

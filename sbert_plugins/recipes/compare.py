@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, 
 from sbert_plugins.recipes.recipe import override
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import (
+    check_is_free,
     check_same_run,
     digest_of_sentences,
     digest_of_weights,
@@ -76,7 +78,7 @@ class Comparison:
         first = next(iter(self.changes.values()))
         lines = [["", *(one.title for one in first)], ["start", *(format_score(one.before) for one in first)]]
         for method, changes in self.changes.items():
-            errors = ["" if one.error is None else f" ± {one.error:.2f}" for one in changes]
+            errors = ["" if one.error is None else f" ± {one.format_error()}" for one in changes]
             scores = [f"{format_score(one.after)}{error}" for one, error in zip(changes, errors, strict=True)]
             lines.append([method, *scores])
         return lines
@@ -107,6 +109,8 @@ def read_method(text: str) -> Method:
     recipe = find_recipe(name)
     # A comma separates keywords, or values of one keyword.
     pairs = [part.partition("=") for part in re.split(r",(?=\w+=)", ":".join(others)) if part]
+    if bare := next((key for key, equals, _ in pairs if not equals), None):
+        raise ValueError(f"A keyword of a method is KEY=VALUE, got {bare!r} in {text!r}.")
     names = {field.name for field in fields(TrainingArguments)}
     arguments = {key: read_value(value) for key, _, value in pairs if key in names}
     keywords = {key: read_value(value) for key, _, value in pairs if key not in names}
@@ -157,11 +161,20 @@ def compare(
         ... )  # doctest: +SKIP
         >>> print(comparison.headline)  # doctest: +SKIP
     """
+    from sentence_transformers import SentenceTransformer
+    from transformers import set_seed
+
     from sbert_plugins.evaluation.encoding import named
 
+    if isinstance(model, SentenceTransformer):
+        raise ValueError("model must be a path, a Hub name or a function: each training needs a new model.")
     output, asked = Path(output), [read_method(method) for method in methods]
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    build = model if callable(model) else lambda: build_encoder(str(model))
+
+    def build() -> SentenceTransformer:
+        set_seed(0)  # what a function draws, such as an adapter, is the same each time
+        return model() if callable(model) else build_encoder(str(model))
+
     start, sentences = build(), make_dataset(sentences)
     shared: dict[str, Any] = {
         "arguments": override(RECOMMENDED.arguments | _EQUAL, arguments),
@@ -228,16 +241,29 @@ def _begin(
     output: Path, shared: dict[str, Any], start: SentenceTransformer, evaluators: Sequence[BaseEvaluator]
 ) -> tuple[Measured, dict[tuple[str, int], dict[str, Any]]]:
     """Score the start, and return its scores and the cells that are finished."""
-    path, cells = output / RECORDS, []
+    path, first, cells = output / RECORDS, {}, []
     if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        first, *cells = (
-            json.loads(line) for line in lines if line.endswith("}")
-        )  # a kill may cut the last one
+        text = path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]  # a kill may cut the last line
+        if whole != text:
+            path.write_text(whole, encoding="utf-8")
+        first, *cells = [json.loads(line) for line in whole.splitlines()] or [{}]
+    else:
+        check_is_free(output)
+    if cells:
         check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
     logger.info("Scoring the start.")
     before = measure(start, evaluators)
-    if not path.exists():
+    for name in shared["scores"] if cells else ():
+        metric, now = next(iter(before.values[name].items()))
+        was = first["scores"][name][metric]
+        if not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-3):
+            raise ValueError(
+                f"The labels of {name} have changed: the start scores {format_score(now)}, and "
+                f"{format_score(was)} when the comparison in {output} began. Use another output."
+            )
+    if not cells:
+        path.unlink(missing_ok=True)  # nothing is finished: the settings may differ
         _append(
             output, {"method": "start", "shared": shared, "scores": before.values, "versions": versions()}
         )
@@ -255,10 +281,12 @@ def _mean_changes(before: Measured, cells: Sequence[dict[str, Any]], names: Sequ
     for name in names:
         metric, first = next(iter(before.values[name].items()))
         values = [cell["scores"][name][metric] for cell in cells]
-        error, basis = cells[0]["errors"][name]
-        basis = f"one seed, {basis}"
+        errors, bases = zip(*(cell["errors"][name] for cell in cells), strict=True)
+        error, basis = errors[0], f"one seed, {bases[0]}"
         if len(values) > 1:
-            error, basis = stdev(values) / len(values) ** 0.5, f"mean over {len(values)} seeds"
+            # More seeds do not reduce the error over the labels.
+            error = math.hypot(stdev(values) / len(values) ** 0.5, fmean(each or 0.0 for each in errors))
+            basis = f"mean over {len(values)} seeds" + (f", {bases[0]}" if errors[0] is not None else "")
         is_higher = name not in before.lower_is_better
         changes.append(Change(name, metric, first, fmean(values), error, basis, is_higher))
     return changes
@@ -276,8 +304,8 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
         "others."
     )
     caption = (
-        "Mean over the seeds ± standard error. With one seed it is the error over pairs, texts or queries. "
-        "The start is the model before training."
+        "Mean over the seeds ± standard error of the difference from the start, which counts the variation "
+        "between seeds and between pairs, texts or queries. The start is the model before training."
     )
     sections = [
         evaluation.Section("Verdict", [about], points=comparison.verdict),

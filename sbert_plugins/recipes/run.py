@@ -47,7 +47,7 @@ def is_first_process() -> bool:
 
 def name_of_text(text: str | None) -> str | None:
     """Return the name of a text for a record: of a path its last part, without folders of this machine."""
-    return Path(text).name if text and Path(text).exists() else text
+    return Path(text).name if text and Path(text).exists() else text and str(text)
 
 
 def digest_of_sentences(sentences: Dataset) -> str:

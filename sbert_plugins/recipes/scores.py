@@ -67,11 +67,16 @@ class Change(NamedTuple):
             return "level"
         return "better" if self.gain > 0 else "worse"
 
+    def format_error(self) -> str:
+        """Return the standard error with the digits of the score."""
+        return f"{self.error:.{len(format_score(self.after).partition('.')[2])}f}"
+
     @property
     def sentence(self) -> str:
         """The verdict in one sentence."""
         compared = {"better": "better than", "worse": "worse than", "level": "level with"}[self.result]
-        error = f"up to {self.level:g} is level" if self.error is None else f"standard error {self.error:.2f}"
+        known = self.error is not None
+        error = f"standard error {self.format_error()}" if known else f"up to {self.level:g} is level"
         before, after = format_score(self.before), format_score(self.after)
         digits = len(after.partition(".")[2])
         return (
@@ -156,7 +161,7 @@ def _ndcg_of_queries(model: SentenceTransformer, evaluator: Any) -> np.ndarray:
     scores = []
     for query, vector in zip(evaluator.queries_ids, queries, strict=True):
         cosines = evaluator.score_functions["cosine"](vector[None], corpus)[0]
-        nearest = cosines.topk(min(10, len(cosines))).indices.tolist()
+        nearest = cosines.argsort(descending=True, stable=True)[:10].tolist()  # the corpus is in order of id
         relevant = evaluator.relevant_docs[query]
         gains = [evaluator.corpus_ids[place] in relevant for place in nearest]
         scores.append(np.dot(gains, discounts[: len(gains)]) / discounts[: len(relevant)].sum())

@@ -22,7 +22,7 @@ from sbert_plugins.recipes.encoders import (
     raise_if_blind,
     raise_if_half_precision,
 )
-from sbert_plugins.recipes.methods import check_keywords, find_recipe
+from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, known_keywords
 from sbert_plugins.recipes.protocol import read_protocol
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, did_you_mean, override
 from sbert_plugins.recipes.run import (
@@ -31,6 +31,7 @@ from sbert_plugins.recipes.run import (
     RUN_FILE,
     check_is_free,
     check_same_run,
+    differences,
     digest_of_sentences,
     digest_of_weights,
     hold,
@@ -59,6 +60,7 @@ _COMPARED = (
     "max_grad_norm",
     "weight_decay",
 )
+_LABELS = ("label", "labels", "score", "scores")  # sentence-transformers does not read them as text
 
 
 @dataclass
@@ -146,20 +148,18 @@ def train(
 
     from sbert_plugins.encoder import set_dropout
 
+    sentences = make_dataset(sentences, drop_labels=method in RECIPES)  # a loss of one's own may read them
+    _check_inputs(sentences, model, start_weight)
     settings = _settle(method, protocol, arguments, embeds=embeds_already(model))
     recipe, keywords, output = settings.recipe, settings.loss_keywords | (loss_keywords or {}), Path(output)
     check_keywords(recipe, keywords)
+    patience = settings.patience if patience is None else patience
     if "keep" in (loss_keywords or {}):
         settings.reason = ""  # it was chosen
     columns = settings.column_keywords | (column_keywords or {})
     wanted = settings.max_seq_length if max_seq_length is None else max_seq_length
-    sentences = make_dataset(sentences)
-    if len(sentences) < 2:
-        raise ValueError(f"A training needs at least two sentences, got {len(sentences)}.")
-    if not 0 <= start_weight <= 1:
-        raise ValueError(f"start_weight must be from 0 to 1, got {start_weight}.")
-    raise_if_half_precision(model)
-    raise_if_blind(model)
+    if patience is not None and dev is None:
+        raise ValueError(f"patience={patience} counts evaluations by dev: give dev.")
     run: dict[str, Any] = {
         "method": method,
         "protocol": protocol,
@@ -197,7 +197,6 @@ def train(
         model.model_card_data.citations |= recipe.citations
         length = _tokens_in_training(model, wanted)
         trainer.data_collator.max_length = length
-        patience = settings.patience if patience is None else patience
         if patience is not None:
             trainer.add_callback(EarlyStoppingCallback(patience))
         if is_first_process():
@@ -233,8 +232,24 @@ def train(
     return results
 
 
-def make_dataset(sentences: Dataset | Sequence[str]) -> Dataset:
-    """Return a dataset as it is, and a list of sentences as its column ``anchor``.
+def _check_inputs(sentences: Dataset, model: SentenceTransformer, start_weight: float) -> None:
+    """Raise for what would fail later, or not be noticed."""
+    from sentence_transformers import SentenceTransformer
+
+    if not isinstance(model, SentenceTransformer):
+        raise ValueError(
+            f"model must be a SentenceTransformer, got {type(model).__name__}: use recipes.build_encoder."
+        )
+    raise_if_half_precision(model)
+    raise_if_blind(model)
+    if len(sentences) < 2:
+        raise ValueError(f"A training needs at least two sentences, got {len(sentences)}.")
+    if not 0 <= start_weight <= 1:
+        raise ValueError(f"start_weight must be from 0 to 1, got {start_weight}.")
+
+
+def make_dataset(sentences: Dataset | Sequence[str], *, drop_labels: bool = False) -> Dataset:
+    """Return a list of sentences as the column ``anchor`` of a dataset, and a dataset without labels.
 
     Raises:
         ValueError: For anything else, such as a ``DatasetDict``.
@@ -242,7 +257,8 @@ def make_dataset(sentences: Dataset | Sequence[str]) -> Dataset:
     from datasets import Dataset
 
     if isinstance(sentences, Dataset):
-        return sentences
+        labels = [name for name in sentences.column_names if name in _LABELS] if drop_labels else []
+        return sentences.remove_columns(labels)
     if not isinstance(sentences, list | tuple) or not all(isinstance(one, str) for one in sentences):
         raise ValueError(
             "sentences must be a list of strings or a datasets.Dataset, such as one split of a DatasetDict, "
@@ -255,9 +271,14 @@ def _find_finished(output: Path, run: dict[str, Any], *, resume: bool) -> dict[s
     """Check that a training may be written to a folder; return its results if it is finished there."""
     earlier = read_json(output / RUN_FILE)
     if resume and earlier:
-        changed, finished = check_same_run(earlier, run, output), read_json(output / RESULTS_FILE)
-        if finished and not changed.keys() & {*LENGTH}:
-            logger.info("%s holds the finished training. More updates: --resume --max_steps N.", output)
+        check_same_run(earlier, run, output)
+        finished = read_json(output / RESULTS_FILE)  # of a shorter training, if the longer one was killed
+        if finished and not differences(finished, run).keys() & {*LENGTH}:
+            logger.info(
+                "%s holds the finished training; these are its scores. More updates: --resume --max_steps N. "
+                "Other labels: sbert-plugins evaluate %s.",
+                *(output, output / "model"),
+            )
             return finished
     elif is_first_process():
         check_is_free(output)
@@ -271,7 +292,10 @@ def _settle(method: str, protocol: str | None, arguments: dict[str, Any], *, emb
     recipe = find_recipe(method)
     names = {field.name for field in fields(TrainingArguments)}
     if unknown := next((name for name in arguments if name not in names), None):
-        raise ValueError(f"There is no training argument {unknown!r}.{did_you_mean(unknown, names)}")
+        hint = did_you_mean(unknown, names)
+        if unknown in (known_keywords(recipe) or ()):
+            hint = f" It is a keyword of the loss: loss_keywords={{{unknown!r}: ...}}."
+        raise ValueError(f"There is no training argument {unknown!r}.{hint}")
     if protocol is not None:
         plan = read_protocol(method, protocol)
         start, loss, columns = (plan.section(name) for name in ("start", "loss", "columns"))

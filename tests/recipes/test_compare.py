@@ -1,8 +1,11 @@
 import json
 import logging
+import math
 from html.parser import HTMLParser
+from statistics import fmean
 
 import pytest
+import torch
 from recipe_inputs import QUICK, anchors, interrupted, pairs
 
 from sbert_plugins import recipes
@@ -62,6 +65,11 @@ def test_mistyped_methods_and_keywords(text, hint):
         read_method(text)
 
 
+def test_a_keyword_without_a_value():
+    with pytest.raises(ValueError, match="KEY=VALUE, got 'keep'"):
+        read_method("recommended:keep")
+
+
 @pytest.mark.slow
 class TestCompare:
     def test_every_cell_is_a_line(self, run, tmp_path):
@@ -77,7 +85,8 @@ class TestCompare:
         for method, (change,) in comparison.changes.items():
             values = [cell["scores"]["graded"]["Spearman"] for cell in cells if cell["method"] == method]
             assert change.after == pytest.approx(sum(values) / 2)
-            assert change.error == pytest.approx(abs(values[0] - values[1]) / 2)
+            over_pairs = fmean(cell["errors"]["graded"][0] for cell in cells if cell["method"] == method)
+            assert change.error == pytest.approx(math.hypot((values[0] - values[1]) / 2, over_pairs))
             assert change.before == pytest.approx(start["scores"]["graded"]["Spearman"])
         assert comparison.failed == {}
         assert len(comparison.table) == 4
@@ -111,6 +120,43 @@ class TestCompare:
             run(seeds=1, methods=["simcse"], max_steps=5)
         with pytest.raises(ValueError, match=r"scores was"):
             run(seeds=1, methods=["simcse"], evaluators=[pairs("others")])
+
+    def test_other_labels_are_another_comparison(self, run):
+        run(seeds=1, methods=["simcse"])
+        with pytest.raises(ValueError, match="labels of graded have changed"):
+            run(seeds=1, methods=["simcse"], evaluators=[pairs("graded", 5)])
+
+    def test_settings_bind_once_a_training_is_finished(self, run, tmp_path):
+        with pytest.raises(RuntimeError, match="learning_rat"):
+            run(seeds=1, methods=["simcse"], learning_rat=1e-3)
+        run(seeds=1, methods=["simcse"], learning_rate=1e-3)
+        assert len(records(tmp_path / "out")) == 2
+
+    def test_a_line_that_a_kill_has_cut_is_written_again(self, run, tmp_path):
+        whole = run(seeds=1).changes
+        path = tmp_path / "out" / "results.jsonl"
+        path.write_text(path.read_text("utf-8")[:-20], "utf-8")
+        for _ in range(2):
+            assert run(seeds=1).changes == whole
+            assert len(records(tmp_path / "out")) == 3
+
+    def test_no_other_file_is_written_over(self, run, tmp_path):
+        (tmp_path / "index.html").write_text("a report", "utf-8")
+        with pytest.raises(FileExistsError, match="not empty"):
+            run(output=tmp_path)
+
+    def test_a_start_that_is_drawn_is_the_same_each_time(self, run, tiny_encoder):
+        def drawn():
+            model = tiny_encoder()
+            with torch.no_grad():
+                next(model.parameters()).add_(torch.rand(()))
+            return model
+
+        first = run(methods=["simcse"], seeds=1, model=drawn).changes["simcse"]
+        torch.manual_seed(3)
+        assert run(methods=["simcse"], seeds=1, model=drawn).changes["simcse"] == first
+        with pytest.raises(ValueError, match="needs a new model"):
+            run(model=drawn())
 
     def test_a_failure_loses_no_other_cell(self, run, tmp_path):
         comparison = run(methods=["arccse:near_mask_ratio=7", "simcse"], seeds=1)

@@ -41,6 +41,7 @@ def test_scores_from_0_to_1_and_lower_is_better(after, is_higher, result):
     change = Change("theirs", "accuracy", 0.7, after, None, "without a standard error", is_higher)
     assert change.result == result
     assert f"accuracy 0.7000 to {after:.4f} ({after - 0.7:+.4f}; up to 0.005 is level" in change.sentence
+    assert "standard error 0.0021" in change._replace(error=0.0021).sentence
 
 
 def test_an_evaluator_knows_whether_lower_is_better(tiny_encoder):
@@ -52,10 +53,17 @@ def test_an_evaluator_knows_whether_lower_is_better(tiny_encoder):
         def __call__(self, model, *_, **__):
             return {"spread": float(model.encode(project_text()[:9]).std())}
 
+    class Number(BaseEvaluator):
+        def __call__(self, model, *_, **__):
+            return 0.5
+
     measured = measure(tiny_encoder(), [Spread(), pairs("graded")])
     spread, graded = compare_scores(measured, measured)
     assert (spread.name, spread.metric, spread.higher_is_better) == ("Spread", "spread", False)
+    assert not evaluation.JointEvaluator([Spread(), pairs("graded")]).greater_is_better
+    assert evaluation.JointEvaluator([pairs("graded"), Spread()]).greater_is_better
     assert graded.higher_is_better
+    assert measure(tiny_encoder(), [Number()]).values == {"Number": {"score": 0.5}}
 
 
 def test_a_model_is_level_with_itself(tiny_encoder):
@@ -81,6 +89,15 @@ def test_errors_are_paired():
     (change,) = compare_scores(before, after)
     assert change.error == pytest.approx(0, abs=1e-9)
     assert "paired over the texts" in change.sentence
+
+
+def test_equal_cosines_rank_as_in_the_score(tiny_encoder):
+    """The documents have the same vector, because they differ in white space only."""
+    corpus = {f"d{place:02}": "one cat" + " " * place for place in range(15)}
+    for document in corpus:
+        search = evaluation.RetrievalEvaluator({"q": "a dog"}, corpus, {"q": {document}}, name="search")
+        values, _, items, _ = measure(tiny_encoder(), [search])
+        assert 100 * items["search"][0] == pytest.approx(values["search"]["nDCG@10"])
 
 
 def test_topics_and_searches_have_items(tiny_encoder):

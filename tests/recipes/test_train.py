@@ -109,6 +109,30 @@ def test_a_mistyped_argument_gets_a_suggestion(tiny_encoder, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperature": 0.1}, "loss_keywords={'temperature': ...}"),
+        ({"patience": 2}, "give dev"),
+        ({"model": "path/to/model"}, "must be a SentenceTransformer, got str"),
+    ],
+)
+def test_other_mistakes_are_found_before_the_training(changes, message, tiny_encoder, tmp_path):
+    given = {"model": tiny_encoder(), "output": tmp_path / "run"}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        recipes.train("arccse", anchors(8), **(given | changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_of_a_dataset_are_not_read(tiny_encoder, tmp_path):
+    with_labels, without = tiny_encoder(), tiny_encoder()
+    labelled = Dataset.from_dict({"label": [0, 1] * 20, "text": project_text()[:40]})
+    results = train("simcse", with_labels, tmp_path / "a", sentences=labelled, text=tmp_path / "gone.txt")
+    train("simcse", without, tmp_path / "b")
+    assert torch.equal(vectors(with_labels), vectors(without))
+    assert results["text"] == str(tmp_path / "gone.txt")
+
+
+@pytest.mark.parametrize(
     ("changes", "count", "updates"),
     [
         ({"max_steps": 7}, 64, 7),
@@ -303,6 +327,13 @@ class TestResume:
         assert results["updates"] == 8
         assert "max_steps 8 instead of 4" in caplog.text
         assert torch.equal(vectors(longer), vectors(whole))
+
+    def test_an_extended_training_that_is_interrupted_is_not_finished(self, tiny_encoder, tmp_path):
+        train("arccse", tiny_encoder(), tmp_path / "run")
+        with interrupted(6), pytest.raises(KeyboardInterrupt):
+            train("arccse", tiny_encoder(), tmp_path / "run", max_steps=8, resume=True)
+        results = train("arccse", tiny_encoder(), tmp_path / "run", max_steps=8, resume=True)
+        assert results["updates"] == 8
 
     @pytest.mark.parametrize(
         ("changes", "named"),
