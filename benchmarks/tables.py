@@ -72,14 +72,14 @@ KNOWN_SCORES = {
     "graded sentence pairs: seven STS tasks": ("sts", None),
     "duplicate questions on Quora: MAP": ("quora_map", "quora"),
     "search in abstracts of Cranfield: nDCG@10": ("cranfield_ndcg", "cranfield"),
-    "paper titles: nearest texts of the same topic": ("biomedical_purity", "biomedical"),
-    "news: nearest texts of the same topic": ("agnews_purity", "agnews"),
+    "biomedical titles: nearest texts of the same topic": ("biomedical_purity", "biomedical"),
+    "AG News: nearest texts of the same topic": ("agnews_purity", "agnews"),
 }
 DEMO_SCORES = {
     "graded_pairs": "graded sentence pairs of the package",
     "stsb_dev": "graded sentence pairs of STS-B",
-    "agnews_purity": "news: nearest texts of the same topic",
-    "biomedical_purity": "paper titles: nearest texts of the same topic",
+    "agnews_purity": "AG News: nearest texts of the same topic",
+    "biomedical_purity": "biomedical titles: nearest texts of the same topic",
 }
 UNITS = (
     "Higher is better. Sentence pairs: rank correlation (Spearman) of similarities and human grades, times "
@@ -210,8 +210,8 @@ def known_model() -> str:
     seeds = len(changes[0][2])
     note = f" ± is the standard error over {seeds} seeds." if seeds > 1 else " One seed."
     return table(["score", "all-MiniLM-L6-v2", "after `recommended`"], rows) + (
-        "\nEach row has its own model, adapted without labels to the text of that row. The first row is the "
-        "mean of the other four models. Test sets are samples. "
+        "\nRows 2 to 5 each have a model, adapted without labels to the text of the row. Row 1 is the mean "
+        "of these four. Test sets are samples. "
         f"{UNITS} MAP and nDCG measure how high the right texts are ranked.{note}\n"
     )
 

@@ -146,8 +146,8 @@ def starts_table() -> str:
     """Return what ``recommended`` does for the two kinds of start."""
     rows = []
     for embeds, kind, example in (
-        (True, "an embedding model: sentence-transformers saved it", "all-MiniLM-L6-v2"),
-        (False, "a plain language model: any other", "bert-base-uncased"),
+        (True, "an embedding model: it has the file `modules.json`", "all-MiniLM-L6-v2"),
+        (False, "a plain language model: it has none", "bert-base-uncased"),
     ):
         adaptation = recipes.RECIPES["recommended"].adapt_to(embeds=embeds)
         keep = adaptation.loss_keywords.get("keep")

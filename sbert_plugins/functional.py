@@ -1,7 +1,7 @@
 """The equations of the papers, as pure functions of tensors.
 
-Letters in shapes: B batch, D embedding size, N further negatives. Cosines, softmax and losses are computed in
-float32 (in float64 for float64 input) and outside autocast, whatever the dtype of the input: cosines in
+Letters in shapes: B batch, D embedding size, N negatives or tokens. Cosines, softmax and losses are computed
+in float32 (in float64 for float64 input) and outside autocast, whatever the dtype of the input: cosines in
 bfloat16 are inaccurate.
 """
 
@@ -511,7 +511,7 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
 
     Args:
         x: (B, D) with B at least 2, of any length, normalised here.
-        t: Width of the potential.
+        t: Inverse width of the potential.
 
     Returns:
         A scalar, lower is more uniform.

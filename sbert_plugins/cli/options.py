@@ -9,7 +9,7 @@ from sbert_plugins import recipes
 DEFAULT_MODEL = "bert-base-uncased"
 ARGUMENTS = """\
 training arguments (any field of sentence-transformers' TrainingArguments, with underscores or dashes;
---dry_run prints the defaults of a method):
+train --dry_run prints the defaults of a method):
   --learning_rate RATE               peak learning rate
   --max_steps N                      number of updates
   --num_train_epochs N               passes over the text, instead of a number of updates
@@ -24,7 +24,7 @@ training arguments (any field of sentence-transformers' TrainingArguments, with 
   --report_to NAME                   tensorboard, wandb, mlflow, ...
   --push_to_hub BOOL                 upload the trained model, to a private repository by default
   --hub_model_id USER/NAME           the repository
-  --seed N                           (default: 42)
+  --seed N                           of train (default: 42)
 All others: https://sbert.net/docs/package_reference/sentence_transformer/training_args.html
 """
 _POOLINGS = ["cls", "mean", "lasttoken", "mask"]

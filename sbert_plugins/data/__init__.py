@@ -1,4 +1,4 @@
-"""Reading texts, and making the columns that losses train on. Nothing here depends on a model."""
+"""Reading texts, and making the columns that losses train on."""
 
 from .augment import delete_words, duplicate_words, positive_pairs, swap_words
 from .back_translation import back_translate

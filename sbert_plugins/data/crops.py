@@ -82,8 +82,8 @@ def crop_pairs(
         pairs_per_document: Pairs per document, at most. The pairs of one document are each other's negatives
             if they meet in a batch. A sentence is in one pair only; spans of different pairs may overlap.
         min_words: Shorter sentences are left out before neighbours are chosen (headings, fragments). No span
-            is shorter. Words are separated by white space; in scripts without spaces each letter counts as a
-            word.
+            is shorter. Words are separated by white space. With ``by="sentences"``, in scripts without spaces
+            each letter counts as a word.
         max_words: Words of the longest span, about as many as 32 to 64 tokens hold. A span has at most half
             of the document's words. Sentences are never cut.
         split: Function that splits a document into sentences.

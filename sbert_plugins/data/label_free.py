@@ -47,8 +47,8 @@ def label_free_texts(
         seed: Seed of the choices.
 
     Raises:
-        ValueError: If the stop words of the sentences are not English, or fewer than 30 different sentences
-            have a word to replace or six words.
+        ValueError: If fewer than a fifth of the words are English stop words, or fewer than 30 different
+            sentences have a word to replace, or at least six words.
         FileNotFoundError: If WordNet is not installed.
 
     Example:

@@ -37,6 +37,7 @@ class SynonymReplacer:
         FileNotFoundError: If WordNet is not installed.
 
     Example:
+        >>> import random
         >>> replace = SynonymReplacer()
         >>> replace("The car stops near a big house.", random.Random(0))  # any sense of a word, its base form
         'The gondola lay off near a big menage.'

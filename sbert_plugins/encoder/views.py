@@ -40,6 +40,11 @@ class View:
         self._feature_cutoff_rate = feature_cutoff_rate if "feature_cutoff" in parts else None
         self._cut_features: Tensor | None = None  # drawn when the width of the embeddings is known
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the view changes nothing itself."""
+        return self.order is None and self.cut_tokens is None and self._feature_cutoff_rate is None
+
     def change_words(self, embeddings: Tensor) -> Tensor:
         """Shuffle (B, L, E) word embeddings, before positions are added to them."""
         return embeddings if self.order is None else embeddings.take_along_dim(self.order.unsqueeze(2), dim=1)
@@ -72,6 +77,9 @@ def apply_views(model: nn.Module, *views: View) -> Iterator[None]:
         ValueError: If hooks cannot change the encoder's embeddings (XLNet), or torch.compile has wrapped the
             model, where hooks do nothing.
     """
+    if all(view.is_plain for view in views):
+        yield
+        return
     if is_compiled(model):
         raise ValueError("Views of ConSERTLoss do not work with torch.compile: train without it.")
     encoder = transformer_of(model)

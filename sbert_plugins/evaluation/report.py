@@ -228,8 +228,8 @@ def bootstrap_spearman(cosines: np.ndarray, grades: Sequence[float], *, seed: in
 def write_report(models: Sequence[ModelScores], directory: str | Path) -> Path:
     """Write ``index.html``, a page that needs no other file, and the numbers as ``report.json``.
 
-    The page begins with the difference between the best model and the first one. Error bars are 95% intervals
-    over bootstrap samples of the pairs. Figures need matplotlib (``pip install "sbert-plugins[plot]"``).
+    The page begins with the difference between the best other model and the first. Error bars are 95%
+    intervals over bootstrap samples of the pairs. Figures need the extra ``plot``.
 
     Args:
         models: From ``score_model``. The others are compared with the first.

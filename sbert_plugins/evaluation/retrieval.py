@@ -160,7 +160,7 @@ def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
         directory: Folder with ``queries.tsv`` (id, text), ``corpus.tsv`` (id, text; or id, title, text) and
             ``qrels.tsv`` (query id, document id, gain; a gain of 0 is not relevant). The files are
             tab-separated, without header and quoting, and may end in ``.gz``.
-        **options: Of ``RetrievalEvaluator``. The default name is the folder's.
+        **options: Of ``RetrievalEvaluator``. By default no CSV file is written, and the name is the folder's.
 
     Raises:
         FileNotFoundError: If a file does not exist.

@@ -92,7 +92,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
     concatenation of its subsets: SentEval's "all" setting.
 
     Args:
-        data_dir: Folder with ``sts/sts12.tsv`` to ``sts16.tsv``, ``stsb_test.tsv`` and ``sick_test.tsv``.
+        data_dir: Folder with ``sts/sts12.tsv`` to ``sts16.tsv``, ``stsb_<split>.tsv``, ``sick_<split>.tsv``.
             Their tab-separated columns are subset, grade, sentence and sentence, without header and quoting.
             Default: the folder in the environment variable ``SBERT_PLUGINS_DATA``, otherwise the Hugging Face
             Hub.
@@ -240,7 +240,8 @@ def own_pairs(path: str | Path, **options: Any) -> PairsEvaluator:
 
     Args:
         path: See ``read_scored_pairs``.
-        **options: Of ``PairsEvaluator``. The default name is the file's name without its endings.
+        **options: Of ``PairsEvaluator``. By default no CSV file is written, and the name is that of the file
+            without its endings.
 
     Raises:
         FileNotFoundError: If the file does not exist.

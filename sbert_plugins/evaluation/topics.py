@@ -159,7 +159,7 @@ def _numbers(values: Sequence[Any]) -> np.ndarray:
 
 
 def agnews_topics(data_dir: str | Path | None = None, **options: Any) -> TopicsEvaluator:
-    """Return the evaluator of 8,000 news in 4 topics: AG News, stop words removed.
+    """Return the evaluator of 8,000 news articles in 4 topics: AG News, stop words removed.
 
     The collection has no splits. It may choose a checkpoint; then it is no longer a test set.
 
@@ -190,8 +190,8 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
     Args:
         path: Lines of topic and text without header, separated by tabs or, in a ``.csv`` file, by commas.
             ``.gz`` is decompressed.
-        **options: Of ``TopicsEvaluator``. The default name is the file's name without its endings. By default
-            a file with fewer than eleven texts is scored with fewer neighbours.
+        **options: Of ``TopicsEvaluator``. By default no CSV file is written, the name is that of the file
+            without its endings, and a file with fewer than eleven texts is scored with fewer neighbours.
 
     Raises:
         FileNotFoundError: If the file does not exist.

@@ -1,7 +1,7 @@
 """Loss classes. Each reads text columns by their order and returns its weighted terms.
 
-A class that is named after a paper computes what the paper says. Where the authors' public code computes
-something else, ``losses.official`` has that form.
+A class that is named after a paper computes what the paper says, with the differences under "Deviations".
+Where the authors' public code computes something else, ``losses.official`` has that form.
 """
 
 from . import official as official

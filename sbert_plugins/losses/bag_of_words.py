@@ -55,10 +55,11 @@ class BagOfWordsLoss(Loss):
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them. By default
             the BookCorpus counts that ship with the package, for the vocabulary of ``bert-base-uncased``.
         mlm_head: ``"embeddings"`` scores words with their embeddings, ``"pretrained"`` with the encoder's
-            masked-language-model head. A path or Hub name loads that head from there.
+            masked-language-model head, a path or Hub name with the head of that checkpoint. Without a
+            matching head the embeddings are used, with a warning.
 
     Raises:
-        ValueError: If the threshold is out of range, or ``frequencies`` is missing for another vocabulary.
+        ValueError: If the threshold is out of range, or the counts are of another vocabulary.
 
     Relations:
         - In a :class:`WeightedSumLoss` it reads, in training, the first pass of a loss before it, so it costs

@@ -1,7 +1,8 @@
 """The losses as the authors' public code computes them, for comparisons with the papers' printed numbers.
 
-Each class is the loss of the paper with the differences that its docstring lists. Arguments, columns and
-terms are the same. ``benchmarks/fidelity.py`` compares values and gradients with the authors' code.
+Each class is the loss of the paper with the differences that its docstring lists. Columns, terms and
+arguments are the same, except for ``attend_to`` of PT-BERT, which is fixed. ``benchmarks/fidelity.py``
+compares values and gradients with the authors' code.
 
 Example:
     >>> from sentence_transformers import SentenceTransformer
@@ -99,7 +100,7 @@ class DenoSentLoss(denosent.DenoSentLoss):
     """DenoSent as in xinghaow99/DenoSent, which differs from :class:`losses.DenoSentLoss`.
 
     - The decoder reads and scores the template's and special tokens, too.
-    - Dropout also hits the single attention weight, which is the whole memory at a place.
+    - Dropout on the attention weight can remove the whole memory at a place.
     - The paraphrase is restored, from the sentence's vector. The encoder's dropout of 0.1 is part of the
       noise: 0.8425.
     - Temperature 0.05, weights 5 and 7, as in the authors' script and released model.
@@ -130,8 +131,8 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
 
     - Pseudo tokens attend to the sentence vector alone. The attention has biases, dropout and the encoder's
       number of heads.
-    - A batch is scored against its own keys and the queue before it: with 64 and 256, each sentence has 319
-      negatives.
+    - A batch is scored against its own keys and the queue before it: with a batch of 64 and a queue of 256,
+      each sentence has 319 negatives.
     - The momentum encoder's second attention is the trained one.
     - The head starts from N(0, 0.02).
 
@@ -199,11 +200,10 @@ class SLTFAILoss(slt_fai.SLTFAILoss):
     - Its NT-Xent is a sum over both directions, times 0.15. Relative to a mean, :math:`\alpha` and
       :math:`\beta` are 3.33.
     - The discriminators are linear maps, D - 2D - 2D - D - 2 for tokens and D - D - 2 for sentences, with a
-      ReLU on the logits. Where both logits are below 0 nothing is learned: a term may start at log 2 and stay
-      there.
+      ReLU on the logits. Where both logits are below 0 nothing is learned: a term may stay where it starts.
     - Special tokens and padding count as rare tokens. The tokens of both views are read.
-    - Each frequent token of the copy is masked with probability 0.5. The copy has no view, and counts if
-      nothing is masked.
+    - Each frequent token of the copy is masked with probability 0.5. The copy has no view. It counts even
+      if nothing is masked.
 
     Deviations:
         The code leaves out both objectives in the first half of each of ten epochs; here ``warmup_steps`` is

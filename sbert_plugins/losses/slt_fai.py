@@ -59,8 +59,8 @@ class SLTFAILoss(Loss):
     :func:`functional.incomplete_sentence_loss`. Both objectives read the base loss's first pass over the
     first column; the copy is the only further pass.
 
-    In short trainings of a small language model (56.5 on average over the seven STS tasks), 60 updates gave
-    71.1 and 400 gave 70.7. ``recipes.recommended_loss`` gave 73.2 and 74.0.
+    A small language model scores 56.5 on average over the seven STS tasks. After 60 updates it reached 71.1,
+    and 70.7 after 400. With ``recipes.recommended_loss`` it reached 73.2 and 74.0.
 
     Inputs:
         +----------------------------------------------------+---------------------------+
@@ -82,9 +82,9 @@ class SLTFAILoss(Loss):
             0.05.
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default
             BookCorpus.
-        low_frequency_by: ``"types"``: ``low_frequency_share`` is a share of the vocabulary, as in the paper.
-            ``"mass"``: a share of running text. By types 1.2 % of BookCorpus' tokens and 12 % of Wikipedia's
-            are rare.
+        low_frequency_by: ``"types"``: ``low_frequency_share`` is a share of the tokens that occur, as in the
+            paper. ``"mass"``: a share of running text. By types 1.2 % of BookCorpus' tokens and 12 % of
+            Wikipedia's are rare.
         low_frequency_share: :math:`\lambda`, in (0, 1).
         adversarial_weight: :math:`\alpha`. 0 leaves out the first objective.
         filtering_weight: :math:`\beta`. 0 leaves out the second objective and its pass.
@@ -97,8 +97,8 @@ class SLTFAILoss(Loss):
 
     Raises:
         ValueError: If a value is out of range, the base loss trains another model or cannot be computed
-            inside another loss, the counts are of another vocabulary, the model has no mask token, or
-            ``balance`` is set with torch.compile.
+            inside another loss, the counts are of another vocabulary, the model has no mask token or
+            has a mask template, or ``balance`` is set with torch.compile.
 
     Relations:
         ``adversarial_weight=0`` and ``filtering_weight=0`` are the rows "w/o AT" and "w/o ISF" of the paper's

@@ -35,9 +35,9 @@ class WeightedSumLoss(Loss):
 
     Losses that read the same column share the encoder's passes over it: the first pass of each loss is one
     dropout view, the second pass of each is another. Passes over changed columns (masked, in a view, without
-    dropout) are not shared. :class:`BagOfWordsLoss` and :class:`SelfDistillationLoss` read, in training, the
-    first pass of a loss before them. sentence-transformers itself can train several losses only on several
-    datasets, in turn.
+    dropout) and those of a compiled encoder are not shared. :class:`BagOfWordsLoss` and
+    :class:`SelfDistillationLoss` read, in training, the first pass of a loss before them.
+    sentence-transformers itself can train several losses only on several datasets, in turn.
 
     Inputs:
         +---------------------------------------------+------------------------+
@@ -63,8 +63,9 @@ class WeightedSumLoss(Loss):
             limit.
 
     Raises:
-        ValueError: If a loss trains another model or cannot be computed inside another loss, a batch has too
-            few columns, or a ranking loss reads a column twice and the encoder has no dropout.
+        ValueError: If ``balance`` is not above 0, a loss trains another model or cannot be computed inside
+            another loss, a batch has too few columns, or a ranking loss reads a column twice and the encoder
+            has no dropout.
 
     Relations:
         ``recipes.PASER_SUPERVISED`` is this loss with ``MultipleNegativesRankingLoss`` and
@@ -118,7 +119,6 @@ class WeightedSumLoss(Loss):
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Terms:
         """Return the weighted terms of all losses."""
-        # The passes of a compiled encoder are not shared.
         shares = len(self.losses) > 1 and not is_compiled(self.model)
         balance = self.balance if len(self.losses) > 1 else None
         self.diagnostics = {}

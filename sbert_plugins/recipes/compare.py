@@ -153,6 +153,7 @@ def compare(
 
     Raises:
         ValueError: For an unknown method or keyword, or if ``output`` holds a comparison with other settings.
+        FileExistsError: If ``output`` holds something else, or another process trains there.
         RuntimeError: If every training failed.
 
     Example:

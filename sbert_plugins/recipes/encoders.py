@@ -42,8 +42,7 @@ def build_encoder(
         device: As in ``SentenceTransformer``.
 
     Raises:
-        ValueError: If ``pooling`` is given and the model has a pooling of its own, or is ``cls`` for a
-            decoder.
+        ValueError: If ``pooling`` differs from the model's own, or is ``cls`` for a decoder.
         OSError: If the model cannot be loaded.
     """
     from sentence_transformers import SentenceTransformer

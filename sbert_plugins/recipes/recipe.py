@@ -40,7 +40,7 @@ class Recipe:
             ``find_keywords(rows, model, epochs, given)``, where ``given`` are the user's keywords.
         adapt_to: Chooses keywords of the loss by whether the start is an embedding model:
             ``adapt_to(embeds=True)``.
-        offline_arguments: Replace ``arguments`` in the demo (``--offline`` without a model).
+        offline_arguments: Override ``arguments`` in the demo (``--offline`` without a model).
         text: The default text, a dataset on the Hub.
         text_columns: The columns of that text: ``("anchor",)``, or three of triplets.
         paper_updates: How many updates the paper trained.

@@ -36,13 +36,13 @@ def recommended_loss(
     Args:
         model: The encoder.
         keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has
-            now; None or 0 leaves it out. For a model that embeds well already; 0.1 is recommended.
+            now; None or 0 leaves it out. Use 0.1 for a model that embeds well already.
         words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple
             of the contrastive gradient; 0 leaves the loss out. None is 0.3 without ``keep``. With ``keep`` it
             is 0, because the loss lowered the STS scores of a model that embeds well.
-        second_view: Keyword of :class:`losses.ConSERTLoss`. None shuffles tokens without ``keep``. With
-            ``keep`` it cuts features as in the first view, because shuffled tokens lowered the STS scores of
-            such a model.
+        second_view: Keyword of :class:`losses.ConSERTLoss`. By default it shuffles tokens without ``keep``.
+            With ``keep`` it cuts features as in the first view, because shuffled tokens lowered the STS
+            scores of such a model.
         token_weights: Keyword of :class:`losses.BagOfWordsLoss`.
         frequencies: Keyword of :class:`losses.BagOfWordsLoss`; needed for a vocabulary other than that of
             ``bert-base-uncased``.

@@ -108,7 +108,7 @@ def train(
         method: A name in :data:`RECIPES`, or ``package.module:Class`` for a loss class of your own.
         sentences: A list of sentences; or a dataset with the column ``anchor``, and a second column where the
             method takes one; or all columns of the method.
-        model: The encoder. It is truncated to ``max_seq_length`` in training only.
+        model: The encoder. ``max_seq_length`` truncates sentences in training only.
         output: A new or empty folder; with ``resume`` also that of a training to continue.
         protocol: Train as a protocol of the method describes: its arguments, keywords and columns. Text,
             encoder, ``dev`` and ``evaluators`` are still yours to give.
@@ -122,7 +122,8 @@ def train(
         start_weight: Share of the start in the saved weights (:func:`average_with_start`).
         patience: Stop after this many evaluations by ``dev`` without a better one.
         resume: Continue from the newest checkpoint in ``output``, or start if there is none. A finished
-            training is continued if it is to have more updates.
+            training is continued if it is to have more updates. If not, its results are returned, and
+            ``model`` is not changed.
         seed: Seed of the weights of the loss, the order of the sentences and everything drawn in training.
         text: Name of the text, for the record and the model card.
         share_examples: Whether the model card may show sentences of the text.
@@ -134,8 +135,8 @@ def train(
         ``updates``, the ``log``.
 
     Raises:
-        ValueError: For an unknown method, protocol, argument or keyword, fewer than two sentences, a model
-            with weights in half precision, a decoder that pools its first token, or another training in
+        ValueError: For an invalid argument or an unknown keyword, fewer than two sentences, a model with
+            weights in half precision, a decoder that pools its first token, or another training in
             ``output``.
         FileExistsError: If ``output`` is not empty, or another process trains there.
         RuntimeError: If the saved model gives other vectors than the trained one.
@@ -249,7 +250,11 @@ def _check_inputs(sentences: Dataset, model: SentenceTransformer, start_weight: 
 
 
 def make_dataset(sentences: Dataset | Sequence[str], *, drop_labels: bool = False) -> Dataset:
-    """Return a list of sentences as the column ``anchor`` of a dataset, and a dataset without labels.
+    """Return a list of sentences as the column ``anchor`` of a dataset, and a dataset as it is.
+
+    Args:
+        sentences: A list or a dataset.
+        drop_labels: Whether to remove the columns of labels.
 
     Raises:
         ValueError: For anything else, such as a ``DatasetDict``.

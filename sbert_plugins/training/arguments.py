@@ -13,7 +13,8 @@ class TrainingArguments(SentenceTransformerTrainingArguments):
 
     Args:
         sam_rho: Radius of Sharpness-Aware Minimization (Foret et al., 2021), 0.05 in its paper. Each update
-            then costs two forward and two backward passes. 0 switches it off.
+            then costs two forward and two backward passes. 0 switches it off. ``PTBERTLoss`` cannot be
+            trained with it.
 
     Raises:
         ValueError: If ``sam_rho`` is negative or is combined with ``fp16``.

@@ -305,8 +305,8 @@ class LossStateCallback(TrainerCallback):
     """Saves and restores the state of a loss in a training with sentence-transformers' own trainer.
 
     It adds its files to each checkpoint after the trainer has written it, and restores the loss when a
-    training resumes. Unlike :class:`SentenceTransformerTrainer` of this package it neither averages gradients
-    over processes nor clips the loss's weights, and ``load_best_model_at_end`` restores the encoder alone.
+    training resumes. Unlike :class:`SentenceTransformerTrainer` of this package it neither averages the
+    loss's gradients over processes nor clips them, and ``load_best_model_at_end`` restores the encoder alone.
 
     Args:
         loss: The loss, or the dict of losses, of the trainer.

@@ -71,3 +71,5 @@ def test_encoders_that_hooks_cannot_change(tiny_encoder, monkeypatch):
     monkeypatch.setattr(model.transformers_model, "get_input_embeddings", lambda: table)
     with pytest.raises(ValueError, match="embeddings"):
         embed(model, features, view)
+    plain = view_of(model, features, "dropout")
+    assert torch.equal(embed(model, features, plain), embed(model, features))
