@@ -117,11 +117,12 @@ def test_adaptation(write):
 
 
 def test_documents(write):
-    lines = [adapted("recommended", "cranfield", seed, cranfield_ndcg=-1.0) for seed in (0, 1)]
-    crops = adapted("recommended", "cranfield-crops", 0, cranfield_ndcg=1.0)
+    lines = [adapted("recommended", "cranfield", seed, cranfield_ndcg=-1.0, sts=0.5) for seed in (0, 1)]
+    crops = adapted("recommended", "cranfield-crops", 0, cranfield_ndcg=1.0, sts=-0.5)
     write("adaptation", {"row": "start", "text": None, "seed": 0, "scores": START}, *lines, crops)
-    assert "has 40.0 nDCG@10" in tables.documents()
-    assert "39.0 ± 0.0, and on pairs 41.0 (2 and 1 seeds)" in tables.documents()
+    text = tables.documents()
+    assert "by +1.0 with pairs and by -1.0 ± 0.0 with single sentences (nDCG@10, 1 and 2 seeds)" in text
+    assert "by -0.5 and +0.5 ± 0.0." in text
     assert "cranfield-crops" not in tables.adaptation()
 
 
