@@ -210,8 +210,8 @@ def known_model() -> str:
     seeds = len(changes[0][2])
     note = f" ± is the standard error over {seeds} seeds." if seeds > 1 else " One seed."
     return table(["score", "all-MiniLM-L6-v2", "after `recommended`"], rows) + (
-        "\nRows 2 to 5 each have a model, adapted without labels to the text of the row. Row 1 is the mean "
-        "of these four. Test sets are samples. "
+        "\nFor each of rows 2 to 5, one model was adapted to that text, without labels. Row 1 is the mean of "
+        "these models. Test sets are samples. "
         f"{UNITS} MAP and nDCG measure how high the right texts are ranked.{note}\n"
     )
 
@@ -262,9 +262,9 @@ def documents() -> str:
     )
     seeds = [len(changes[text, "sts"]) for text in ("cranfield-crops", "cranfield")]
     return (
-        "After `recommended` on the abstracts of Cranfield, the search of all-MiniLM-L6-v2 changed by "
-        f"{search[0]} with pairs and by {search[1]} with single sentences (nDCG@10, {seeds[0]} and {seeds[1]}"
-        f" seeds). The seven STS tasks changed by {sts[0]} and {sts[1]}.\n"
+        f"Trained on the abstracts of Cranfield, all-MiniLM-L6-v2 changed with pairs by {search[0]} (search, "
+        f"nDCG@10, {seeds[0]} seeds) and {sts[0]} (seven STS tasks), with single sentences by {search[1]} "
+        f"and {sts[1]} ({seeds[1]} seeds).\n"
     )
 
 
@@ -417,7 +417,7 @@ def demo() -> str:
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). "
         "The command prints the first score. The others check that the model keeps its other abilities, on "
-        "other samples than in the first table.\n"
+        "other samples than in Benchmarks.\n"
     )
 
 

@@ -42,7 +42,7 @@ class View:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the view changes nothing itself."""
+        """Return whether the view changes nothing itself."""
         return self.order is None and self.cut_tokens is None and self._feature_cutoff_rate is None
 
     def change_words(self, embeddings: Tensor) -> Tensor:

@@ -121,8 +121,8 @@ def test_documents(write):
     crops = adapted("recommended", "cranfield-crops", 0, cranfield_ndcg=1.0, sts=-0.5)
     write("adaptation", {"row": "start", "text": None, "seed": 0, "scores": START}, *lines, crops)
     text = tables.documents()
-    assert "by +1.0 with pairs and by -1.0 ± 0.0 with single sentences (nDCG@10, 1 and 2 seeds)" in text
-    assert "by -0.5 and +0.5 ± 0.0." in text
+    assert "with pairs by +1.0 (search, nDCG@10, 1 seeds) and -0.5 (seven STS tasks)" in text
+    assert "with single sentences by -1.0 ± 0.0 and +0.5 ± 0.0 (2 seeds)" in text
     assert "cranfield-crops" not in tables.adaptation()
 
 
