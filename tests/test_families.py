@@ -8,6 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
+from sbert_plugins import losses
 from sbert_plugins.encoder import TokenRoles, View, apply_views
 from sbert_plugins.modules import MLMHead, WordEmbeddings
 
@@ -116,3 +117,10 @@ def test_views(build, family):
     with apply_views(model, view):
         shuffled = model(dict(features))["sentence_embedding"]
     assert torch.allclose(shuffled, expected, atol=1e-5) and not torch.allclose(shuffled, plain, atol=1e-5)
+
+
+def test_dropout_views_train_an_encoder_that_hooks_cannot_change(build):
+    model = build("xlnet").train()
+    loss = losses.ConSERTLoss(model, first_view=("dropout",), second_view=("dropout",))
+    sum(loss([model.preprocess(SENTENCES)]).values()).backward()
+    assert any(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
