@@ -113,19 +113,19 @@ def load(folder: str) -> SentenceTransformer:
 def train(model: SentenceTransformer, name: str) -> str:
     """Train a loss and return the outcome."""
     build, make_rows = METHODS[name]
+    before = model.encode(SENTENCES)
     torch.manual_seed(1)
     try:
         loss = build(model).train()
+        loss.state_is_kept = True
+        optimizer = torch.optim.AdamW([one for one in loss.parameters() if one.requires_grad], lr=1e-3)
+        for _ in range(2):
+            columns = [model.preprocess(texts) for texts in make_rows(8).to_dict().values()]
+            sum(loss(columns).values()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
     except ValueError as error:
         return str(error)
-    loss.state_is_kept = True
-    before = model.encode(SENTENCES)
-    optimizer = torch.optim.AdamW([one for one in loss.parameters() if one.requires_grad], lr=1e-3)
-    for _ in range(2):
-        columns = [model.preprocess(texts) for texts in make_rows(8).to_dict().values()]
-        sum(loss(columns).values()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
     trained = model.eval().encode(SENTENCES)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
