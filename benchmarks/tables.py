@@ -386,15 +386,14 @@ def fidelity() -> str:
 def families() -> str:
     """The families of encoders that every loss trains, and for the others the losses that do not."""
     lines = records.read("families")
-    whole = [line["family"] for line in lines if set(line["losses"].values()) == {"trained"}]
-    rows = [
-        [line["family"], loss, message]
+    errors = {
+        line["family"]: [loss for loss, outcome in line["losses"].items() if outcome != "trained"]
         for line in lines
-        for loss, message in line["losses"].items()
-        if message != "trained"
-    ]
-    errors = "\n" + table(["family", "loss", "error"], rows) if rows else ""
-    return f"Every loss trains {', '.join(whole)}.\n{errors}"
+    }
+    whole = [family for family, losses in errors.items() if not losses]
+    rows = [[family, ", ".join(losses)] for family, losses in errors.items() if losses]
+    others = "\n" + table(["family", "losses that raise an error"], rows) if rows else ""
+    return f"Every loss trains {', '.join(whole)}.\n{others}"
 
 
 def demo_changes() -> list[tuple[str, float, float]]:
