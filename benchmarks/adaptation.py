@@ -25,7 +25,7 @@ from sentence_transformers import SentenceTransformer
 from sbert_plugins import evaluation, recipes
 
 TEXTS = ("biomedical", "agnews", "quora", "cranfield")
-CROPS = "cranfield-crops"  # trained on as sbert-plugins train --positives crops does; not in the table
+CROPS = "cranfield-crops"  # pairs as of --positives crops, for the guide on documents; not in the table
 UPDATES, LEARNING_RATE = 60, 5e-5
 PAIRS_PER_TASK, TEXTS_PER_TOPICS, QUERIES, DOCUMENTS = 500, 4_000, 1_000, 8_000
 # Name in the table: the method of recipes.train, and keywords of its loss.

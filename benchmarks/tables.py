@@ -262,9 +262,9 @@ def documents() -> str:
     )
     seeds = [len(changes[text, "sts"]) for text in ("cranfield-crops", "cranfield")]
     return (
-        f"Trained on the abstracts of Cranfield, all-MiniLM-L6-v2 changed with pairs by {search[0]} (search, "
-        f"nDCG@10, {seeds[0]} seeds) and {sts[0]} (seven STS tasks), with single sentences by {search[1]} "
-        f"and {sts[1]} ({seeds[1]} seeds).\n"
+        "Trained on the abstracts of Cranfield, split at full stops, all-MiniLM-L6-v2 changed with pairs by "
+        f"{search[0]} (search, nDCG@10, {seeds[0]} seeds) and {sts[0]} (seven STS tasks), with single "
+        f"sentences by {search[1]} and {sts[1]} ({seeds[1]} seeds).\n"
     )
 
 

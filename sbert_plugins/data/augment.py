@@ -67,7 +67,7 @@ def positive_pairs(
         sentences: Sentences, or a dataset with the column ``anchor``.
         augment: ``"reorder"``, ``"duplication"`` or ``"deletion"``, or a function of a sentence and a
             ``random.Random`` that returns the copy.
-        ratio: Swaps, duplications or deletions per word. The paper does not give it; 0.1 is EDA's.
+        ratio: Number of swaps, duplications or deletions per word. The paper does not give it; 0.1 is EDA's.
         seed: Seed of the changes.
 
     Returns:

@@ -47,7 +47,7 @@ def paser_columns(
             WordNet is installed and the text is English. Otherwise there are none, with a warning, because
             they matter: STS-B is 79.3 with and 74.5 without them (Table 4).
         deletion: Probability that a word is deleted.
-        swap: Swaps of two words per word.
+        swap: Number of swaps of two words, as a share of the number of words.
         keep_without_phrase: Whether a sentence without a phrase gives one row that hides nothing, with an
             empty ``phrase``. PaSeR ignores this row, but another loss on the same rows reads it. By default
             the sentence is left out.

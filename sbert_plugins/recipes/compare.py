@@ -260,7 +260,7 @@ def _begin(
         was = first["scores"][name][metric]
         if not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-3):
             raise ValueError(
-                f"The labels of {name} have changed: the start scores {format_score(now)}, and "
+                f"The labels of {name} have changed: the start scores {format_score(now)} now, and scored "
                 f"{format_score(was)} when the comparison in {output} began. Use another output."
             )
     if not cells:

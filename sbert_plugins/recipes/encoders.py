@@ -97,20 +97,6 @@ def raise_if_blind(model: SentenceTransformer) -> None:
         )
 
 
-def raise_if_half_precision(model: SentenceTransformer) -> None:
-    """Raise for a model that would be trained in half precision, where small updates are lost.
-
-    Raises:
-        ValueError: If a weight that is trained has 16 bits.
-    """
-    found = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad}
-    if half := found & {"torch.float16", "torch.bfloat16"}:
-        raise ValueError(
-            f"The weights of the model are {half.pop()}, and training needs float32. Load the model with "
-            'model_kwargs={"dtype": "float32"}. For speed, train with bf16=True.'
-        )
-
-
 def has_pooling(name: str) -> bool:
     """Return whether a path or Hub name is a sentence-transformers model, which has a pooling of its own.
 

@@ -21,7 +21,11 @@ def format_score(score: float) -> str:
         >>> format_score(71.3), format_score(0.713)
         ('71.30', '0.7130')
     """
-    return f"{score:.2f}" if abs(score) > 1 else f"{score:.4f}"
+    return f"{score:.{_digits(score)}f}"
+
+
+def _digits(score: float) -> int:
+    return 2 if abs(score) > 1 else 4
 
 
 class Change(NamedTuple):
@@ -69,7 +73,7 @@ class Change(NamedTuple):
 
     def format_error(self) -> str:
         """Return the standard error with the digits of the score."""
-        return f"{self.error:.{len(format_score(self.after).partition('.')[2])}f}"
+        return f"{self.error:.{_digits(self.after)}f}"
 
     @property
     def sentence(self) -> str:
@@ -77,11 +81,10 @@ class Change(NamedTuple):
         compared = {"better": "better than", "worse": "worse than", "level": "level with"}[self.result]
         known = self.error is not None
         error = f"standard error {self.format_error()}" if known else f"up to {self.level:g} is level"
-        before, after = format_score(self.before), format_score(self.after)
-        digits = len(after.partition(".")[2])
+        difference = f"{self.after - self.before:+.{_digits(self.after)}f}"
         return (
-            f"{self.name}: {compared} the start, {self.metric} {before} to {after} "
-            f"({self.after - self.before:+.{digits}f}; {error}, {self.basis})."
+            f"{self.name}: {compared} the start, {self.metric} {format_score(self.before)} to "
+            f"{format_score(self.after)} ({difference}; {error}, {self.basis})."
         )
 
 

@@ -20,7 +20,6 @@ from sbert_plugins.recipes.encoders import (
     name_of_encoder,
     pooling_of,
     raise_if_blind,
-    raise_if_half_precision,
 )
 from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, known_keywords
 from sbert_plugins.recipes.protocol import read_protocol
@@ -160,7 +159,7 @@ def train(
     columns = settings.column_keywords | (column_keywords or {})
     wanted = settings.max_seq_length if max_seq_length is None else max_seq_length
     if patience is not None and dev is None:
-        raise ValueError(f"patience={patience} counts evaluations by dev: give dev.")
+        raise ValueError(f"patience={patience} needs dev, whose evaluations it counts.")
     run: dict[str, Any] = {
         "method": method,
         "protocol": protocol,
@@ -241,7 +240,12 @@ def _check_inputs(sentences: Dataset, model: SentenceTransformer, start_weight: 
         raise ValueError(
             f"model must be a SentenceTransformer, got {type(model).__name__}: use recipes.build_encoder."
         )
-    raise_if_half_precision(model)
+    trained = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad}
+    if half := trained & {"torch.float16", "torch.bfloat16"}:  # in which small updates are lost
+        raise ValueError(
+            f"The weights of the model are {half.pop()}, and training needs float32. Load the model with "
+            'model_kwargs={"dtype": "float32"}. For speed, train with bf16=True.'
+        )
     raise_if_blind(model)
     if len(sentences) < 2:
         raise ValueError(f"A training needs at least two sentences, got {len(sentences)}.")
@@ -257,19 +261,16 @@ def make_dataset(sentences: Dataset | Sequence[str], *, drop_labels: bool = Fals
         drop_labels: Whether to remove the columns of labels.
 
     Raises:
-        ValueError: For anything else, such as a ``DatasetDict``.
+        ValueError: For a string, a table or a ``DatasetDict``.
     """
     from datasets import Dataset
 
-    if isinstance(sentences, Dataset):
-        labels = [name for name in sentences.column_names if name in _LABELS] if drop_labels else []
-        return sentences.remove_columns(labels)
-    if not isinstance(sentences, list | tuple) or not all(isinstance(one, str) for one in sentences):
-        raise ValueError(
-            "sentences must be a list of strings or a datasets.Dataset, such as one split of a DatasetDict, "
-            f"got {type(sentences).__name__}."
-        )
-    return Dataset.from_dict({"anchor": list(sentences)})
+    from sbert_plugins.data.read import as_dataset
+
+    if not isinstance(sentences, Dataset):
+        return as_dataset(sentences, "anchor")
+    labels = [name for name in sentences.column_names if name in _LABELS] if drop_labels else []
+    return sentences.remove_columns(labels)
 
 
 def _find_finished(output: Path, run: dict[str, Any], *, resume: bool) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
 from sbert_plugins import losses, recipes, training
-from sbert_plugins.recipes.encoders import raise_if_half_precision
 from sbert_plugins.recipes.scores import Measured
 from sbert_plugins.recipes.train import count_updates, deviations_from_paper
 
@@ -112,7 +111,7 @@ def test_a_mistyped_argument_gets_a_suggestion(tiny_encoder, tmp_path):
     ("changes", "message"),
     [
         ({"temperature": 0.1}, "loss_keywords={'temperature': ...}"),
-        ({"patience": 2}, "give dev"),
+        ({"patience": 2}, "patience=2 needs dev"),
         ({"model": "path/to/model"}, "must be a SentenceTransformer, got str"),
     ],
 )
@@ -259,8 +258,6 @@ def test_half_precision_is_not_trained(dtype, tiny_encoder, tmp_path):
     model = tiny_encoder().to(dtype)
     with pytest.raises(ValueError, match="float32"):
         train("arccse", model, tmp_path / "run")
-    model.requires_grad_(False)
-    raise_if_half_precision(model)  # as below an adapter
 
 
 def test_sentences_may_be_a_list(tiny_encoder, tmp_path):
@@ -269,7 +266,7 @@ def test_sentences_may_be_a_list(tiny_encoder, tmp_path):
     train("arccse", table, tmp_path / "b")
     assert torch.equal(vectors(listed), vectors(table))
     splits = DatasetDict({"train": anchors(40)})
-    for sentences in (splits, "text.txt", [1, 2]):
+    for sentences in (splits, "text.txt"):
         with pytest.raises(ValueError, match="list of strings"):
             train("arccse", listed, tmp_path / "c", sentences=sentences)
 
