@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .read import check_texts
+from .columns import check_texts
 
 _BATCH_SIZE = 1000  # sentences per call of the tokenizer
 

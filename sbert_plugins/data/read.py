@@ -7,17 +7,18 @@ import glob
 import gzip
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow.compute
 from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
 from datasets.fingerprint import Hasher
 
 from sbert_plugins import __version__, host
+
+from .columns import Origin, describe_origin, list_texts, read_columns, select_columns
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
             - the name of a dataset on the Hugging Face Hub, whose split ``train`` is read.
 
             All files but parquet may be gzipped (``.gz``).
-        column: Column of a table. By default ``text``, ``sentence``, ``anchor`` or the only column of
+        column: Column of a table. By default ``anchor``, ``text``, ``sentence`` or the only column of
             strings.
         limit: Keep the first ``limit`` sentences.
 
@@ -66,8 +67,7 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
         >>> read_sentences("sentences.txt")[0]
         {'anchor': 'It is raining.'}
     """
-    rows = _read_column(source, "anchor", column, ["text", "sentence", "anchor"])
-    return _drop_blank_rows(rows, source, limit)
+    return _first(read_columns(_load(source), ["anchor"], columns=column, source=str(source)), limit)
 
 
 def read_pairs(
@@ -91,14 +91,19 @@ def read_pairs(
         FileNotFoundError: As :func:`read_sentences`.
         ValueError: As :func:`read_sentences`, and if the two have different numbers of rows.
     """
-    anchors = _read_column(source, "anchor", column, ["anchor", "text", "sentence"])
-    positives = _read_column(paraphrases, "positive", None, ["positive", "paraphrase"])
-    if len(anchors) != len(positives):
+    if Path(source) == Path(paraphrases):
+        both = read_columns(_load(source), ["anchor", "positive"], columns=column, source=str(source))
+        return _first(both, limit)
+    first, origin = select_columns(_load(source), ["anchor"], columns=column, source=str(source))
+    second, other = select_columns(_load(paraphrases), ["positive"], source=str(paraphrases))
+    if len(first) != len(second):
         raise ValueError(
-            f"{source} has {len(anchors):,} rows and {paraphrases} has {len(positives):,}. A sentence and "
-            "its paraphrase must be in the same row."
+            f"{source} has {len(first):,} rows and {paraphrases} has {len(second):,}. A sentence and its "
+            "paraphrase must be in the same row."
         )
-    return _drop_blank_rows(concatenate_datasets([anchors, positives], axis=1), source, limit)
+    origin = Origin(origin.columns | other.columns, [*origin.not_read, *other.not_read], 0)
+    rows = describe_origin(concatenate_datasets([first, second], axis=1), origin)
+    return _first(read_columns(rows, ["anchor", "positive"], source=str(source)), limit)
 
 
 def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
@@ -126,7 +131,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
         rows = _dataset_of(read_table(source, _TRIPLET))
     else:
         rows = _load(source, configuration="triplet")
-    return _drop_blank_rows(rows.select_columns(_TRIPLET), source, limit)
+    return _first(read_columns(rows, _TRIPLET, source=str(source)), limit)
 
 
 def read_documents(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
@@ -148,14 +153,16 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
         FileNotFoundError: As :func:`read_sentences`.
         ValueError: As :func:`read_sentences`.
     """
-    rows = _read_column(source, "document", column, ["document", "text"])
+    rows = _load(source)
     if Path(source).is_file() and _format_of(source) == "text":
-        paragraphs = groupby(map(str.strip, rows["document"][:]), key=bool)
+        paragraphs = groupby(map(str.strip, rows["text"][:]), key=bool)
         rows = _dataset_of({"document": ["\n".join(lines) for has_text, lines in paragraphs if has_text]})
-    return _drop_blank_rows(rows, source, limit)
+    return _first(read_columns(rows, ["document"], columns=column, source=str(source)), limit)
 
 
-def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[str, list[str]]:
+def read_table(
+    path: str | Path, columns: Sequence[str] | None = None, *, blank: bool = False
+) -> dict[str, list[str]]:
     """Read a comma-separated (``.csv``) or tab-separated (any other suffix) file.
 
     Each cell is text exactly as written: ``NA`` and ``007`` are not changed.
@@ -166,9 +173,10 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
         columns: Columns to read. If the first line contains these names, among others and in any order, it is
             the header. If not, there is no header, and the last ``len(columns)`` cells of each line are read.
             By default the first line is the header, and all columns are read.
+        blank: Whether blank lines are rows of empty cells, so that rows of two files stay together.
 
     Returns:
-        The cells of each column, in the order of ``columns``. Blank lines are skipped.
+        The cells of each column, in the order of ``columns``. Blank lines are skipped without ``blank``.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -183,9 +191,15 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
     """
     rows: list[list[str]] = []
     for place, row in read_rows(path):
+        if not any(map(str.strip, row)):
+            row = [""] * len(rows[0] if rows else row)
+            if not (blank and rows):
+                continue
         if rows and len(row) != len(rows[0]):
             raise ValueError(f"{place}: {len(row)} cells instead of {len(rows[0])}: {row}.")
         rows.append(row)
+    while rows and not any(rows[-1]):  # blank lines at the end of a file
+        rows.pop()
     if not rows:
         raise ValueError(f"{path} contains no text.")
     header = {name.strip().lower(): place for place, name in enumerate(rows[0])}
@@ -201,10 +215,11 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> dict[s
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place (file and line, for error messages) and the cells of each row that is not blank.
+    """Yield the place (file and line, for error messages) and the cells of each row, also of blank ones.
 
     Args:
-        path: As in :func:`read_table`.
+        path: As in :func:`read_table`. Without a comma in its first line, a csv file may have semicolons or
+            tabs between its cells.
 
     Raises:
         ValueError: If the file is not UTF-8, or quotation marks in a csv file are not closed.
@@ -212,13 +227,15 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     lines, number = _decode_lines(Path(path)), 0
     if is_csv := _format_of(path) == "csv":
         csv.field_size_limit(2**31 - 1)  # documents are longer than its default of 131,072 characters
-        rows: Iterable[list[str]] = csv.reader(lines, strict=True)
+        first = next(lines, "")
+        unquoted = "".join(first.split('"')[::2])
+        delimiter = next((each for each in ",;\t" if each in unquoted), ",")
+        rows: Iterable[list[str]] = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     else:
         rows = (line.rstrip("\r\n").split("\t") for line in lines)
     try:
         for number, row in enumerate(rows, start=1):
-            if any(map(str.strip, row)):
-                yield f"{path}, {'row' if is_csv else 'line'} {number}", row
+            yield f"{path}, {'row' if is_csv else 'line'} {number}", row
     except csv.Error as error:
         raise ValueError(
             f"{path}, row {number + 1}: {error}. A cell that contains a quotation mark must be in quotation "
@@ -246,8 +263,7 @@ def as_dataset(texts: Dataset | Iterable[str], *columns: str) -> Dataset:
         columns: Usual names of the column.
     """
     if not isinstance(texts, Dataset):
-        check_texts(texts)
-        return Dataset.from_dict({columns[0]: list(texts)})
+        return Dataset.from_dict({columns[0]: list_texts(texts)})
     found = [name for name in columns if name in texts.column_names]
     if not found:
         raise ValueError(
@@ -256,15 +272,6 @@ def as_dataset(texts: Dataset | Iterable[str], *columns: str) -> Dataset:
     rows = texts if found[0] == columns[0] else texts.rename_column(found[0], columns[0])
     # Strings, not numpy's or another library's. A transform stays.
     return rows if rows.format["type"] == "custom" else rows.with_format(None)
-
-
-def check_texts(texts: Iterable[str]) -> None:
-    """Raise ``ValueError`` if the letters of a string or the names in a table would be taken for texts."""
-    if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
-        raise ValueError(
-            f"Texts must be a list of strings or a column of a dataset, not a {type(texts).__name__}. "
-            "Example: dataset['train']['text']."
-        )
 
 
 def cached_map(
@@ -339,22 +346,8 @@ def expand_rows(
     return made.remove_columns(INDEX)
 
 
-def _read_column(source: str | Path, name: str, column: str | None, usual: list[str]) -> Dataset:
-    """Read one column of strings, and call it ``name``."""
-    rows = _load(source)
-    strings = [
-        each for each, kind in rows.features.items() if kind in (Value("string"), Value("large_string"))
-    ]
-    if column is None:
-        found = [each for each in usual if each in strings]
-        column = found[0] if found else strings[0] if len(strings) == 1 else usual[0]
-    if column not in strings:
-        raise ValueError(
-            f"{source} has no column of strings named {column!r}. Choose one of its columns of strings "
-            f"(column=, --column): {', '.join(strings) or 'there are none'}."
-        )
-    rows = rows.select_columns(column)
-    return rows if column == name else rows.rename_column(column, name)
+def _first(rows: Dataset, limit: int | None) -> Dataset:
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
 def _load(source: str | Path, configuration: str | None = None) -> Dataset:
@@ -377,7 +370,7 @@ def _load_file(path: Path) -> Dataset:
         raise ValueError(f"{path} is empty.")
     kind = _format_of(path)
     if kind in ("csv", "tsv"):
-        return _dataset_of(read_table(path))
+        return _dataset_of(read_table(path, blank=True))
     if kind != "parquet":
         deque(_decode_lines(path), maxlen=0)  # raises with the line, unlike load_dataset
     return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
@@ -403,33 +396,3 @@ def _decode_lines(path: Path) -> Iterator[str]:
                     f"{path}, line {number}: the text is not UTF-8 (byte 0x{line[error.start]:02x}). Save "
                     "the file as UTF-8, or correct this line."
                 ) from None
-
-
-def _drop_blank_rows(rows: Dataset, source: str | Path, limit: int | None) -> Dataset:
-    kept = rows.map(
-        _strip_rows,
-        batched=True,
-        remove_columns=rows.column_names,
-        features=rows.features,
-        desc=f"Reading {Path(source).name}",
-    )
-    if len(kept) < len(rows):
-        logger.warning("%s: dropped %s blank rows.", source, f"{len(rows) - len(kept):,}")
-    if limit is not None:
-        kept = kept.select(range(min(limit, len(kept))))
-    if not len(kept):
-        raise ValueError(f"{source} contains no text.")
-    columns = (kept.data.column(name) for name in kept.column_names)
-    if any(pyarrow.compute.any(pyarrow.compute.match_substring(column, "\0")).as_py() for column in columns):
-        logger.warning("%s contains NUL characters, which are kept. Is its encoding UTF-16?", source)
-    return kept
-
-
-def _strip_rows(batch: dict[str, list[str | None]]) -> dict[str, list[str]]:
-    # A byte order mark may be left at the beginning of a file.
-    rows = [
-        [(text or "").removeprefix("\ufeff").strip() for text in row]
-        for row in zip(*batch.values(), strict=True)
-    ]
-    kept = [row for row in rows if all(row)]
-    return {name: [row[place] for row in kept] for place, name in enumerate(batch)}

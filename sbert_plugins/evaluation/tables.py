@@ -43,6 +43,8 @@ def read_fields(path: str | Path, *widths: int) -> Iterator[tuple[str, list[str]
         ValueError: For a line with another number of fields.
     """
     for place, fields in read_rows(path):
+        if not any(map(str.strip, fields)):
+            continue
         if len(fields) not in widths:
             wanted = " or ".join(map(str, widths))
             raise ValueError(
