@@ -237,6 +237,22 @@ def token_weights(probabilities: Tensor, *, threshold: float) -> Tensor:
     return (threshold / probabilities.clamp(min=threshold)).sqrt()
 
 
+def idf(counts: Tensor, total: int) -> Tensor:
+    r"""Inverse document frequency, as in BM25 (Robertson and Zaragoza, 2009), but never below 0.001.
+
+    .. math:: \log\left(1 + \frac{N - n + 0.5}{n + 0.5}\right)
+
+    Args:
+        counts: :math:`n`, numbers of documents that contain a word piece, of any shape.
+        total: :math:`N`, the number of documents.
+
+    Returns:
+        Values of at least 0.001, in the shape of ``counts``.
+    """
+    counts = _full_precision(counts)
+    return torch.log1p((total - counts + 0.5) / (counts + 0.5)).clamp(min=1e-3)
+
+
 def balance_factor(main: Tensor, other: Tensor, *, balance: float) -> Tensor:
     r"""Factor that limits the gradient of a further objective relative to the main one's.
 

@@ -56,6 +56,11 @@ def _self_distillation(model):
     return losses.WeightedSumLoss(model, {name: (loss, 1.0) for name, loss in members.items()})
 
 
+def _weighted(model):
+    model[1].pooling_mode = "mean"
+    return modules.apply_token_weights(model, modules.count_idf(model, SENTENCES))
+
+
 def _slt_fai(model, base=None, kind=losses.SLTFAILoss, **keywords):
     return kind(model, base, **_counts(model), **keywords)
 
@@ -64,6 +69,7 @@ def _slt_fai(model, base=None, kind=losses.SLTFAILoss, **keywords):
 METHODS = {
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
     "consert": (losses.ConSERTLoss, _anchors),
+    "consert with token weights": (lambda model: losses.ConSERTLoss(_weighted(model)), _anchors),
     "denosent": (lambda model: losses.DenoSentLoss(model, **_DENOSENT), _anchors),
     "denosent with paraphrases": (
         lambda model: losses.DenoSentLoss(modules.apply_mask_template(model), **_DENOSENT),

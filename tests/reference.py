@@ -334,3 +334,13 @@ def last(batches, size):
 def momentum_update(slow, fast, *, m):
     """PT-BERT eq. 5."""
     return [m * a + (1 - m) * b for a, b in zip(slow, fast, strict=True)]
+
+
+def idf(count, total):
+    """Inverse document frequency of BM25, at least 0.001."""
+    return max(0.001, math.log(1 + (total - count + 0.5) / (count + 0.5)))
+
+
+def weighted_mean(tokens, weights):
+    """The mean of the token vectors of one text, each with its weight."""
+    return sum(weight * token for weight, token in zip(weights, tokens, strict=True)) / sum(weights)

@@ -112,6 +112,11 @@ class TestAgainstReference:
             expected, rel=1e-12
         )
 
+    def test_idf(self):
+        counts = torch.tensor([0, 1, 5, 9, 10], dtype=torch.float64)
+        expected = [reference.idf(count, 10) for count in counts.tolist()]
+        assert functional.idf(counts, 10).tolist() == pytest.approx(expected, rel=1e-12)
+
     @pytest.mark.parametrize("weighed", [True, False])
     def test_bag_of_words_loss(self, weighed):
         """Words are numbered as the candidates are: 0 to 5, word 5 twice in one text, one text empty."""
@@ -251,6 +256,11 @@ class TestByHand:
         """sqrt(1 / 4)."""
         assert functional.token_weights(torch.tensor([4e-6]), threshold=1e-6).item() == pytest.approx(0.5)
 
+    def test_idf_of_a_piece_of_half_the_documents(self):
+        """log(1 + 1); and a piece of each of 10,000 documents has the smallest value."""
+        assert functional.idf(torch.tensor([5]), 10).item() == pytest.approx(math.log(2))
+        assert functional.idf(torch.tensor([10_000]), 10_000).item() == pytest.approx(0.001)
+
     def test_bag_of_words_of_two_texts(self):
         """Two candidates; the texts' words have the probabilities 3/4 and 1/2: (log 4/3 + log 2) / 2."""
         logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]], dtype=torch.float64)
@@ -365,6 +375,10 @@ class TestGradients:
         assert torch.autograd.gradcheck(
             lambda shares: functional.token_weights(shares, threshold=0.1), [shares], eps=1e-7
         )
+
+    def test_idf(self):
+        counts = torch.tensor([0.5, 3.0, 7.0], dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda counts: functional.idf(counts, 10), [counts])
 
     def test_balance_factor(self):
         norms = [

@@ -38,7 +38,8 @@ def split_sentences(text: str) -> list[str]:
     """Split a text into sentences by a rule, without data to download.
 
     A sentence ends at ``. ! ? …`` and closing signs, if white space follows and then no small letter. It does
-    not end after an initial ("J. Smith", "U.S.") or a common English abbreviation. The signs of Chinese,
+    not end after an initial ("J. Smith", "U.S.") or a common English abbreviation. In tokenised text, which
+    has white space before the full stop, it also ends before a small letter. The signs of Chinese,
     Japanese, Hindi, Urdu, Arabic (its question mark), Armenian, Amharic, Burmese and Khmer end a sentence
     without white space, and so does a blank line. Languages with other abbreviations, or without such signs
     as Thai, need a splitter of their own.
@@ -179,7 +180,8 @@ def _continues(match: re.Match[str]) -> bool:
     before = match.string[max(0, match.start() - 8) : match.start()]  # longer than any abbreviation
     word = re.split(r"\W", before)[-1]
     is_short = match["mark"] == "." and (word in _SHORT_FORMS or (len(word) == 1 and word.isalpha()))
-    return is_short or match["next"].islower()
+    is_tokenised = match["mark"] == "." and before[-1:].isspace()
+    return is_short or (match["next"].islower() and not is_tokenised)
 
 
 def _count_words(text: str) -> int:

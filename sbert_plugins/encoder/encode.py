@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .balance import GradientTap
 from .dropout import dropout_off
-from .mask_template import has_mask_template
+from .mask_template import has_token_weights
 from .model import is_compiled, is_training, transformer_of, unwrap, without_ddp
 from .views import View, apply_views
 
@@ -30,7 +30,7 @@ class Pass:
     """
 
     all_vectors: Tensor  # (R, S) sentence vectors
-    all_tokens: Tensor | None  # (R, T, D) token embeddings, before a mask template weighs them
+    all_tokens: Tensor | None  # (R, T, D) token embeddings, before the pooling weighs them
     all_attended: Tensor | None  # (R, T) attention mask, None for flattened batches
     rows: slice
     view: View | None = None
@@ -222,9 +222,10 @@ def _run_once(
 ) -> list[Pass]:
     """Run one forward over ``count`` merged columns and return the pass of each."""
     inside = unwrap(model)
-    if tokens and is_compiled(model) and has_mask_template(inside):
+    if tokens and is_compiled(model) and has_token_weights(inside):
         raise ValueError(
-            "Token embeddings of a compiled model with a mask template cannot be read: train without it."
+            "Token embeddings of a compiled model with a mask template or token weights cannot be read: "
+            "train without torch.compile."
         )
     kept: dict[str, Any] = {"tokens": None, "autocast": None}
 
@@ -243,7 +244,7 @@ def _run_once(
         hook = inside[0].register_forward_hook(keep)
         stack.callback(hook.remove)
         output = model(features)
-    # The outputs are later than the hook's tokens: a mask template has set all but one to 0, and
+    # The outputs are later than the hook's tokens: token weights have changed them, and
     # DistributedDataParallel returns copies from which the vectors are not computed.
     found = output.get("token_embeddings") if kept["tokens"] is None else kept["tokens"]
     size = len(output["sentence_embedding"]) // count

@@ -88,27 +88,35 @@ def apply_mask_template(
         weights = WordWeights(words, {tokenizer.mask_token: 1.0}, unknown_word_weight=0.0).to(model.device)
         model[1] = weights
         model.insert(2, Pooling(transformer.get_embedding_dimension(), "mean"))
-    freeze_mask_template(model)
+    freeze_token_weights(model)
     return model
+
+
+def has_token_weights(model: SentenceTransformer) -> bool:
+    """Return whether the pooling weighs the tokens, as with a mask template or by their frequency."""
+    return len(model) > 1 and isinstance(model[1], WordWeights)
 
 
 def has_mask_template(model: SentenceTransformer) -> bool:
     """Return whether the model has a mask template."""
     tokenizer = getattr(model[0], "tokenizer", None)
-    has_weights = len(model) > 1 and isinstance(model[1], WordWeights)
-    if not has_weights or not isinstance(tokenizer, PreTrainedTokenizerBase):
+    if not has_token_weights(model) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return False
     left, right = added_around(tokenizer)
     return tokenizer.mask_token_id in left + right
 
 
-def freeze_mask_template(model: SentenceTransformer) -> None:
-    """Freeze the 0-1 weights of a mask template, if any, and shorten its vocabulary in the model card."""
+def freeze_token_weights(model: SentenceTransformer) -> None:
+    """Freeze the weights of tokens in the pooling, if any, and shorten their vocabulary in the model card.
+
+    ``WordWeights`` saves the weights that it was built with, so trained ones would be lost.
+    """
     inside = unwrap(model)
-    if has_mask_template(inside):
+    if has_token_weights(inside):
         weights: Any = inside[1]
         weights.requires_grad_(False)
         weights.vocab = _Vocabulary(weights.vocab)
+        weights.word_weights = _WordWeights(weights.word_weights)
 
 
 class _Vocabulary(list):
@@ -116,6 +124,13 @@ class _Vocabulary(list):
 
     def __repr__(self) -> str:
         return f"[{len(self)} tokens]"
+
+
+class _WordWeights(dict):
+    """Weights of words with a short ``repr``, which the model card prints."""
+
+    def __repr__(self) -> str:
+        return f"{{{len(self)} weights}}"
 
 
 def _template_ids(tokenizer: PreTrainedTokenizerBase, template: str) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
 
-from sbert_plugins.encoder import Encoder, freeze_mask_template, is_training, unwrap
+from sbert_plugins.encoder import Encoder, freeze_token_weights, is_training, unwrap
 
 
 class Terms(dict[str, Tensor]):
@@ -80,7 +80,7 @@ class Loss(nn.Module):
             raise ValueError(
                 "The model must have one encoder, got a Router. Build the loss on one of its routes."
             )
-        freeze_mask_template(inside)  # a template's weights are trainable when the model is loaded
+        freeze_token_weights(inside)  # they are trainable when the model is loaded
         self.model = model
         self._tokenizer = getattr(inside, "tokenizer", None)
         self.diagnostics: dict[str, Tensor] = {}

@@ -30,7 +30,7 @@ from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from sbert_plugins import host
-from sbert_plugins.encoder import freeze_mask_template
+from sbert_plugins.encoder import freeze_token_weights
 
 from .loss_state import (
     COMPLETE_FILE,
@@ -177,7 +177,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         self._checkpoint, self._loaded, self._allow_changed_settings = checkpoint, [], allow_changed_settings
         self._unchecked, self._skipped_updates, self._scores = [], 0, {}
         self.model.model_card_data.eval_results_dict = {}  # scores of other weights
-        freeze_mask_template(self.model)
+        freeze_token_weights(self.model)
         inform_losses(self.loss, self.model)
         self._unwrap_model()
         self._broadcast_own_state()

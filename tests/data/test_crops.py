@@ -105,6 +105,10 @@ class TestSplitting:
                 "It cost 3.5 million in the village of St. Mary. 1984 was worse.",
                 ["It cost 3.5 million in the village of St. Mary.", "1984 was worse."],
             ),
+            (
+                "lift of a wing . the tests agree .",
+                ["lift of a wing .", "the tests agree ."],
+            ),
             ('"Ruthless!" has a song. iPhones have none.', ['"Ruthless!" has a song. iPhones have none.']),
             ("Größe zählt. Älter wird er. ¿Qué? Ja.", ["Größe zählt.", "Älter wird er.", "¿Qué?", "Ja."]),
             ("今天下雨。我们走吧?好。", ["今天下雨。", "我们走吧?好。"]),
