@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from encoders import project_text
 from recipe_inputs import interrupted
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import __version__, cli, recipes
+from sbert_plugins import __version__, cli, evaluation, recipes
 from sbert_plugins.cli import command as command_module
 from sbert_plugins.cli import run as run_module
 
@@ -375,7 +376,10 @@ class TestTrain:
         assert rows_of(printed)[str(output / "model")][1] == f"{change['after']:.2f}"
 
     def test_a_worse_model_is_the_last_line(self, text, encoder, pairs, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr("sbert_plugins.recipes.scores.Change.result", "worse")
+        changes = evaluation.judge_all
+        monkeypatch.setattr(
+            evaluation, "judge_all", lambda *given: [replace(one, result="worse") for one in changes(*given)]
+        )
         command = [
             "train",
             "simcse",
@@ -441,7 +445,7 @@ class TestTrain:
         assert results["loss_keywords"]["keep"] > 0
         assert results["sentences"] == 1281
         assert list(results["before"]) == ["graded pairs"]
-        assert results["before"]["graded pairs"]["Spearman"] == pytest.approx(68.5, abs=0.3)
+        assert results["before"]["graded pairs"]["values"]["Spearman"] == pytest.approx(68.5, abs=0.3)
 
     def test_one_process_of_several_prints(self, text, encoder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(run_module, "is_first_process", lambda: False)
@@ -456,7 +460,7 @@ def test_a_report_of_own_labels_or_without_a_network(labels, encoder, pairs, tmp
     given = ["--pairs", pairs] if labels == "own" else ["--offline"]
     assert cli.main(["evaluate", encoder, *given, "--report", str(tmp_path / "page")]) == 0
     name = "graded" if labels == "own" else "graded pairs"
-    assert f"on {name}." in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert f"{name}: Spearman" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -500,9 +504,10 @@ def test_compare(text, encoder, pairs, tmp_path, capsys):
     command += ["--output", str(tmp_path / "out"), "--seeds", "2", *QUICK]
     assert cli.main(command) == 0
     printed = capsys.readouterr().out
-    assert "on graded (mean over 2 seeds, bootstrap over the pairs)." in printed
+    assert "30 pairs and 2 seeds" in printed
     assert "±" in rows_of(printed)["arccse:temperature=0.2"]
     assert printed.count("the start, Spearman") == 2
+    assert "against" in printed  # the other method
     assert (tmp_path / "out" / "index.html").exists()
     assert cli.main([*command, "--limit", "20"]) == 2
     assert "sentences_digest" in capsys.readouterr().err

@@ -16,7 +16,6 @@ from sbert_plugins.cli.options import DEFAULT_MODEL
 from sbert_plugins.recipes import budgets
 from sbert_plugins.recipes.recipe import override
 from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
-from sbert_plugins.recipes.scores import format_score
 
 
 def train(options: argparse.Namespace) -> None:
@@ -96,7 +95,9 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.report and options.sts:
         geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False)
         evaluators.append(geometry)
-    scored: list[evaluation.ModelScores] = []
+    scored: dict[str, evaluation.Scores] = {}
+    facts: dict[str, dict[str, str]] = {}
+    logs: dict[str, list[dict[str, Any]]] = {}
     rows: list[list[str]] = []
     for place, name in enumerate(options.models, start=1):
         listed = ", ".join(one.name for one in evaluators)
@@ -104,24 +105,28 @@ def evaluate(options: argparse.Namespace) -> None:
         began = time.monotonic()
         model = recipes.build_encoder(name, pooling=None if recipes.has_pooling(name) else options.pooling)
         training = read_json(Path(name).parent / RESULTS_FILE) if Path(name).name == "model" else {}
-        facts = {"pooling": recipes.pooling_of(model)}
-        facts |= {
+        facts[name] = {"pooling": recipes.pooling_of(model)} | {
             fact: str(training[fact]) for fact in ("method", "text", "updates", "seed") if fact in training
         }
-        one = evaluation.score_model(model, evaluators, name=name, log=training.get("log", []), origin=facts)
-        scored.append(one)
+        logs[name] = training.get("log", [])
+        scored[name] = evaluation.measure(model, evaluators)
         print(f"   took {time.monotonic() - began:.0f} s", flush=True)
         values = {
             f"{key}: {title}": value
-            for key, each in one.scores.items()
+            for key, each in scored[name].items()
             for title, value in each.values.items()
         }
         rows = rows or [["model", "pooling", *values]]
-        rows.append([name, facts["pooling"], *(f"{value:.2f}" for value in values.values())])
+        rows.append([name, facts[name]["pooling"], *map(evaluation.format_score, values.values())])
     print()
     print_table(rows)
+    first, *others = scored
+    for name in others:
+        print("", f"{name}:", sep="\n")
+        for change in evaluation.judge_all(scored[first], scored[name], against=first):
+            print(change.sentence)
     if options.report:
-        print(f"Report: {evaluation.write_report(scored, options.report)}")
+        print(f"Report: {evaluation.write_report(scored, options.report, facts=facts, logs=logs)}")
 
 
 def list_methods(options: argparse.Namespace) -> None:
@@ -341,6 +346,8 @@ def _shown(value: Any) -> str:
 
 
 def _print_results(results: dict[str, Any], model: Path, plan: recipes.Protocol | None) -> None:
+    from sbert_plugins.evaluation import format_score
+
     changes = results["changes"]
     rows = [
         (f"{one['name']}: {one['metric']}", format_score(one["before"]), format_score(one["after"]))

@@ -4,18 +4,9 @@ from .encoding import EmbeddingEvaluator, JointEvaluator, encode_once, evaluate
 from .geometry import AlignmentUniformityEvaluator
 from .label_free import LabelFreeEvaluator
 from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
-from .report import (
-    ModelScores,
-    Section,
-    new_figure,
-    plot_learning_curves,
-    plot_scores,
-    render_page,
-    score_model,
-    titled_scores,
-    write_report,
-)
+from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
+from .score import Change, Score, Scores, format_score, judge, judge_all, measure, summarize
 from .sts import (
     TASKS,
     HardLengthEvaluator,
@@ -33,15 +24,17 @@ __all__ = [
     "TASKS",
     "TASK_SETS",
     "AlignmentUniformityEvaluator",
+    "Change",
     "EmbeddingEvaluator",
     "HardLengthEvaluator",
     "JointEvaluator",
     "LabelFreeEvaluator",
-    "ModelScores",
     "PairsEvaluator",
     "RetrievalEvaluator",
     "STSSuiteEvaluator",
+    "Score",
     "ScoredPairs",
+    "Scores",
     "Section",
     "Submission",
     "TopicsEvaluator",
@@ -51,7 +44,11 @@ __all__ = [
     "encode_once",
     "evaluate",
     "evaluate_mteb",
+    "format_score",
+    "judge",
+    "judge_all",
     "load_sts",
+    "measure",
     "new_figure",
     "own_pairs",
     "own_retrieval",
@@ -61,10 +58,9 @@ __all__ = [
     "quora_retrieval",
     "read_scored_pairs",
     "render_page",
-    "score_model",
     "sts_sentences",
     "submit_mteb",
-    "titled_scores",
+    "summarize",
     "topic_scores",
     "write_report",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -206,11 +206,18 @@ class EmbeddingEvaluator(BaseEvaluator):
         test_sets: Names of the test sets that are scored. They should not choose a checkpoint.
         note: A sentence that readers need to compare the scores with others. Empty for most evaluators.
         config: The settings that decide the scores, for the model card.
+        similarity: The similarity function of the model of the last call, ``model.similarity_fn_name``.
+        noun: What the labels are, such as ``"pairs"``.
+        items: The main score of each different label in the last call, from which ``measure`` computes a
+            standard error. ``compute`` may set it (``label_items``).
     """
 
     csv_file = "results.csv"
     test_sets: tuple[str, ...] = ()
     note = ""
+    noun = "labels"
+    similarity = "cosine"
+    items: np.ndarray | None = None
 
     def __init__(
         self,
@@ -237,6 +244,7 @@ class EmbeddingEvaluator(BaseEvaluator):
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Return the metrics, with the name in front."""
+        self.similarity = str(model.similarity_fn_name)
         with encode_once(model):
             metrics = self.compute(self.encoder(model))
         logger.info(
@@ -267,6 +275,21 @@ class EmbeddingEvaluator(BaseEvaluator):
             show_progress_bar=self.show_progress_bar,
             convert_to_tensor=True,
         ).float()
+
+
+def label_items(values: np.ndarray, labels: Iterable[Hashable]) -> np.ndarray:
+    """Return one value per different label, with the mean of all values.
+
+    A label that occurs several times says as much as one, so it must not make a standard error smaller.
+
+    Args:
+        values: (N,), the score of each label.
+        labels: What makes N labels equal, such as the texts of the queries.
+    """
+    numbers: dict[Hashable, int] = {}
+    places = [numbers.setdefault(label, len(numbers)) for label in labels]
+    mean = values.mean()
+    return mean + np.bincount(places, values - mean) * len(numbers) / len(values)
 
 
 def unit_rows(vectors: Tensor | np.ndarray) -> Tensor:

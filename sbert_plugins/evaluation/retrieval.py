@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
-from sentence_transformers.util import cos_sim
+from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 
-from .encoding import encode_once
+from .encoding import encode_once, label_items
 from .tables import data_file, read_fields, stem_of
 
 _SCORES = 10**8  # cosines in memory at the same time, 400 MB
 
 
 class RetrievalEvaluator(InformationRetrievalEvaluator):
-    """Rank a corpus by cosine for each query. Each text has one rank.
+    """Rank a corpus by the model's similarity function for each query. Each text has one rank.
 
     If a text occurs twice in a corpus, rounding decides which copy ranks first, and programs disagree
     (measured: MRR@10 of 0.832 in MTEB and 0.808 in sentence-transformers). This evaluator therefore changes
@@ -29,8 +31,8 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
     - A document with the text of the query is skipped, as in the retrieval of duplicates, where the queries
       belong to the corpus. A query without any other answer is left out.
 
-    Cosines are rounded to six decimals, because the seventh depends on the processor. Documents with equal
-    cosines rank in the order of their ids. Judgements are yes or no, also for nDCG.
+    Similarities are rounded to six decimals, because the seventh depends on the processor. Documents with
+    equal similarities rank in the order of their ids. Judgements are yes or no, also for nDCG.
 
     Args:
         queries: Texts by id.
@@ -43,7 +45,12 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
     Returns:
         From a call, ``cosine_ndcg@10`` (the main metric), ``cosine_map@100``, ``cosine_mrr@10`` and the
-        accuracies, precisions and recalls of sentence-transformers, from 0 to 1, with the name in front.
+        accuracies, precisions and recalls of sentence-transformers, from 0 to 1, with the name in front. For
+        a model with another similarity function, such as the dot product, it is ``dot_ndcg@10``.
+
+    Attributes:
+        similarity: The similarity function of the model of the last call.
+        items: nDCG@10, times 100, of each different query in the last call.
 
     Raises:
         ValueError: If no query has a relevant document, or if an embedding is not finite.
@@ -58,6 +65,9 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
     """
 
     description = "Information Retrieval"
+    noun = "queries"
+    similarity = "cosine"
+    items: np.ndarray | None = None
 
     def __init__(
         self,
@@ -82,8 +92,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             corpus={document: corpus[document] for document in sorted(first_id.values())},
             relevant_docs=relevant,
             corpus_chunk_size=max(_SCORES // len(relevant), 1),
-            score_functions={"cosine": _cosine_of_other_texts},
-            main_score_function="cosine",
+            score_functions={"cosine": partial(_similarity_of_other_texts, "cosine")},
             name=name,
             batch_size=batch_size,
             **options,
@@ -96,6 +105,11 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         self, model: SentenceTransformer, *arguments: Any, **keywords: Any
     ) -> dict[str, float]:
         """Return the metrics, with the name in front."""
+        before, self.similarity = self.similarity, str(model.similarity_fn_name)
+        self.score_functions = {self.similarity: partial(_similarity_of_other_texts, self.similarity)}
+        self.score_function_names = [self.similarity]
+        self.csv_headers = [header.replace(before, self.similarity) for header in self.csv_headers]
+        self.primary_metric = str(self.primary_metric).replace(f"{before}_ndcg", f"{self.similarity}_ndcg")
         with encode_once(model):
             return super().__call__(model, *arguments, **keywords)
 
@@ -107,15 +121,28 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         numbers = torch.tensor([[self._numbers[text]] for text in sentences], device=vectors.device)
         return torch.hstack([vectors.float(), numbers.float()])
 
+    def compute_metrics(self, queries_result_list: list[Any]) -> Any:
+        """Return the metrics of sentence-transformers, and keep the nDCG@10 of each query."""
+        gains = []
+        for query, hits in zip(self.queries_ids, queries_result_list, strict=True):
+            relevant = self.relevant_docs[query]
+            ranked = sorted(hits, key=lambda hit: (-hit["score"], hit["corpus_id"]))
+            found = [hit["corpus_id"] in relevant for hit in ranked[:10]]
+            best = self.compute_dcg_at_k([1] * len(relevant), 10)
+            gains.append(100 * self.compute_dcg_at_k(found, 10) / best)
+        self.items = label_items(np.array(gains), map(str, self.queries))
+        return super().compute_metrics(queries_result_list)
+
     def get_config_dict(self) -> dict[str, Any]:
         """Return the numbers of queries and documents for the model card."""
-        return {"queries": len(self.queries), "documents": len(self.corpus), "similarity": "cosine"}
+        return {"queries": len(self.queries), "documents": len(self.corpus), "similarity": self.similarity}
 
 
-def _cosine_of_other_texts(queries: Tensor, documents: Tensor) -> Tensor:
-    """Return cosines, minus infinity for equal texts. The last column holds the number of the text."""
-    cosines = cos_sim(queries[:, :-1], documents[:, :-1]).round(decimals=6)
-    return cosines.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
+def _similarity_of_other_texts(name: str, queries: Tensor, documents: Tensor) -> Tensor:
+    """Return similarities, minus infinity for equal texts. The last column holds the number of the text."""
+    similarity = SimilarityFunction.to_similarity_fn(name)
+    similarities = similarity(queries[:, :-1], documents[:, :-1]).round(decimals=6)
+    return similarities.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
 
 
 def quora_retrieval(

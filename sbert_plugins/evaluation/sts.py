@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
+from sentence_transformers.util import SimilarityFunction
 
-from .encoding import EmbeddingEvaluator, Encode, unit_rows
+from .encoding import EmbeddingEvaluator, Encode, label_items
 from .tables import DATA_VARIABLE, data_directory, read_fields, stem_of
 
 logger = logging.getLogger(__name__)
@@ -44,9 +45,10 @@ class ScoredPairs(NamedTuple):
 
 
 class PairsEvaluator(EmbeddingEvaluator):
-    """Spearman correlation, times 100, of cosine similarity and grade over any graded pairs.
+    """Spearman correlation, times 100, of similarity and grade over any graded pairs.
 
-    If all pairs have the same cosine, as in a collapsed encoder, the score is 0 and a warning is logged.
+    The similarity is the model's own (``model.similarity_fn_name``), usually the cosine. If all pairs have
+    the same similarity, as in a collapsed encoder, the score is 0 and a warning is logged.
 
     Args:
         pairs: At least three pairs. A higher grade means more similar; the scale does not matter.
@@ -68,6 +70,7 @@ class PairsEvaluator(EmbeddingEvaluator):
 
     description = "Semantic Textual Similarity"
     csv_file = "pairs.csv"
+    noun = "pairs"
 
     def __init__(self, pairs: ScoredPairs, **options: Any) -> None:
         super().__init__("spearman", **options)
@@ -77,19 +80,20 @@ class PairsEvaluator(EmbeddingEvaluator):
                 "pairs must be three lists of the same length, at least 3, with finite, different grades. "
                 f"Got the lengths {lengths} and {len(grades)} different grades."
             )
-        self.config = {"measure": "Spearman x 100 of cosine", "pairs": len(pairs.scores)}
+        self.config = {"measure": "Spearman x 100", "pairs": len(pairs.scores)}
         self.pairs = pairs
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return ``spearman``."""
-        return {"spearman": pairs_spearman(encode, self.pairs)}
+        score, self.items = score_pairs(encode, self.pairs, self.similarity)
+        return {"spearman": score}
 
 
 class STSSuiteEvaluator(EmbeddingEvaluator):
     """The seven STS tasks that papers report: STS12 to STS16, STS-B and SICK-R.
 
-    The score of a task is the Spearman correlation, times 100, of cosine similarity and grade over the
-    concatenation of its subsets: SentEval's "all" setting.
+    The score of a task is the Spearman correlation, times 100, of similarity and grade over the concatenation
+    of its subsets: SentEval's "all" setting. The similarity is the model's own, as in ``PairsEvaluator``.
 
     Args:
         data_dir: Folder with ``sts/sts12.tsv`` to ``sts16.tsv``, ``stsb_<split>.tsv``, ``sick_<split>.tsv``.
@@ -123,6 +127,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
 
     description = "Semantic Textual Similarity"
     csv_file = "sts_suite_results.csv"
+    noun = "pairs"
 
     def __init__(
         self,
@@ -144,14 +149,14 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
                 logger.warning(ALL_OF_SICK)
         files = {task: "SICK-R all" if task == "SICK-R" and self.sick == "all" else task for task in tasks}
         self.pairs = {task: load_sts(file, data_dir, hub=hub) for task, file in files.items()}
-        protocol = {"protocol": "SentEval all, Spearman x 100 of cosine"}
+        protocol = {"protocol": "SentEval all, Spearman x 100"}
         self.config = {**protocol, "sick": self.sick, "tasks": list(tasks)}
         self.test_sets = tuple(tasks)
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the score of each task and the mean."""
-        metrics = {task: pairs_spearman(encode, pairs) for task, pairs in self.pairs.items()}
-        return metrics | {self.average_key: sum(metrics.values()) / len(metrics)}
+        metrics, self.items = score_tasks(encode, self.pairs, self.similarity)
+        return metrics | {self.average_key: float(self.items.mean())}
 
 
 class HardLengthEvaluator(EmbeddingEvaluator):
@@ -195,6 +200,7 @@ class HardLengthEvaluator(EmbeddingEvaluator):
 
     description = "Semantic Textual Similarity, hard by length"
     csv_file = "results.csv"
+    noun = "pairs"
     test_sets = YEARS
 
     def __init__(
@@ -230,9 +236,9 @@ class HardLengthEvaluator(EmbeddingEvaluator):
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the score of each year, their mean and the score of all pairs together."""
-        metrics = {year: pairs_spearman(encode, pairs) for year, pairs in self.pairs.items()}
-        average = sum(metrics.values()) / len(metrics)
-        return metrics | {"avg5": average, "union": pairs_spearman(encode, self.union)}
+        metrics, self.items = score_tasks(encode, self.pairs, self.similarity)
+        union, _ = score_pairs(encode, self.union, self.similarity)
+        return metrics | {"avg5": float(self.items.mean()), "union": union}
 
 
 def own_pairs(path: str | Path, **options: Any) -> PairsEvaluator:
@@ -339,19 +345,57 @@ def concatenated(parts: Iterable[ScoredPairs]) -> ScoredPairs:
     return ScoredPairs(*(list(chain(*columns)) for columns in zip(*parts, strict=True)))
 
 
-def pair_cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
-    """Return the cosine of each pair."""
-    first, second = unit_rows(encode([*pairs.sentences1, *pairs.sentences2])).chunk(2)
-    return (first * second).sum(dim=1).cpu().numpy()
+def score_pairs(encode: Encode, pairs: ScoredPairs, similarity: str = "cosine") -> tuple[float, np.ndarray]:
+    """Return the Spearman correlation, times 100, of similarity and grade, and its value for each label.
+
+    The correlation is 0 if all similarities are equal.
+    """
+    first, second = encode([*pairs.sentences1, *pairs.sentences2]).chunk(2)
+    similarities = SimilarityFunction.to_similarity_pairwise_fn(similarity)(first, second).cpu().numpy()
+    if np.ptp(similarities) < _ROUNDING:
+        logger.warning("The Spearman correlation is set to 0: all similarities are %.5f.", similarities[0])
+        values = np.zeros(len(similarities))
+    else:
+        values = 100 * spearman_items(similarities, pairs.scores)
+    labels = (frozenset(pair) for pair in zip(pairs.sentences1, pairs.sentences2, strict=True))
+    return float(values.mean()), label_items(values, labels)
 
 
-def pairs_spearman(encode: Encode, pairs: ScoredPairs) -> float:
-    """Return the Spearman correlation, times 100, of cosine and grade, or 0 if all cosines are equal."""
-    cosines = pair_cosines(encode, pairs)
-    if np.ptp(cosines) < _ROUNDING:
-        logger.warning("The Spearman correlation is set to 0: all cosines are %.5f.", cosines[0])
-        return 0.0
-    return float(100 * spearmanr(cosines, pairs.scores).statistic)
+def score_tasks(
+    encode: Encode, tasks: Mapping[str, ScoredPairs], similarity: str
+) -> tuple[dict[str, float], np.ndarray]:
+    """Return the score of each task, and values for all labels whose mean is the average of the tasks."""
+    scored = {task: score_pairs(encode, pairs, similarity) for task, pairs in tasks.items()}
+    metrics = {task: score for task, (score, _) in scored.items()}
+    average, labels = np.mean(list(metrics.values())), sum(len(items) for _, items in scored.values())
+    return metrics, np.concatenate(
+        [average + (items - score) * labels / len(items) / len(tasks) for score, items in scored.values()]
+    )
+
+
+def spearman_items(similarities: np.ndarray, grades: Sequence[float]) -> np.ndarray:
+    r"""Return a value per pair, whose mean is the Spearman correlation and whose spread gives its error.
+
+    With the centred ranks :math:`r, s`, divided by N, and :math:`a = \overline{r^2}, b = \overline{s^2},
+    c = \overline{r s}`, the correlation is :math:`\rho = c / \sqrt{a b}`. The value of a pair is
+    :math:`\rho` plus the influence of the pair on it, which counts that each pair also shifts the ranks of
+    all others.
+    """
+    count = len(similarities)
+    ranks, others = ((rankdata(values) - (count + 1) / 2) / count for values in (similarities, grades))
+
+    def shifts(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the mean of the weights of larger values, and of half of the weights of equal ones."""
+        _, places = np.unique(values, return_inverse=True)
+        sums = np.bincount(places, weights)
+        return ((sums[::-1].cumsum()[::-1] - sums / 2) / count)[places]
+
+    a, b, c = (ranks**2).mean(), (others**2).mean(), (ranks * others).mean()
+    of_a = ranks**2 + 2 * shifts(ranks, ranks) - 3 * a
+    of_b = others**2 + 2 * shifts(others, others) - 3 * b
+    of_c = ranks * others + shifts(ranks, others) + shifts(others, ranks) - 3 * c
+    correlation = c / np.sqrt(a * b)
+    return correlation + of_c / np.sqrt(a * b) - correlation / 2 * (of_a / a + of_b / b)
 
 
 def grade_filter(text: str) -> Callable[[float], bool]:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers.util import SimilarityFunction
 from sklearn.cluster import KMeans
 from sklearn.metrics import v_measure_score
 from torch import Tensor
 
-from .encoding import EmbeddingEvaluator, Encode, unit_rows
+from .encoding import EmbeddingEvaluator, Encode, label_items, unit_rows
 from .tables import data_file, read_fields, stem_of
 
 logger = logging.getLogger(__name__)
@@ -22,46 +23,49 @@ _BLOCK = 512  # texts whose cosines to all texts are in memory at the same time
 
 
 class TopicsEvaluator(EmbeddingEvaluator):
-    """V-measure and neighbour purity, times 100, of texts with topics.
+    """Neighbour purity and v-measure, times 100, of texts with topics.
 
     STS measures which of two sentences is closer. Topics measure whether whole groups hold together. A
     training can gain on one and lose on the other.
 
-    - ``v_measure``: k-means with as many clusters as topics on the normalised embeddings, the best of
-      ``n_init`` starts, compared with the topics (Rosenberg and Hirschberg, 2007,
-      https://aclanthology.org/D07-1043/). With 20 similar topics, results of different seeds still differ by
-      up to one point.
-    - ``purity@10``: the mean share of a text's ten nearest neighbours by cosine that have its topic. The text
-      itself and exact copies of it are no neighbours. It depends on no seed.
+    - ``purity@10``, the main score: the mean share of a text's ten nearest neighbours that have its topic.
+      The text itself and exact copies of it are no neighbours. It depends on no seed.
+    - ``v_measure``: k-means with as many clusters as topics, compared with the topics (Rosenberg and
+      Hirschberg, 2007, https://aclanthology.org/D07-1043/). Its result depends on the seed of k-means, so it
+      is the mean over ten seeds. ``v_measure_deviation`` is the standard deviation over these seeds.
 
-    MTEB's clustering tasks use another procedure (mini-batches on samples), so the scores are not comparable.
+    Neighbours are found by the similarity function of the model. K-means runs on the normalised embeddings if
+    that is the cosine, otherwise on the embeddings themselves. MTEB's clustering tasks use another procedure
+    (mini-batches on samples), so the scores are not comparable.
 
     Args:
         sentences: The texts.
         labels: The topic of each text, strings or numbers. At least two topics, and fewer topics than texts.
-        seed: Seed of k-means.
+        seed: First seed of k-means.
         neighbours: Number of neighbours. The metric is named after it.
-        n_init: Number of starts of k-means.
+        clusterings: Number of seeds of k-means.
         test_sets: Names of the test sets that the texts come from, if any.
         **options: ``name``, ``batch_size``, ``show_progress_bar`` and ``write_csv`` of
             ``EmbeddingEvaluator``.
 
     Returns:
-        From a call, ``v_measure`` and ``purity@<neighbours>``, with the name in front.
+        From a call, ``purity@<neighbours>``, ``v_measure`` and ``v_measure_deviation``, with the name in
+        front.
 
     Raises:
-        ValueError: For lists of different lengths, one topic, a topic of its own for each text, a text with
-            fewer other texts than ``neighbours``, or embeddings that are not finite.
+        ValueError: For lists of different lengths, a missing topic, one topic, a topic of its own for each
+            text, a text with fewer other texts than ``neighbours``, or embeddings that are not finite.
 
     Example:
         >>> from sbert_plugins import evaluation
         >>> titles = ["Rates rise again", "Shares fall in Asia", "Late goal wins the cup", "Striker is out"]
         >>> topics = ["money", "money", "sport", "sport"]
         >>> evaluator = evaluation.TopicsEvaluator(titles, topics, name="titles", neighbours=1)
-        >>> v_measure = evaluator(model)["titles_v_measure"]
+        >>> purity = evaluator(model)["titles_purity@1"]
     """
 
     csv_file = "topics_results.csv"
+    noun = "texts"
 
     def __init__(
         self,
@@ -70,32 +74,36 @@ class TopicsEvaluator(EmbeddingEvaluator):
         *,
         seed: int = 0,
         neighbours: int = 10,
-        n_init: int = 10,
+        clusterings: int = 10,
         test_sets: tuple[str, ...] = (),
         **options: Any,
     ) -> None:
-        super().__init__("v_measure", **options)
+        super().__init__(f"purity@{neighbours}", **options)
         self.sentences, self.labels = list(sentences), list(labels)
         count, topics, others = len(self.sentences), len(set(self.labels)), _fewest_others(self.sentences)
+        if missing := [row for row, label in enumerate(self.labels) if label in (None, "") or label != label]:
+            raise ValueError(f"Text {missing[0]} of {count} has no topic. Leave such texts out.")
         if len(self.labels) != count or not 2 <= topics < count or not 1 <= neighbours <= others:
             raise ValueError(
                 "Give one topic for each text, at least two topics that texts share, and more texts than "
                 f"neighbours. Got {count} texts, {len(self.labels)} labels, {topics} topics, {neighbours} "
                 f"neighbours, and a text with {others} other texts."
             )
-        self.seed, self.neighbours, self.n_init = seed, neighbours, n_init
+        self.seed, self.neighbours, self.clusterings = seed, neighbours, clusterings
         self.test_sets = test_sets
         self.config = {
             "texts": count,
             "topics": topics,
-            "clustering": f"k-means, best of {n_init} starts",
+            "clustering": f"k-means, mean over {clusterings} seeds",
             "seed": seed,
         }
 
     def compute(self, encode: Encode) -> dict[str, float]:
-        """Return v-measure and purity."""
-        settings = {"neighbours": self.neighbours, "n_init": self.n_init, "seed": self.seed}
-        return topic_scores(encode(self.sentences), self.labels, self.sentences, **settings)
+        """Return purity, v-measure and its deviation."""
+        vectors, data = encode(self.sentences), (self.labels, self.sentences)
+        settings: Any = {"neighbours": self.neighbours, "similarity": self.similarity}
+        self.items = label_items(100 * purity_items(vectors, *data, **settings), self.sentences)
+        return topic_scores(vectors, *data, **settings, clusterings=self.clusterings, seed=self.seed)
 
 
 def topic_scores(
@@ -104,8 +112,9 @@ def topic_scores(
     texts: Sequence[str],
     *,
     neighbours: int = 10,
-    n_init: int = 10,
+    clusterings: int = 10,
     seed: int = 0,
+    similarity: str = "cosine",
 ) -> dict[str, float]:
     """Return the scores of ``TopicsEvaluator`` for vectors from any source.
 
@@ -114,8 +123,9 @@ def topic_scores(
         labels: The topic of each text.
         texts: The texts, by which exact copies are recognised.
         neighbours: Number of neighbours.
-        n_init: Number of starts of k-means.
-        seed: Seed of k-means.
+        clusterings: Number of seeds of k-means.
+        seed: First seed of k-means.
+        similarity: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
 
     Example:
         >>> import numpy as np
@@ -123,39 +133,60 @@ def topic_scores(
         >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
         >>> topics = ["sport", "sport", "trade", "trade"]
         >>> evaluation.topic_scores(vectors, topics, ["a", "b", "c", "d"], neighbours=1)
-        {'v_measure': 100.0, 'purity@1': 100.0}
+        {'purity@1': 100.0, 'v_measure': 100.0, 'v_measure_deviation': 0.0}
     """
-    unit = unit_rows(vectors)
-    clusters = KMeans(len(set(labels)), n_init=n_init, random_state=seed).fit(unit.cpu().numpy()).labels_
-    purity = text_purities(unit, labels, texts, neighbours=neighbours).mean()
+    rows = unit_rows(vectors) if similarity == "cosine" else torch.as_tensor(vectors).float()
+    topics, points = _numbers(labels), rows.cpu().numpy()
+    measures = []
+    for start in range(seed, seed + clusterings):
+        clusters = KMeans(len(set(labels)), n_init=1, random_state=start).fit(points).labels_
+        measures.append(100 * v_measure_score(topics, clusters))
+    purity = purity_items(vectors, labels, texts, neighbours=neighbours, similarity=similarity).mean()
     return {
-        "v_measure": 100 * float(v_measure_score(_numbers(labels), clusters)),
         f"purity@{neighbours}": 100 * float(purity),
+        "v_measure": float(np.mean(measures)),
+        "v_measure_deviation": float(np.std(measures)),
     }
 
 
-def text_purities(
-    vectors: Tensor | np.ndarray, labels: Sequence[Any], texts: Sequence[str], *, neighbours: int = 10
+def purity_items(
+    vectors: Tensor | np.ndarray,
+    labels: Sequence[Any],
+    texts: Sequence[str],
+    *,
+    neighbours: int = 10,
+    similarity: str = "cosine",
 ) -> np.ndarray:
-    """Return for each text the share of its nearest neighbours that have its topic.
+    """Return a value per text, whose mean is the purity and whose spread gives its error.
+
+    A text counts for its own purity and for that of the texts that have it as a neighbour. Its value is
+    therefore not its own purity alone, but what the sum of all purities loses if the text is left out, and
+    the next neighbour takes its place: the jackknife.
 
     The arguments are those of ``topic_scores``.
     """
-    unit = unit_rows(vectors)
-    topics, copies = (torch.as_tensor(_numbers(values)).to(unit.device) for values in (labels, texts))
-    shares = []
-    for start in range(0, len(unit), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        cosines = unit[rows] @ unit.T
-        cosines[copies[rows, None] == copies] = -torch.inf
-        nearest = cosines.topk(neighbours, dim=1).indices  # (block, neighbours)
-        shares.append((topics[nearest] == topics[rows, None]).double().mean(dim=1))
-    return torch.cat(shares).cpu().numpy()
+    rows, compare = torch.as_tensor(vectors).float(), SimilarityFunction.to_similarity_fn(similarity)
+    topics, copies = (torch.as_tensor(_numbers(values)).to(rows.device) for values in (labels, texts))
+    purities, losses = [], torch.zeros(len(rows), dtype=torch.double, device=rows.device)
+    for start in range(0, len(rows), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        similarities = compare(rows[block], rows)
+        similarities[copies[block, None] == copies] = -torch.inf
+        nearest = similarities.topk(min(neighbours + 1, len(rows)), dim=1)  # (block, neighbours + 1)
+        same = (topics[nearest.indices] == topics[block, None]).double()
+        purity = same[:, :neighbours].mean(dim=1)
+        following = torch.where(nearest.values[:, -1].isfinite(), same[:, -1], purity)
+        lost = (same[:, :neighbours] - following[:, None]) / neighbours
+        losses.index_add_(0, nearest.indices[:, :neighbours].flatten(), lost.flatten())
+        purities.append(purity)
+    values = torch.cat(purities)
+    return (values + losses - losses.mean()).cpu().numpy()
 
 
 def _numbers(values: Sequence[Any]) -> np.ndarray:
     """Return the same number for equal values."""
-    return np.unique(np.array(values, dtype=object), return_inverse=True)[1]
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values])
 
 
 def agnews_topics(data_dir: str | Path | None = None, **options: Any) -> TopicsEvaluator:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.recipe import Recipe
-from sbert_plugins.recipes.scores import format_score
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -64,6 +63,8 @@ def write_card(folder: Path, recipe: Recipe, results: Mapping[str, Any]) -> None
 
 
 def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
+    from sbert_plugins.evaluation import format_score
+
     arguments = results["arguments"]
     settings = {name: arguments[name] for name in _SHOWN if arguments.get(name)}
     length = results["max_seq_length"]

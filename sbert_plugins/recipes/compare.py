@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.encoders import build_encoder, name_of_encoder, pooling_of
@@ -27,13 +26,14 @@ from sbert_plugins.recipes.run import (
     name_of_text,
     versions,
 )
-from sbert_plugins.recipes.scores import Change, Measured, format_score, measure
 from sbert_plugins.recipes.train import make_dataset, train
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
+
+    from sbert_plugins.evaluation import Change, Scores
 
 logger = logging.getLogger(__name__)
 RECORDS = "results.jsonl"
@@ -57,24 +57,35 @@ class Comparison:
 
     Attributes:
         changes: The changes from the start by method, one per score, as means over the seeds.
+        rivals: The change of the first score from each other method to the best one, the next best first.
         failed: Why trainings failed, by method and seed.
         page: Path of the page.
     """
 
     changes: dict[str, list[Change]]
+    rivals: list[Change]
     failed: dict[str, str]
     page: Path
 
     @property
     def headline(self) -> str:
         """The best result in one sentence."""
-        method, (best, *_) = max(self.changes.items(), key=lambda item: item[1][0].gain)
-        before, after = format_score(best.before), format_score(best.after)
-        return f"{method}: {best.metric} {before} to {after} on {best.name} ({best.basis})."
+        from sbert_plugins.evaluation import summarize
+
+        return summarize(self.best, self.changes[self.best]) + "".join(
+            f" {self.best} against {change.against}: {change.sentence}" for change in self.rivals
+        )
+
+    @property
+    def best(self) -> str:
+        """The method with the largest gain in the first score."""
+        return max(self.changes, key=lambda method: self.changes[method][0].gain)
 
     @property
     def table(self) -> list[list[str]]:
         """The scores as text, with a row for the start and one per method (mean and standard error)."""
+        from sbert_plugins.evaluation import format_score
+
         first = next(iter(self.changes.values()))
         lines = [["", *(one.title for one in first)], ["start", *(format_score(one.before) for one in first)]]
         for method, changes in self.changes.items():
@@ -165,6 +176,7 @@ def compare(
     from sentence_transformers import SentenceTransformer
     from transformers import set_seed
 
+    from sbert_plugins import evaluation
     from sbert_plugins.evaluation.encoding import named
 
     if isinstance(model, SentenceTransformer):
@@ -223,25 +235,35 @@ def compare(
                 shutil.rmtree(folder / "checkpoints", ignore_errors=True)
                 kept = ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
                 cell = {"method": method.text, "seed": seed, "scores": results["after"]}
-                cell["errors"] = {one["name"]: (one["error"], one["basis"]) for one in results["changes"]}
                 cells[method.text, seed] = cell
                 _append(output, cell | {key: results[key] for key in kept})
-        changes = {}
+        scores = {}
         for method in asked:
             done = [cells[method.text, seed] for seed in numbers if (method.text, seed) in cells]
             if done:
-                changes[method.text] = _mean_changes(before, done, shared["scores"])
-        if not changes:
+                scores[method.text] = [
+                    {name: evaluation.Score.from_dict(cell["scores"][name]) for name in shared["scores"]}
+                    for cell in done
+                ]
+        if not scores:
             raise RuntimeError(f"Every training failed: {next(iter(failed.values()))}")
-        comparison = Comparison(changes, failed, output / "index.html")
+        changes = {method: evaluation.judge_all(before, each) for method, each in scores.items()}
+        ranked = sorted(changes, key=lambda method: changes[method][0].gain, reverse=True)
+        rivals = [
+            evaluation.judge_all(scores[method], scores[ranked[0]], against=method)[0]
+            for method in ranked[1:]
+        ]
+        comparison = Comparison(changes, rivals, failed, output / "index.html")
         comparison.page.write_text(_page(comparison, shared, len(sentences)), encoding="utf-8")
     return comparison
 
 
 def _begin(
     output: Path, shared: dict[str, Any], start: SentenceTransformer, evaluators: Sequence[BaseEvaluator]
-) -> tuple[Measured, dict[tuple[str, int], dict[str, Any]]]:
+) -> tuple[Scores, dict[tuple[str, int], dict[str, Any]]]:
     """Score the start, and return its scores and the cells that are finished."""
+    from sbert_plugins import evaluation
+
     path, first, cells = output / RECORDS, {}, []
     if path.exists():
         text = path.read_text(encoding="utf-8")
@@ -254,43 +276,26 @@ def _begin(
     if cells:
         check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
     logger.info("Scoring the start.")
-    before = measure(start, evaluators)
+    before = evaluation.measure(start, evaluators)
     for name in shared["scores"] if cells else ():
-        metric, now = next(iter(before.values[name].items()))
-        was = first["scores"][name][metric]
-        if not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-3):
+        now = before[name]
+        was = first["scores"][name]["values"][now.metric]
+        if not math.isclose(was, now.value, rel_tol=1e-3, abs_tol=1e-3):
             raise ValueError(
-                f"The labels of {name} have changed: the start scores {format_score(now)} now, and scored "
-                f"{format_score(was)} when the comparison in {output} began. Use another output."
+                f"The labels of {name} have changed: the start scores {evaluation.format_score(now.value)} "
+                f"now, and scored {evaluation.format_score(was)} when the comparison in {output} began. Use "
+                "another output."
             )
     if not cells:
         path.unlink(missing_ok=True)  # nothing is finished: the settings may differ
-        _append(
-            output, {"method": "start", "shared": shared, "scores": before.values, "versions": versions()}
-        )
+        scores = {name: score.to_dict() for name, score in before.items()}
+        _append(output, {"method": "start", "shared": shared, "scores": scores, "versions": versions()})
     return before, {(cell["method"], cell["seed"]): cell for cell in cells}
 
 
 def _append(output: Path, record: dict[str, Any]) -> None:
     with (output / RECORDS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, default=str) + "\n")
-
-
-def _mean_changes(before: Measured, cells: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Change]:
-    """Return the mean change of each score over the seeds of a method."""
-    changes = []
-    for name in names:
-        metric, first = next(iter(before.values[name].items()))
-        values = [cell["scores"][name][metric] for cell in cells]
-        errors, bases = zip(*(cell["errors"][name] for cell in cells), strict=True)
-        error, basis = errors[0], f"one seed, {bases[0]}"
-        if len(values) > 1:
-            # More seeds do not reduce the error over the labels.
-            error = math.hypot(stdev(values) / len(values) ** 0.5, fmean(each or 0.0 for each in errors))
-            basis = f"mean over {len(values)} seeds" + (f", {bases[0]}" if errors[0] is not None else "")
-        is_higher = name not in before.lower_is_better
-        changes.append(Change(name, metric, first, fmean(values), error, basis, is_higher))
-    return changes
 
 
 def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str:
@@ -313,8 +318,10 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
         evaluation.Section("Scores", columns=heading, rows=lines, caption=caption),
     ]
     if importlib.util.find_spec("matplotlib"):
-        figure = evaluation.plot_scores(_intervals(comparison.changes))
-        caption = "Points are means over the seeds. Bars span two standard errors on each side."
+        figure = evaluation.plot_scores(_bars(comparison.changes))
+        caption = (
+            "Points are means over the seeds. A method is level with the start if its bar contains the start."
+        )
         sections.insert(1, evaluation.Section("Start and methods", figure=figure, caption=caption))
     if comparison.failed:
         reasons = [f"{name}: {reason}" for name, reason in comparison.failed.items()]
@@ -325,14 +332,10 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
     return evaluation.render_page("Comparison of training methods", comparison.headline, sections)
 
 
-def _intervals(changes: dict[str, list[Change]]) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """Return the scores of the start and the methods with the ends of their error bars."""
-
-    def bar(score: float, error: float) -> tuple[float, float, float]:
-        return score, score - 2 * error, score + 2 * error
-
+def _bars(changes: dict[str, list[Change]]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return the scores of the start and the methods with the length of their error bars."""
     first = next(iter(changes.values()))
-    return {"start": {one.title: bar(one.before, 0.0) for one in first}} | {
-        method: {one.title: bar(one.after, one.error or 0.0) for one in each}
+    return {"start": {one.title: (one.before, 0.0) for one in first}} | {
+        method: {one.title: (one.after, one.margin or 0.0) for one in each}
         for method, each in changes.items()
     }

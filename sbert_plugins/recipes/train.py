@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,6 @@ from sbert_plugins.recipes.run import (
     versions,
     write_json,
 )
-from sbert_plugins.recipes.scores import Measured, compare_scores, measure
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from sentence_transformers.base.evaluation import BaseEvaluator
     from torch import nn
 
+    from sbert_plugins.evaluation import Scores
     from sbert_plugins.training import SentenceTransformerTrainer, TrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def train(
     seed: int = 42,
     text: str | None = None,
     share_examples: bool = False,
-    before: Measured | None = None,
+    before: Scores | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Train ``model`` in place with a method, and save it as a plain sentence-transformers model.
@@ -126,7 +126,7 @@ def train(
         seed: Seed of the weights of the loss, the order of the sentences and everything drawn in training.
         text: Name of the text, for the record and the model card.
         share_examples: Whether the model card may show sentences of the text.
-        before: Scores of the start, if they are known (:func:`scores.measure`).
+        before: Scores of the start, if they are known (:func:`evaluation.measure`).
         **arguments: Fields of :class:`training.TrainingArguments`, in place of the recipe's.
 
     Returns:
@@ -146,6 +146,7 @@ def train(
     """
     from transformers import EarlyStoppingCallback, set_seed
 
+    from sbert_plugins import evaluation
     from sbert_plugins.encoder import set_dropout
 
     sentences = make_dataset(sentences, drop_labels=method in RECIPES)  # a loss of one's own may read them
@@ -185,7 +186,7 @@ def train(
         if settings.dropout is not None:
             set_dropout(model, settings.dropout)
         scored = [*evaluators, *([dev] if dev is not None else [])]
-        before = measure(model, scored) if before is None else before
+        before = evaluation.measure(model, scored) if before is None else before
         training_arguments = _training_arguments(settings, seed, rows, model, output, dev)
         updates = count_updates(training_arguments, len(rows))
         epochs = updates * _rows_per_update(training_arguments) / len(rows)
@@ -207,8 +208,8 @@ def train(
         seconds = time.monotonic() - began
         if start is not None:
             average_with_start(model, start, start_weight)
-        after = measure(model, scored)
-        changes = compare_scores(before, after)
+        after = evaluation.measure(model, scored)
+        changes = evaluation.judge_all(before, after)
         used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
         used |= {name: training_arguments.to_dict()[name] for name in _COMPARED}
         used |= {"pooling": run["pooling"], "max_seq_length": wanted, "updates": updates}
@@ -219,9 +220,9 @@ def train(
             "saved_update": int(best.rpartition("-")[2]) if best else trainer.state.global_step,
             "max_seq_length": {"training": length, "model": model.max_seq_length},
             "deviations": deviations_from_paper(recipe, used),
-            "before": before.values,
-            "after": after.values,
-            "changes": [change._asdict() for change in changes],
+            "before": {name: score.to_dict() for name, score in before.items()},
+            "after": {name: score.to_dict(items=True) for name, score in after.items()},
+            "changes": [asdict(change) for change in changes],
             "verdict": [change.sentence for change in changes],
             "worse": [change.name for change in changes if change.result == "worse"],
             "seconds": round(seconds, 1),

@@ -24,7 +24,7 @@ class TestScores:
     def test_perfect_clusters(self):
         vectors = at(0, 1, 2, 90, 91, 92)
         scores = topic_scores(vectors, [7, 7, 7, 3, 3, 3], names(vectors), neighbours=2)
-        assert scores == {"v_measure": 100, "purity@2": 100}
+        assert scores == {"purity@2": 100, "v_measure": 100, "v_measure_deviation": 0}
 
     def test_one_text_in_the_wrong_cluster(self):
         r"""Clusters {a a b} and {b b}.
@@ -83,7 +83,12 @@ class TestScores:
         torch.manual_seed(1)
         assert topic_scores(torch.tensor(vectors), np.array(labels), names(vectors)) == first
         assert topic_scores(vectors, labels, names(vectors), seed=1) != first
-        assert topic_scores(vectors, labels, names(vectors), n_init=1) != first
+        one, other = (
+            topic_scores(vectors, labels, names(vectors), clusterings=1, seed=seed) for seed in (3, 4)
+        )
+        both = topic_scores(vectors, labels, names(vectors), clusterings=2, seed=3)
+        assert both["v_measure"] == pytest.approx((one["v_measure"] + other["v_measure"]) / 2)
+        assert both["v_measure_deviation"] == pytest.approx(abs(one["v_measure"] - other["v_measure"]) / 2)
 
     def test_a_collapsed_encoder(self):
         with pytest.warns(match="Number of distinct clusters"):
@@ -96,14 +101,14 @@ class TestEvaluator:
         text = project_text()[:38]
         sentences = [f"{sentence} {['cat dog', 'tax bank'][i % 2] * 4}" for i, sentence in enumerate(text)]
         sentences, labels = [*sentences, *sentences[:2]], [i % 2 for i in range(40)]
-        settings = {"neighbours": 3, "n_init": 2, "seed": 5}
+        settings = {"neighbours": 3, "clusterings": 2, "seed": 5}
         model, evaluator = (
             tiny_encoder(pooling="mean"),
             TopicsEvaluator(sentences, labels, name="pets", **settings),
         )
         expected = topic_scores(model.encode(sentences), labels, sentences, **settings)
         assert evaluator(model) == pytest.approx({f"pets_{name}": value for name, value in expected.items()})
-        assert evaluator.primary_metric == "pets_v_measure"
+        assert evaluator.primary_metric == "pets_purity@3"
         assert expected["purity@3"] > 60
 
     @pytest.mark.parametrize(
@@ -163,6 +168,6 @@ class TestFiles:
         ("load", "texts", "count"), [("agnews_topics", 8000, 4), ("biomedical_topics", 20_000, 20)]
     )
     def test_real_collections(self, data_dir, load, texts, count):
-        evaluator = getattr(evaluation, load)(data_dir, n_init=3)
+        evaluator = getattr(evaluation, load)(data_dir, clusterings=3)
         assert np.unique(evaluator.labels, return_counts=True)[1].tolist() == [texts // count] * count
-        assert (evaluator.test_sets, evaluator.n_init, evaluator.neighbours) == ((), 3, 10)
+        assert (evaluator.test_sets, evaluator.clusterings, evaluator.neighbours) == ((), 3, 10)

@@ -1,8 +1,6 @@
 import json
 import logging
-import math
 from html.parser import HTMLParser
-from statistics import fmean
 
 import pytest
 import torch
@@ -83,11 +81,17 @@ class TestCompare:
         assert cells[1]["loss_keywords"] == {"temperature": 0.2}
         assert not list((tmp_path / "out").rglob("checkpoint-*"))
         for method, (change,) in comparison.changes.items():
-            values = [cell["scores"]["graded"]["Spearman"] for cell in cells if cell["method"] == method]
+            scores = [cell["scores"]["graded"] for cell in cells if cell["method"] == method]
+            values = [score["values"]["Spearman"] for score in scores]
             assert change.after == pytest.approx(sum(values) / 2)
-            over_pairs = fmean(cell["errors"]["graded"][0] for cell in cells if cell["method"] == method)
-            assert change.error == pytest.approx(math.hypot((values[0] - values[1]) / 2, over_pairs))
-            assert change.before == pytest.approx(start["scores"]["graded"]["Spearman"])
+            assert change.before == pytest.approx(start["scores"]["graded"]["values"]["Spearman"])
+            assert (change.seeds, change.labels) == (2, len(scores[0]["items"]))
+            assert change.error > abs(values[0] - values[1]) / 2  # the seeds, and the labels
+        (rival,) = comparison.rivals
+        other = next(method for method in METHODS if method != comparison.best)
+        assert rival.before == comparison.changes[other][0].after
+        assert rival.after == comparison.changes[comparison.best][0].after
+        assert other in comparison.headline
         assert comparison.failed == {}
         assert len(comparison.table) == 4
 
@@ -169,9 +173,9 @@ class TestCompare:
     def test_one_seed_has_the_error_of_its_training(self, run, tmp_path):
         ((change,),) = run(methods=["simcse"], seeds=[5]).changes.values()
         results = json.loads((tmp_path / "out" / "simcse_seed5" / "results.json").read_text("utf-8"))
-        assert change.error == results["changes"][0]["error"] > 0
+        assert change.error == pytest.approx(results["changes"][0]["error"], rel=1e-4)
         assert change.result in results["verdict"][0]
-        assert "one seed, bootstrap over the pairs" in change.sentence
+        assert "30 pairs" in change.sentence
         again = run(methods=["simcse", "consert"], seeds=[5]).changes
         assert again["simcse"] == [change]
         assert again["consert"][0].error > 0

@@ -14,7 +14,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
 from sbert_plugins import losses, recipes, training
-from sbert_plugins.recipes.scores import Measured
 from sbert_plugins.recipes.train import count_updates, deviations_from_paper
 
 
@@ -64,7 +63,7 @@ class TestEveryMethod:
             str(output / "checkpoints" / f"checkpoint-{results['saved_update']}"), device="cpu"
         )
         assert torch.equal(vectors(best), vectors(model))
-        assert results["after"]["dev"]["Spearman"] == pytest.approx(max(scores.values()), abs=0.2)
+        assert results["after"]["dev"]["values"]["Spearman"] == pytest.approx(max(scores.values()), abs=0.2)
 
     def test_has_a_card_with_the_verdict(self, trained):
         method, _, output, results = trained
@@ -89,7 +88,7 @@ def test_arguments_reach_the_trainer(tiny_encoder, tmp_path, monkeypatch):
         training.SentenceTransformerTrainer, "train", lambda self, **_: seen.append(self.args)
     )
     module = sys.modules["sbert_plugins.recipes.train"]  # in the package the name is the function's
-    monkeypatch.setattr(module, "measure", lambda *_: Measured({}, {}, {}))
+    monkeypatch.setattr("sbert_plugins.evaluation.measure", lambda *_: {})
     monkeypatch.setattr(module, "_save", lambda *_: None)
     given = {"weight_decay": 0.1, "save_total_limit": 1, "lr_scheduler_type": "cosine", "warmup_steps": 0.5}
     recipes.train("arccse", anchors(65), tiny_encoder(), output=tmp_path / "a", max_steps=3, seed=7, **given)
