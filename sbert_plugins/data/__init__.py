@@ -6,6 +6,7 @@ from .crops import crop_pairs, split_sentences
 from .frequencies import TokenFrequencies
 from .label_free import LabelFreeTexts, Substitution, label_free_texts
 from .paser import paser_columns
+from .passages import split_passages
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .read import read_documents, read_pairs, read_sentences, read_table, read_triplets
 from .synonyms import SynonymReplacer, synonyms_if_installed
@@ -34,6 +35,7 @@ __all__ = [
     "read_sentences",
     "read_table",
     "read_triplets",
+    "split_passages",
     "split_sentences",
     "swap_words",
     "synonyms_if_installed",

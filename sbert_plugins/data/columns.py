@@ -26,7 +26,7 @@ _STRINGS = (Value("string"), Value("large_string"))
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the columns of a dataset come from. It is kept as the description in the dataset's info."""
+    """The origin of the columns of a dataset. It is kept as the description in the dataset's info."""
 
     columns: dict[str, str]
     not_read: list[str]
@@ -212,9 +212,9 @@ def _choose(
 
 
 def _strip_rows(batch: dict[str, list[Any]], columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Strip white space and byte order marks, and drop rows with a blank text."""
+    """Strip white space and byte order marks, and drop rows with a blank text. A title may be blank."""
     for name in columns:
         batch[name] = [(text or "").removeprefix("\ufeff").strip() for text in batch[name]]
-    texts = zip(*(batch[name] for name in columns), strict=True)
+    texts = zip(*(batch[name] for name in columns if name != "title"), strict=True)
     kept = [row for row, each in enumerate(texts) if all(each)]
     return {name: [cells[row] for row in kept] for name, cells in batch.items()}

@@ -32,6 +32,9 @@ _FORMATS = {
     ".ndjson": "json",
     ".parquet": "parquet",
 }
+_PLAIN = (".txt", ".md")
+_CONVERTED = (".pdf", ".docx", ".html", ".htm")  # by markitdown
+_LONGEST_TITLE = 100  # characters
 _TRIPLET = ["anchor", "positive", "negative"]
 INDEX = "index of the text"  # see expand_rows
 
@@ -135,29 +138,83 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
 
 
 def read_documents(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
-    """Read texts of several sentences each into a dataset with one column, ``document``.
+    """Read texts of several sentences each into a dataset with the column ``document``.
 
-    The documents are for :func:`crop_pairs`.
+    The documents are for :func:`crop_pairs` and :func:`split_passages`.
 
     Args:
-        source: A text file whose documents are separated by blank lines, or a table or Hub dataset with one
-            document per row, in the formats of :func:`read_sentences`.
+        source: One of
+
+            - a folder of ``.txt``, ``.md``, ``.pdf``, ``.docx`` and ``.html`` files with one document each.
+              Subfolders are read as well, hidden files and other files are left out;
+            - one ``.pdf``, ``.docx`` or ``.html`` file;
+            - a text file whose documents are separated by blank lines;
+            - a table or Hub dataset with one document per row, in the formats of :func:`read_sentences`.
+
+            ``.pdf``, ``.docx`` and ``.html`` need the extra ``documents``.
         column: Column of a table. By default ``document``, ``text`` or the only column of strings.
         limit: Keep the first ``limit`` documents.
 
     Returns:
-        The documents in the order of the source. Line breaks are kept. Blank rows of a table are dropped, and
-        their number is logged.
+        The documents in the order of the source; those of a folder in the order of their paths. Line breaks
+        are kept. Blank documents are dropped, and their number is logged.
+
+        If there are titles, they are in a second column, ``title``, which is empty for a document without
+        one. A table has them in a column of this name. In a file of a folder, the title is the first line if
+        it is a Markdown heading, or if a blank line follows it, and it has at most 100 characters. The title
+        is then no longer in the document.
 
     Raises:
         FileNotFoundError: As :func:`read_sentences`.
+        ModuleNotFoundError: Without markitdown (``pip install "sbert-plugins[documents]"``), if it is needed.
         ValueError: As :func:`read_sentences`.
     """
-    rows = _load(source)
-    if Path(source).is_file() and _format_of(source) == "text":
+    path = Path(source)
+    files = [path] if path.is_file() and path.suffix.lower() in _CONVERTED else []
+    if path.is_dir() and str(source).strip():  # the path of an empty name is the current folder
+        files = _document_files(path)
+    rows = _read_document_files(files) if files else _load(source)
+    if not files and path.is_file() and _format_of(source) == "text":
         paragraphs = groupby(map(str.strip, rows["text"][:]), key=bool)
         rows = _dataset_of({"document": ["\n".join(lines) for has_text, lines in paragraphs if has_text]})
-    return _first(read_columns(rows, ["document"], columns=column, source=str(source)), limit)
+    rows = read_columns(rows, ["document"], optional=["title"], columns=column, source=str(source))
+    return _first(rows, limit)
+
+
+def _document_files(folder: Path) -> list[Path]:
+    """Return the files below a folder that hold a document each, in the order of their paths."""
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    found = [path for path in files if path.suffix.lower() in (*_PLAIN, *_CONVERTED)]
+    if found and len(found) < len(files):
+        logger.warning("%s: left out %s files of other formats.", folder, f"{len(files) - len(found):,}")
+    return found
+
+
+def _read_document_files(paths: Sequence[Path]) -> Dataset:
+    titles, documents = [], []
+    for path in paths:
+        text = _convert(path) if path.suffix.lower() in _CONVERTED else "".join(_decode_lines(path))
+        first, *rest = text.strip().splitlines() or [""]
+        is_heading = first.startswith("#") or (rest and not rest[0].strip())
+        has_title = bool(rest and is_heading and len(first) <= _LONGEST_TITLE)
+        titles.append(first.lstrip("#") if has_title else "")
+        documents.append("\n".join(rest) if has_title else text)
+    return _dataset_of({"document": documents} | ({"title": titles} if any(titles) else {}))
+
+
+def _convert(path: Path) -> str:
+    """Return the text of a file as Markdown."""
+    try:
+        from markitdown import MarkItDown
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f'{path} is converted by markitdown, which is missing: pip install "sbert-plugins[documents]".'
+        ) from error
+    return MarkItDown().convert(path).text_content
 
 
 def read_table(
@@ -250,7 +307,9 @@ def is_path(name: str | Path) -> bool:
     """
     text = str(name).lower()
     return (
-        text.startswith((".", "/", "~")) or text.count("/") > 1 or text.endswith((*_FORMATS, ".txt", ".gz"))
+        text.startswith((".", "/", "~"))
+        or text.count("/") > 1
+        or text.endswith((*_FORMATS, *_PLAIN, *_CONVERTED, ".gz"))
     )
 
 

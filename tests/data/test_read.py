@@ -1,10 +1,20 @@
 import gzip
+import sys
+from types import SimpleNamespace
 
 import pandas
 import pytest
 from datasets import Dataset
 
-from sbert_plugins.data import read, read_documents, read_pairs, read_sentences, read_table, read_triplets
+from sbert_plugins.data import (
+    crop_pairs,
+    read,
+    read_documents,
+    read_pairs,
+    read_sentences,
+    read_table,
+    read_triplets,
+)
 
 LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
 
@@ -205,6 +215,67 @@ class TestDocuments:
         path = write("t.jsonl", {column: ["A text.\n\nIt goes on.", None, "Another."], "id": [1, 2, 3]})
         for given in ({}, {"column": column}):
             assert read_documents(path, **given)["document"][:] == ["A text.\n\nIt goes on.", "Another."]
+
+    @pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+    def test_titles_of_a_table(self, write, name):
+        path = write(name, {"id": ["1", "2"], "title": ["A title", ""], "text": ["A text.", "Another."]})
+        columns = {"document": ["A text.", "Another."], "title": ["A title", ""]}
+        assert read_documents(path).to_dict() == columns
+        assert read_documents(path, column="title").column_names == ["document"]
+        (pair,) = crop_pairs(["A short document of six words. It has two long sentences here."])
+        rows = read_documents(write("u.jsonl", {"title": ["t"], "text": [" ".join(pair.values())]}))
+        assert crop_pairs(rows)[0] == pair
+
+
+class TestFolder:
+    def test_one_document_per_file(self, tmp_path, write, caplog):
+        (tmp_path / "b").mkdir()
+        (tmp_path / ".hidden").mkdir()
+        write("c.txt", "\ufeffBoats in the harbour\n\nIt rains.\nNobody sails.\n")
+        write("b/a.md", "# Weather\nIt snows.")
+        write("b/wrapped.TXT", "The old man, who had lived by\nthe sea, told a story.")
+        write("a.txt", f"{'word ' * 30}\n\nA first line that is too long.")
+        write("only.txt", "One line")
+        write(".hidden/x.txt", "hidden")
+        write("blank.md", " \n")
+        write("picture.png", b"\x89PNG")
+        rows = read_documents(tmp_path)
+        assert rows["title"][:] == ["", "Weather", "", "Boats in the harbour", ""]
+        assert rows["document"][1::2] == ["It snows.", "It rains.\nNobody sails."]
+        assert rows["document"][2] == "The old man, who had lived by\nthe sea, told a story."
+        assert "left out 1 files" in caplog.text
+        assert "1 blank" in caplog.text
+        assert len(read_documents(tmp_path, limit=2)) == 2
+
+    def test_without_titles(self, tmp_path, write):
+        write("a.txt", "It rains.")
+        assert read_documents(tmp_path).to_dict() == {"document": ["It rains."]}
+
+    def test_not_utf8(self, tmp_path, write):
+        write("a.txt", "It rains.")
+        write("b.txt", "Größe\nüber alles".encode("latin-1"))
+        with pytest.raises(ValueError, match=r"b\.txt, line 1"):
+            read_documents(tmp_path)
+
+    def test_converted_files(self, tmp_path, write, monkeypatch):
+        """A stand-in, because markitdown is an extra."""
+
+        class MarkItDown:
+            def convert(self, path):
+                return SimpleNamespace(text_content=f"# Title of {path.name}\n\nIts text.")
+
+        monkeypatch.setitem(sys.modules, "markitdown", SimpleNamespace(MarkItDown=MarkItDown))
+        for name in ("a.pdf", "b.docx", "c.html"):
+            path = write(name, b"\x00")
+        assert read_documents(path).to_dict() == {"document": ["Its text."], "title": ["Title of c.html"]}
+        assert read_documents(tmp_path)["title"][:] == [
+            f"Title of {n}" for n in ("a.pdf", "b.docx", "c.html")
+        ]
+        with pytest.raises(FileNotFoundError, match=r"d\.pdf"):
+            read_documents("d.pdf")
+        monkeypatch.setitem(sys.modules, "markitdown", None)
+        with pytest.raises(ModuleNotFoundError, match=r"sbert-plugins\[documents\]"):
+            read_documents(path)
 
 
 class TestTable:
