@@ -143,7 +143,7 @@ def _crop(
         else:
             # A repeated sentence counts once, so that no text is paired with itself.
             sentences = dict.fromkeys(" ".join(sentence.split()) for sentence in split(document))
-            long = [sentence for sentence in sentences if _count_words(sentence) >= min_words]
+            long = [sentence for sentence in sentences if count_words(sentence) >= min_words]
             pairs = _draw_neighbours(long, rng, pairs_per_document)
         rows += [(anchor, positive, index) for anchor, positive in pairs]
     return {name: [row[place] for row in rows] for place, name in enumerate(("anchor", "positive", INDEX))}
@@ -184,7 +184,7 @@ def _continues(match: re.Match[str]) -> bool:
     return is_short or (match["next"].islower() and not is_tokenised)
 
 
-def _count_words(text: str) -> int:
+def count_words(text: str) -> int:
     """Count what white space separates, and each letter of scripts without spaces."""
     if text.isascii():
         return len(text.split())

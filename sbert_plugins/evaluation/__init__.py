@@ -2,6 +2,7 @@
 
 from .encoding import EmbeddingEvaluator, JointEvaluator, encode_once, evaluate
 from .geometry import AlignmentUniformityEvaluator
+from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
 from .label_free import LabelFreeEvaluator
 from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
@@ -28,6 +29,7 @@ __all__ = [
     "EmbeddingEvaluator",
     "HardLengthEvaluator",
     "JointEvaluator",
+    "KnownItemEvaluator",
     "LabelFreeEvaluator",
     "PairsEvaluator",
     "RetrievalEvaluator",
@@ -39,6 +41,7 @@ __all__ = [
     "Submission",
     "TopicsEvaluator",
     "agnews_topics",
+    "answer_ranks",
     "biomedical_topics",
     "cranfield_retrieval",
     "encode_once",
@@ -57,6 +60,7 @@ __all__ = [
     "plot_scores",
     "quora_retrieval",
     "read_scored_pairs",
+    "reciprocal_ranks",
     "render_page",
     "sts_sentences",
     "submit_mteb",
