@@ -67,9 +67,7 @@ METHODS = {
     "ConSERT": build("ConSERTLoss"),
     "bag of words": build("BagOfWordsLoss"),
     "recommended": build("recommended_loss"),
-    "recommended, with self-distillation": lambda model: recipes.recommended_loss(
-        model, **recipes.RECIPES["recommended"].adapt_to(embeds=True).loss_keywords
-    ),
+    "recommended, with self-distillation": lambda model: recipes.recommended_loss(model, keep=0.1),
     "ArcCSE": build("ArcCSELoss"),
     "PT-BERT": build("PTBERTLoss"),
     "PaSeR": build(

@@ -20,6 +20,7 @@ import tables
 from tables import RECOMMENDED, table
 
 from sbert_plugins import cli, losses, recipes
+from sbert_plugins.recipes import recommended
 
 HERE = Path(__file__).parent
 # The public names of each room. None stands for its ``__all__``.
@@ -145,12 +146,10 @@ def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
 def starts_table() -> str:
     """Return what ``recommended`` does for the two kinds of start."""
     rows = []
-    for embeds, kind, example in (
-        (True, "an embedding model: it has the file `modules.json`", "all-MiniLM-L6-v2"),
-        (False, "a plain language model: it has none", "bert-base-uncased"),
+    for keep, kind, example in (
+        (recommended.KEEP, "an embedding model: it has the file `modules.json`", "all-MiniLM-L6-v2"),
+        (0.0, "a plain language model: it has none", "bert-base-uncased"),
     ):
-        adaptation = recipes.RECIPES["recommended"].adapt_to(embeds=embeds)
-        keep = adaptation.loss_keywords.get("keep")
         rows.append([kind, example, f"yes, with weight {keep:g}" if keep else "no"])
     return table(["start", "example", "self-distillation"], rows)
 
@@ -181,7 +180,9 @@ def methods_table() -> str:
     """Return a table of all methods."""
     rows = []
     for recipe in recipes.RECIPES.values():
-        columns = ", ".join(recipe.columns) + (f" [, {recipe.second_column}]" if recipe.second_column else "")
+        columns = ", ".join(recipe.columns or recipe.reads) + "".join(
+            f" [, {one}]" for one in recipe.optional
+        )
         rows.append([f"`{recipe.name}`", f"[{recipe.paper}]({recipe.url})", columns, recipe.summary])
     return table(["method", "source", "columns", "what it computes"], rows)
 

@@ -166,7 +166,7 @@ class TestArguments:
 
     @pytest.mark.parametrize(
         ("options", "keywords"),
-        [(["--keep", "0.3"], {"keep": 0.3}), (["--no-keep"], {"keep": 0.0}), ([], {})],
+        [(["--keep", "0.3"], {"keep": 0.3}), (["--keep", "0"], {"keep": 0.0}), ([], {})],
     )
     def test_keep(self, options, keywords, text, encoder, seen):
         assert cli.main(["train", "recommended", text, "--model", encoder, *options]) == 0
@@ -216,7 +216,10 @@ class TestMistakes:
         [
             (["train", "recomended"], "Did you mean recommended"),
             (["train", "arccse", "--lerning-rate", "3"], "Did you mean learning_rate"),
-            (["train", "arccse", "t.txt", "--loss", "temprature=3"], "Did you mean temperature"),
+            (
+                ["train", "arccse", "t.txt", "--model", "m", "--loss", "temprature=3"],
+                "Did you mean temperature",
+            ),
             (["train", "paser", "--protocol", "papr"], "Did you mean paper"),
             (["train", "arccse", "t.txt", "--learning_rate", "fast"], "fast"),
             (["compare", "simsce", "--output", "out", "--offline"], "Did you mean simcse"),
@@ -283,13 +286,14 @@ def _fail(*_, **__):
 
 class TestDryRun:
     def test_a_recipe(self, text, capsys):
-        command = ["train", "arccse", text, "--dry_run", "--max_steps", "7", "--loss", "temperature=0.1"]
+        command = ["train", "arccse", text, "--model", "nobody/no-model", "--dry_run", "--max_steps", "7"]
+        command += ["--loss", "temperature=0.1"]
         assert cli.main([*command, "--save_total_limit", "1"]) == 0
         rows = rows_of(capsys.readouterr().out)
-        assert rows["max_steps"] == ["7", "command", "line"]
-        assert rows["loss.temperature"] == ["0.1", "command", "line"]
+        assert rows["max_steps"] == ["7", "given"]
+        assert rows["loss.temperature"] == ["0.1", "given"]
         assert rows["learning_rate"][0] == "3e-05"
-        assert rows["max_seq_length"][:2] == ["the", "limit"]
+        assert rows["max_seq_length"][0] == "none"
         assert rows["save_total_limit"][0] == "1"
 
     def test_a_protocol(self, text, capsys):
@@ -298,7 +302,7 @@ class TestDryRun:
         )
         rows = rows_of(capsys.readouterr().out)
         assert rows["loss.decoder_layers"] == ["6", "paper", "4.2"]
-        assert rows["learning_rate"] == ["1e-05", "command", "line"]
+        assert rows["learning_rate"] == ["1e-05", "given"]
         assert rows["loss.token_weights"][0] == "none"
         assert rows["columns.top_k"][0] == "5"
         assert rows["sentences"][0] == "29,510"
@@ -306,26 +310,27 @@ class TestDryRun:
     def test_the_defaults_of_recommended_follow_the_start(self, encoder, text, capsys):
         assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run"]) == 0
         embedder = rows_of(capsys.readouterr().out)
-        assert embedder["loss.keep"][-2:] == ["embedding", "model"]
-        changes = ["--num_train_epochs", "1", "--no_keep"]
+        assert embedder["loss.keep"][0] == "0.1"
+        changes = ["--num_train_epochs", "1", "--keep", "0"]
         assert cli.main(["train", "recommended", text, "--model", encoder, "--dry_run", *changes]) == 0
         changed = rows_of(capsys.readouterr().out)
         assert "max_steps" not in changed
-        assert changed["loss.keep"] == ["0", "command", "line"]
-        assert changed["pooling"] == ["its", "own", "embedding", "model"]
+        assert changed["loss.keep"] == ["0", "given"]
+        assert changed["pooling"] == ["cls", "start"]
 
     def test_the_demo(self, capsys):
         command = ["train", "simcse", "--offline", "--dry_run"]
         assert cli.main([*command, "--learning_rate", "1e-4"]) == 0
         rows = rows_of(capsys.readouterr().out)
-        assert rows["encoder"] == ["all-MiniLM-L6-v2", "built", "in"]
-        assert rows["pooling"] == ["its", "own", "embedding", "model"]
+        assert rows["encoder"] == ["sentence-transformers/all-MiniLM-L6-v2", "start"]
+        assert rows["pooling"] == ["mean", "start"]
         assert rows["max_steps"] == ["60", "demo"]
-        assert rows["learning_rate"] == ["0.0001", "command", "line"]
+        assert rows["updates"][0] == "60"
+        assert rows["learning_rate"] == ["0.0001", "given"]
         assert cli.main([*command, "--num_train_epochs", "2"]) == 0
         rows = rows_of(capsys.readouterr().out)
         assert "max_steps" not in rows
-        assert rows["num_train_epochs"] == ["2", "command", "line"]
+        assert rows["num_train_epochs"] == ["2", "given"]
 
     def test_epochs_replace_the_updates_of_the_demo(self, seen):
         assert cli.main(["train", "simcse", "--offline", "--num_train_epochs", "1"]) == 0

@@ -6,7 +6,6 @@ from typing import Any
 
 from sbert_plugins import recipes
 
-DEFAULT_MODEL = "bert-base-uncased"
 ARGUMENTS = """\
 training arguments (any field of sentence-transformers' TrainingArguments, with underscores or dashes;
 train --dry_run prints the defaults of a method):
@@ -32,10 +31,16 @@ _FLAG = {"action": "store_true"}
 
 # Name of the option -> keywords of add_argument. A name without dashes is an argument.
 START: dict[str, dict[str, Any]] = {
-    "--model": {"help": f"path or Hub name of the start (default: {DEFAULT_MODEL})"},
+    "--model": {
+        "help": "path or Hub name of the start (default of recommended and compare: all-MiniLM-L6-v2; a "
+        "paper's method needs one)"
+    },
+    "--revision": {"help": "branch or commit of the model on the Hub"},
+    "--trust_remote_code": {**_FLAG, "help": "run code of the model's repository"},
     "--offline": {
         **_FLAG,
-        "help": "use no network; without --model start from the built-in all-MiniLM-L6-v2",
+        "help": "use no network; without --model and TEXT, take the installed all-MiniLM-L6-v2 and the "
+        "sentences of the package",
     },
     "--pooling": {
         "choices": _POOLINGS,
@@ -46,7 +51,9 @@ START: dict[str, dict[str, Any]] = {
         "help": "tokens per sentence in training; the model keeps its own limit",
     },
     "--column": {
-        "help": "column of a table or dataset (default: text, sentence, anchor, or the only one of strings)"
+        "metavar": "NAME[,NAME]",
+        "help": "columns of a table or dataset to read (default: anchor, text, sentence or the only one of "
+        "strings; and positive or paraphrase)",
     },
     "--limit": {"type": int, "metavar": "N", "help": "read the first N sentences only"},
     "--dev": {**_FLAG, "help": "select the checkpoint by STS-B dev; a protocol does so by itself"},
@@ -67,7 +74,8 @@ TRAIN: dict[str, dict[str, Any]] = {
         "nargs": "?",
         "metavar": "TEXT",
         "help": "a text file with a sentence per line, csv, tsv, json or jsonl (also .gz), parquet, a "
-        "dataset on the Hub, or sts-sentences (all sentences of the STS tasks)",
+        "dataset on the Hub, or sts-sentences (all sentences of the STS tasks); required without --protocol "
+        "and --offline",
     },
     "--output": {"help": "a new or empty folder (default: METHOD-model)"},
     **START,
@@ -86,9 +94,15 @@ TRAIN: dict[str, dict[str, Any]] = {
     "--keep": {
         "type": float,
         "metavar": "WEIGHT",
-        "help": "recommended: weight of the self-distillation (default: 0.1 for an embedding model)",
+        "help": "recommended: weight of the self-distillation (default: 0.1 for an embedding model, else 0)",
     },
-    "--no_keep": {**_FLAG, "help": "recommended: no self-distillation"},
+    "--columns": {
+        "nargs": "+",
+        "action": "extend",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "keywords of the function that makes the columns, such as top_k=5 of paser",
+    },
     "--protocol": {
         "metavar": "NAME",
         "help": "train as a paper (paper) or its authors' code (official) describes",
@@ -106,6 +120,7 @@ TRAIN: dict[str, dict[str, Any]] = {
     },
     "--resume": {**_FLAG, "help": "continue the training in OUTPUT, or start it"},
     "--dry_run": {**_FLAG, "help": "print the settings and their sources, and stop"},
+    "--keep_checkpoints": {**_FLAG, "help": "keep the checkpoints of a training that has ended"},
     "--share_examples": {**_FLAG, "help": "let the model card show sentences of TEXT"},
 }
 COMPARE: dict[str, dict[str, Any]] = {
@@ -114,7 +129,7 @@ COMPARE: dict[str, dict[str, Any]] = {
         "metavar": "METHOD",
         "help": "a name as in train, with keywords if wanted: pt-bert:attend_to=pooled,momentum=0.99",
     },
-    "--text": {"help": "as in train (default: Wikipedia; with --offline the built-in sentences)"},
+    "--text": {"help": "as in train (required without --offline)"},
     "--output": {"required": True, "help": "a new or empty folder, or that of the comparison to continue"},
     "--seeds": {"type": int, "default": 3, "metavar": "N", "help": "trainings per method (default: 3)"},
     **START,

@@ -12,52 +12,57 @@ from pathlib import Path
 from typing import Any
 
 from sbert_plugins import recipes
-from sbert_plugins.cli.options import DEFAULT_MODEL
 from sbert_plugins.recipes import budgets
-from sbert_plugins.recipes.recipe import override
+from sbert_plugins.recipes.plan import make_plan
 from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train a model, and print scores and verdict."""
-    recipe, plan = recipes.find_recipe(options.method), _plan(options)
+    """Train a model, and print scores and verdict. With --dry_run, print the plan."""
+    protocol = _protocol(options)
+    is_demo = options.offline and options.model is None and protocol is None
+    recipe = recipes.find_recipe(options.method)
+    recipe = recipe.demo if is_demo else recipe
+    start = protocol.section("start") if protocol else {}
     keywords = recipes.read_keywords(recipe, options.loss)
-    if options.no_keep or options.keep is not None:
-        keywords["keep"] = 0.0 if options.no_keep else options.keep
-    given, text = _given_arguments(options), _text(options)
-    is_demo = options.offline and options.model is None and plan is None
-    demo = recipe.offline_arguments if is_demo else {}
+    if options.keep is not None:
+        keywords["keep"] = options.keep
+    arguments, text = _given_arguments(options), _text(options)
+    dev = (
+        _stsb_dev(options) if (options.dev or options.patience or protocol) and not options.dry_run else None
+    )
+    given: dict[str, Any] = {
+        "output": Path(options.output or f"{options.method.replace(':', '-')}-model"),
+        "protocol": options.protocol,
+        "loss_keywords": keywords,
+        "column_keywords": recipes.read_pairs(options.columns),
+        "max_seq_length": options.max_seq_length,
+        "patience": options.patience,
+        "start_weight": options.start_weight,
+        "seed": arguments.pop("seed", 42),
+        "text": text,
+        "dev": dev,
+    }
     if options.dry_run:
-        print_table(_planned(options, demo, given, keywords))
+        _print_plan(options, recipe, text, start, given, arguments)
         return
-    arguments = override(demo, given)
-    start = plan.section("start") if plan else {}
-    dev = _stsb_dev(options) if options.dev or options.patience or plan else None
-    options.sts = options.sts or plan is not None
+    options.sts = options.sts or protocol is not None
     evaluators = [one for one in _evaluators(options) if dev is None or one.name != dev.name]
     if options.data_dir and dev is None and [one.name for one in evaluators] == ["graded pairs"]:
         evaluators.append(_stsb_dev(options))
-    output = Path(options.output or f"{options.method.replace(':', '-')}-model")
     results = recipes.train(
-        options.method,
+        recipe,
         _read(options, text, recipe, start.get("positives")),
         _start(options, start.get("pooling", recipe.pooling), start),
-        output=output,
-        protocol=options.protocol,
-        loss_keywords=keywords,
-        max_seq_length=options.max_seq_length,
-        dev=dev,
         evaluators=evaluators,
-        start_weight=options.start_weight,
-        patience=options.patience,
         resume=options.resume,
-        seed=arguments.pop("seed", 42),
-        text=text,
         share_examples=options.share_examples,
+        keep_checkpoints=options.keep_checkpoints,
+        **given,
         **arguments,
     )
     if is_first_process():
-        _print_results(results, output / "model", plan)
+        _print_results(results, given["output"] / "model", protocol)
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -67,7 +72,7 @@ def compare(options: argparse.Namespace) -> None:
         raise ValueError("compare trains with the seeds 0, 1, ...: give their number with --seeds.")
     comparison = recipes.compare(
         options.methods,
-        _read(options, text),
+        _read(options, text, recipes.RECIPES["recommended"]),
         model=lambda: _start(options, "mean"),
         output=options.output,
         evaluators=_evaluators(options),
@@ -191,11 +196,17 @@ def mteb_submit(options: argparse.Namespace) -> None:
 
 def names_on_hub(options: argparse.Namespace) -> list[str]:
     """Return the names of models and texts that are not on this machine."""
-    if options.offline or getattr(options, "dry_run", False):
+    if options.offline:
         return []
-    names = getattr(options, "models", None) or [options.model or DEFAULT_MODEL]
+    names = getattr(options, "models", None) or [_model(options, _protocol(options))]
     texts = [_text(options)] if hasattr(options, "text") else []
-    return [name for name in [*names, *texts] if name != "sts-sentences" and not Path(name).exists()]
+    return [
+        name
+        for name in [*names, *texts]
+        if not Path(name).exists()
+        and not recipes.is_installed(name)
+        and not (name == "sts-sentences" and options.data_dir)
+    ]
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -212,20 +223,35 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         )
 
 
-def _plan(options: argparse.Namespace) -> recipes.Protocol | None:
+def _protocol(options: argparse.Namespace) -> recipes.Protocol | None:
     name = getattr(options, "protocol", None)
     return recipes.read_protocol(options.method, name) if name else None
 
 
 def _text(options: argparse.Namespace) -> str:
-    """Return the name of the text: as given, or the default of the protocol or the recipe."""
+    """Return the name of the text: as given, of the protocol, or the built-in one."""
     if options.text is not None:
         return options.text
-    if (plan := _plan(options)) is not None:
-        return plan.section("start")["text"]
-    if options.offline:
-        return str(recipes.offline_sentences_path())
-    return recipes.find_recipe(getattr(options, "method", "recommended")).text
+    if (protocol := _protocol(options)) is not None:
+        return protocol.section("start")["text"]
+    if not options.offline:
+        raise ValueError("TEXT is missing: a file or a dataset on the Hub. For a demo: --offline.")
+    return str(recipes.offline_sentences_path())
+
+
+def _model(options: argparse.Namespace, protocol: recipes.Protocol | None) -> str:
+    """Return the name of the start: as given, of the protocol, or the model that people adapt most."""
+    if options.model is not None:
+        return options.model
+    if protocol is not None:
+        return protocol.section("start")["encoder"]
+    method = recipes.find_recipe(getattr(options, "method", "recommended")).name
+    if method != "recommended" and not options.offline:
+        raise ValueError(
+            f"--model is missing. {method} is usually trained from a plain language model, such as --model "
+            "bert-base-uncased."
+        )
+    return recipes.OFFLINE_BASE
 
 
 def _given_arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -235,40 +261,42 @@ def _given_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read(
-    options: argparse.Namespace, text: str, recipe: recipes.Recipe | None = None, positives: str | None = None
+    options: argparse.Namespace, text: str, recipe: recipes.Recipe, positives: str | None = None
 ) -> Any:
     """Read what is trained on."""
     from datasets import Dataset
 
     from sbert_plugins import data, evaluation
 
-    given = {"column": options.column, "limit": options.limit}
-    if recipe is not None and len(recipe.text_columns) > 1:
-        return data.read_triplets(text, limit=options.limit)
+    columns = options.column.split(",") if options.column else None
     if getattr(options, "paraphrases", None):
-        return data.read_pairs(text, options.paraphrases, **given)
+        return data.read_pairs(text, options.paraphrases, column=options.column, limit=options.limit)
     if cut := getattr(options, "positives", None):
-        return data.crop_pairs(
-            data.read_documents(text, **given), by="sentences" if cut == "crops" else "spans"
-        )
+        documents = data.read_documents(text, column=options.column, limit=options.limit)
+        return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans")
     if text == "sts-sentences":
         return Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)[: options.limit]})
-    sentences = data.read_sentences(text, **given)
-    return data.back_translate(sentences) if positives == "back-translation" else sentences
+    if "negative" in recipe.reads and columns is None:
+        return data.read_triplets(text, limit=options.limit)
+    rows = recipe.read(data.load_table(text), columns, text)
+    rows = rows.select(range(min(options.limit or len(rows), len(rows))))
+    return data.back_translate(rows) if positives == "back-translation" else rows
 
 
 def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | None = None) -> Any:
     """Build the encoder to start from."""
-    if options.model is None and options.offline:
+    name, start = _model(options, _protocol(options)), start or {}
+    if recipes.is_installed(name):
         if options.pooling is not None:
-            raise ValueError("The built-in model has a pooling of its own: leave out --pooling.")
+            raise ValueError("The installed model has a pooling of its own: leave out --pooling.")
         return recipes.offline_encoder(num_layers=6)
-    start = start or {}
     return recipes.build_encoder(
-        options.model or start.get("encoder") or DEFAULT_MODEL,
+        name,
         pooling=options.pooling,
         default_pooling=pooling,
         template=start.get("template", recipes.DEFAULT_TEMPLATE),
+        trust_remote_code=options.trust_remote_code,
+        revision=options.revision,
     )
 
 
@@ -298,54 +326,35 @@ def _stsb_dev(options: argparse.Namespace) -> Any:
     return evaluation.PairsEvaluator(pairs, name="STS-B dev", write_csv=False)
 
 
-def _planned(
-    options: argparse.Namespace, demo: dict[str, Any], arguments: dict[str, Any], keywords: dict[str, Any]
-) -> list[tuple[str, str, str]]:
-    """Return the rows of the dry run: setting, value, source."""
-    recipe, plan = recipes.find_recipe(options.method), _plan(options)
-    rows: dict[str, tuple[Any, str]] = {}
-    if plan is not None:
-        prefix = {"loss": "loss.", "columns": "columns."}
-        rows = {f"{prefix.get(one.section, '')}{one.name}": (one.value, one.source) for one in plan.settings}
-    else:
-        ours: dict[str, Any] = {"encoder": DEFAULT_MODEL, "text": _text(options), "pooling": recipe.pooling}
-        ours |= {"max_seq_length": recipe.max_seq_length or "the limit of the model", **recipe.arguments}
-        rows = {name: (value, f"recipe of {recipe.name}") for name, value in ours.items()}
-        embeds = options.offline if options.model is None else recipes.has_pooling(options.model)
-        source = "embedding model" if embeds else "language model"
-        if embeds:
-            rows["pooling"] = ("its own", source)
-        if options.offline and options.model is None:
-            rows["encoder"] = ("all-MiniLM-L6-v2", "built in")
-        rows |= {name: (value, "demo") for name, value in demo.items()}
-        if recipe.adapt_to is not None:
-            chosen = recipe.adapt_to(embeds=embeds).loss_keywords
-            rows |= {f"loss.{name}": (value, source) for name, value in chosen.items()}
-    given = {
-        name: getattr(options, name) for name in ("text", "pooling", "max_seq_length", "limit", "patience")
-    }
-    given |= (
-        {"encoder": options.model} | arguments | {f"loss.{name}": value for name, value in keywords.items()}
+def _print_plan(
+    options: argparse.Namespace,
+    recipe: recipes.Recipe,
+    text: str,
+    start: dict[str, Any],
+    given: dict[str, Any],
+    arguments: dict[str, Any],
+) -> None:
+    """Print the plan that a training would run. What is not on this machine is not loaded for it."""
+    on_hub, rows, model = names_on_hub(options), None, None
+    if options.offline or text not in on_hub:
+        rows = recipe.read(_read(options, text, recipe, start.get("positives")))
+    if options.offline or _model(options, _protocol(options)) not in on_hub:
+        model = _start(options, start.get("pooling", recipe.pooling), start)
+    names = {"text": text, "encoder": _model(options, _protocol(options)), "pooling": options.pooling}
+    plan = make_plan(recipe, rows, model, arguments=arguments, **given)
+    for name, value in names.items():
+        if value is not None and (options.__dict__.get(name) or name not in plan.settings):
+            plan.settings.setdefault(name, (value, "given"))
+    plan.prepare()
+    print_table(plan.table())
+    print(
+        *plan.reasons,
+        *([f"Not on this machine, so not read: {', '.join(on_hub)}."] if on_hub else []),
+        sep="\n",
     )
-    if "num_train_epochs" in given:
-        rows.pop("max_steps", None)
-    rows |= {name: (value, "command line") for name, value in given.items() if value is not None}
-    return [
-        ("setting", "value", "source"),
-        *((name, _shown(value), source) for name, (value, source) in rows.items()),
-    ]
 
 
-def _shown(value: Any) -> str:
-    """Return a value as a person writes it."""
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "true", False: "false"}[value]
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _print_results(results: dict[str, Any], model: Path, plan: recipes.Protocol | None) -> None:
+def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Protocol | None) -> None:
     from sbert_plugins.evaluation import format_score
 
     changes = results["changes"]
@@ -355,8 +364,8 @@ def _print_results(results: dict[str, Any], model: Path, plan: recipes.Protocol 
     ]
     print()
     print_table([("score", "start", "trained"), *rows])
-    if plan is not None:
-        reported = next(one for one in plan.settings if one.name == "reported")
+    if protocol is not None:
+        reported = next(one for one in protocol.settings if one.name == "reported")
         print(f"Reported: {reported.value} on average over the seven STS tasks ({reported.source}).")
     print(f'\n{results["updates"]:,} updates. The model is in {model}: SentenceTransformer("{model}")\n')
     print(*results["verdict"], sep="\n")

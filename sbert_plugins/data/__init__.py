@@ -8,7 +8,7 @@ from .label_free import LabelFreeTexts, Substitution, label_free_texts
 from .paser import paser_columns
 from .passages import split_passages
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
-from .read import read_documents, read_pairs, read_sentences, read_table, read_triplets
+from .read import load_table, read_documents, read_pairs, read_sentences, read_table, read_triplets
 from .synonyms import SynonymReplacer, synonyms_if_installed
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "duplicate_words",
     "hide_phrase",
     "label_free_texts",
+    "load_table",
     "locate_phrases",
     "paser_columns",
     "positive_pairs",

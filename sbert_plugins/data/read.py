@@ -70,7 +70,7 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
         >>> read_sentences("sentences.txt")[0]
         {'anchor': 'It is raining.'}
     """
-    return _first(read_columns(_load(source), ["anchor"], columns=column, source=str(source)), limit)
+    return _first(read_columns(load_table(source), ["anchor"], columns=column, source=str(source)), limit)
 
 
 def read_pairs(
@@ -94,17 +94,18 @@ def read_pairs(
         FileNotFoundError: As :func:`read_sentences`.
         ValueError: As :func:`read_sentences`, and if the two have different numbers of rows.
     """
-    if Path(source) == Path(paraphrases):
-        both = read_columns(_load(source), ["anchor", "positive"], columns=column, source=str(source))
-        return _first(both, limit)
-    first, origin = select_columns(_load(source), ["anchor"], columns=column, source=str(source))
-    second, other = select_columns(_load(paraphrases), ["positive"], source=str(paraphrases))
+    first, origin = select_columns(load_table(source), ["anchor"], columns=column, source=str(source))
+    second, other = select_columns(load_table(paraphrases), ["positive"], source=str(paraphrases))
     if len(first) != len(second):
         raise ValueError(
             f"{source} has {len(first):,} rows and {paraphrases} has {len(second):,}. A sentence and its "
             "paraphrase must be in the same row."
         )
-    origin = Origin(origin.columns | other.columns, [*origin.not_read, *other.not_read], 0)
+    read = origin.columns | other.columns
+    left_out = dict.fromkeys(
+        name for name in (*origin.not_read, *other.not_read) if name not in read.values()
+    )
+    origin = Origin(read, list(left_out), 0)
     rows = describe_origin(concatenate_datasets([first, second], axis=1), origin)
     return _first(read_columns(rows, ["anchor", "positive"], source=str(source)), limit)
 
@@ -133,7 +134,7 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     if Path(source).is_file() and _format_of(source) in ("tsv", "text"):
         rows = _dataset_of(read_table(source, _TRIPLET))
     else:
-        rows = _load(source, configuration="triplet")
+        rows = load_table(source, configuration="triplet")
     return _first(read_columns(rows, _TRIPLET, source=str(source)), limit)
 
 
@@ -173,7 +174,7 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
     files = [path] if path.is_file() and path.suffix.lower() in _CONVERTED else []
     if path.is_dir() and str(source).strip():  # the path of an empty name is the current folder
         files = _document_files(path)
-    rows = _read_document_files(files) if files else _load(source)
+    rows = _read_document_files(files) if files else load_table(source)
     if not files and path.is_file() and _format_of(source) == "text":
         paragraphs = groupby(map(str.strip, rows["text"][:]), key=bool)
         rows = _dataset_of({"document": ["\n".join(lines) for has_text, lines in paragraphs if has_text]})
@@ -409,7 +410,19 @@ def _first(rows: Dataset, limit: int | None) -> Dataset:
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
-def _load(source: str | Path, configuration: str | None = None) -> Dataset:
+def load_table(source: str | Path, configuration: str | None = None) -> Dataset:
+    """Load a text with all of its columns, in the formats of :func:`read_sentences`.
+
+    A plain text file has the column ``text``, with one row per line.
+
+    Args:
+        source: As in :func:`read_sentences`.
+        configuration: Configuration of a dataset on the Hub, if it has that one.
+
+    Raises:
+        FileNotFoundError: As :func:`read_sentences`.
+        ValueError: If a file is empty or not UTF-8.
+    """
     path, name = Path(source), str(source)
     if path.is_file():
         return _load_file(path)

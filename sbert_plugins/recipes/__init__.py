@@ -7,16 +7,18 @@ from sbert_plugins.recipes.budgets import small_budget
 from sbert_plugins.recipes.compare import Comparison, compare
 from sbert_plugins.recipes.encoders import (
     DEFAULT_TEMPLATE,
+    OFFLINE_BASE,
     average_with_start,
     build_encoder,
     embeds_already,
     graded_pairs,
     has_pooling,
+    is_installed,
     offline_encoder,
     offline_sentences_path,
     pooling_of,
 )
-from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords
+from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords, read_pairs
 from sbert_plugins.recipes.protocol import Protocol, protocol_names, read_protocol
 from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.recommended import recommended_loss
@@ -25,6 +27,7 @@ from sbert_plugins.recipes.train import train
 
 __all__ = [
     "DEFAULT_TEMPLATE",
+    "OFFLINE_BASE",
     "RECIPES",
     "Comparison",
     "Protocol",
@@ -36,11 +39,13 @@ __all__ = [
     "find_recipe",
     "graded_pairs",
     "has_pooling",
+    "is_installed",
     "offline_encoder",
     "offline_sentences_path",
     "pooling_of",
     "protocol_names",
     "read_keywords",
+    "read_pairs",
     "read_protocol",
     "recommended_loss",
     "simcse_loss",

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from sbert_plugins.recipes.recipe import Recipe, count_tokens_if_needed
+from typing import TYPE_CHECKING
+
+from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+
+def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+    """Count the tokens of the text, unless tokens are not weighted or counts are given."""
+    given = request.loss_keywords
+    is_needed = given.get("token_weights", 0.0) is not None and "frequencies" not in given
+    return Prepared(rows, count_tokens(rows, model) if is_needed else {})
+
 
 BAG_OF_WORDS = Recipe(
     name="bag-of-words",
@@ -11,7 +25,6 @@ BAG_OF_WORDS = Recipe(
     url="https://arxiv.org/abs/2401.13621",
     summary="predicts the rare words of a sentence from its vector, without negatives",
     loss="BagOfWordsLoss",
-    columns=("anchor",),
     arguments={"learning_rate": 5e-5, "per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},
-    find_keywords=count_tokens_if_needed,
+    prepare=prepare,
 )

@@ -7,8 +7,7 @@ import json
 import logging
 import math
 import re
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,14 @@ from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import (
     check_is_free,
     check_same_run,
-    digest_of_sentences,
+    describe_value,
+    digest_of_texts,
     digest_of_weights,
     hold,
     name_of_text,
     versions,
 )
-from sbert_plugins.recipes.train import make_dataset, train
+from sbert_plugins.recipes.train import train
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -131,13 +131,14 @@ def read_method(text: str) -> Method:
 
 def compare(
     methods: Sequence[str],
-    sentences: Dataset | Sequence[str],
+    texts: Dataset | Iterable[str],
     *,
     model: str | Callable[[], SentenceTransformer],
     output: str | Path,
     evaluators: Sequence[BaseEvaluator],
     seeds: int | Sequence[int] = 3,
     dev: BaseEvaluator | None = None,
+    columns: str | Sequence[str] | None = None,
     max_seq_length: int | None = 32,
     text: str | None = None,
     **arguments: Any,
@@ -150,13 +151,13 @@ def compare(
 
     Args:
         methods: Names, with keywords if wanted (:func:`read_method`).
-        sentences: A list of sentences, or a dataset with the column ``anchor``, and ``positive`` where there
-            are positives.
+        texts: As in :func:`train`. Each method reads the columns that it takes.
         model: Path or Hub name of the start, or a function that builds it.
         output: A new or empty folder, or that of the comparison to continue.
         evaluators: Evaluators that score the start and each result. They select nothing.
         seeds: How many seeds, from 0, or which.
         dev: Evaluator that selects the checkpoint of each training; without it the last update counts.
+        columns: As in :func:`train`.
         max_seq_length: Tokens per sentence in training.
         text: Name of the text.
         **arguments: Fields of :class:`training.TrainingArguments` for all methods, by default those of
@@ -177,25 +178,35 @@ def compare(
     from transformers import set_seed
 
     from sbert_plugins import evaluation
+    from sbert_plugins.data.columns import describe_texts, read_columns
     from sbert_plugins.evaluation.encoding import named
 
     if isinstance(model, SentenceTransformer):
         raise ValueError("model must be a path, a Hub name or a function: each training needs a new model.")
     output, asked = Path(output), [read_method(method) for method in methods]
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    numbers = _list_seeds(seeds)
+    if arguments.get("push_to_hub"):
+        raise ValueError("compare trains several models, which cannot share one name on the Hub. Use train.")
+    secret = arguments.pop("hub_token", None)
 
     def build() -> SentenceTransformer:
         set_seed(0)  # what a function draws, such as an adapter, is the same each time
         return model() if callable(model) else build_encoder(str(model))
 
-    start, sentences = build(), make_dataset(sentences)
+    start = build()
+    rows = read_columns(
+        texts, ["anchor"], optional=["positive", "negative"], columns=columns, source=text or "The dataset"
+    )
+    logger.info(describe_texts(rows))
+    settings = override(RECOMMENDED.arguments | _EQUAL, arguments)
     shared: dict[str, Any] = {
-        "arguments": override(RECOMMENDED.arguments | _EQUAL, arguments),
+        "arguments": describe_value(settings),
         "max_seq_length": max_seq_length,
         "dev": getattr(dev, "name", None),
         "scores": list(named(evaluators)),
         "text": name_of_text(text),
-        "sentences_digest": digest_of_sentences(sentences),
+        "read": describe_texts(rows),
+        "sentences_digest": digest_of_texts(rows),
         "encoder": name_of_encoder(start),
         "weights_digest": digest_of_weights(start),
         "pooling": pooling_of(start),
@@ -215,7 +226,7 @@ def compare(
                 try:
                     results = train(
                         method.name,
-                        sentences,
+                        rows,
                         build(),
                         output=folder,
                         loss_keywords=method.loss_keywords,
@@ -226,25 +237,29 @@ def compare(
                         seed=seed,
                         text=text,
                         resume=True,
-                        **override(shared["arguments"], method.arguments),
+                        hub_token=secret,
+                        **override(settings, method.arguments),
                     )
                 except Exception as error:  # the other cells are not lost
                     logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))
                     failed[name] = f"{type(error).__name__}: {error}"
                     continue
-                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
                 kept = ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
                 cell = {"method": method.text, "seed": seed, "scores": results["after"]}
                 cells[method.text, seed] = cell
                 _append(output, cell | {key: results[key] for key in kept})
-        scores = {}
-        for method in asked:
-            done = [cells[method.text, seed] for seed in numbers if (method.text, seed) in cells]
-            if done:
-                scores[method.text] = [
-                    {name: evaluation.Score.from_dict(cell["scores"][name]) for name in shared["scores"]}
-                    for cell in done
-                ]
+        scores = {
+            method.text: [
+                {
+                    name: evaluation.Score.from_dict(each)
+                    for name, each in cells[method.text, seed]["scores"].items()
+                }
+                for seed in numbers
+                if (method.text, seed) in cells
+            ]
+            for method in asked
+        }
+        scores = {method: each for method, each in scores.items() if each}
         if not scores:
             raise RuntimeError(f"Every training failed: {next(iter(failed.values()))}")
         changes = {method: evaluation.judge_all(before, each) for method, each in scores.items()}
@@ -254,8 +269,15 @@ def compare(
             for method in ranked[1:]
         ]
         comparison = Comparison(changes, rivals, failed, output / "index.html")
-        comparison.page.write_text(_page(comparison, shared, len(sentences)), encoding="utf-8")
+        comparison.page.write_text(_page(comparison, shared, len(rows)), encoding="utf-8")
     return comparison
+
+
+def _list_seeds(seeds: int | Sequence[int]) -> list[int]:
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not numbers or len({*numbers}) < len(numbers):
+        raise ValueError(f"seeds must be a number of seeds, or seeds that differ, got {seeds}.")
+    return numbers
 
 
 def _begin(
@@ -274,7 +296,7 @@ def _begin(
     else:
         check_is_free(output)
     if cells:
-        check_same_run(first["shared"], shared, output, may_differ={"text", "encoder"})
+        check_same_run(first["shared"], shared, output, may_differ={"text", "read", "encoder"})
     logger.info("Scoring the start.")
     before = evaluation.measure(start, evaluators)
     for name in shared["scores"] if cells else ():

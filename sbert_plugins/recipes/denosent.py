@@ -9,8 +9,7 @@ DENOSENT = Recipe(
     url="https://arxiv.org/abs/2401.13621",
     summary="contrastive loss, and a 16-layer decoder that restores a noisy sentence (eq. 3 to 6)",
     loss="DenoSentLoss",
-    columns=("anchor",),
-    second_column="paraphrase",
+    optional=("paraphrase",),
     pooling="mask",
     arguments={
         "learning_rate": 5e-5,

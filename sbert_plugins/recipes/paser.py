@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.recipe import Recipe, count_tokens_if_needed
+from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -13,34 +13,25 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def paser_rows(sentences: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any) -> Dataset:
+def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
     """Make PaSeR's columns: up to three phrases per sentence, and synonyms where WordNet is installed.
 
-    ``keywords`` are those of :func:`data.paser_columns`.
+    Of triplets, the best phrase of each anchor is added, and the anchors stay unchanged for the contrastive
+    loss. Counts of the encoder's vocabulary are found if tokens are to be weighted. The column keywords are
+    those of :func:`data.paser_columns`.
     """
     from sbert_plugins import data
 
-    return data.paser_columns(
-        sentences, mask_token=model.tokenizer.mask_token, seed=seed, **({"top_k": 3} | keywords)
-    )
-
-
-def paser_supervised_rows(
-    triplets: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any
-) -> Dataset:
-    """Add the best phrase of each anchor to triplets. The contrastive loss reads the anchors unchanged."""
-    from sbert_plugins import data
-
-    ours = {"top_k": 1, "synonyms": None, "keep_without_phrase": True}
-    return data.paser_columns(triplets, mask_token=model.tokenizer.mask_token, seed=seed, **(ours | keywords))
-
-
-def find_keywords(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Find counts of the encoder's vocabulary, if tokens are to be weighted."""
-    is_weighted = given.get("token_weights") is not None
-    return count_tokens_if_needed(rows, model, epochs, given) if is_weighted else {}
+    given = request.loss_keywords
+    is_weighted = given.get("token_weights") is not None and "frequencies" not in given
+    counts = count_tokens(rows, model) if is_weighted else {}
+    if "phrase" in rows.column_names:
+        return Prepared(rows, counts)
+    ours: dict[str, Any] = {"top_k": 3}
+    if "negative" in rows.column_names:
+        ours = {"top_k": 1, "synonyms": None, "keep_without_phrase": True}
+    keywords = {"mask_token": model.tokenizer.mask_token, "seed": request.seed} | ours
+    return Prepared(data.paser_columns(rows, **(keywords | dict(request.column_keywords))), counts)
 
 
 def paser_supervised_loss(
@@ -86,8 +77,7 @@ PASER = Recipe(
         "eval_steps": 125,
     },
     offline_arguments={"max_steps": 60, "eval_steps": 20},
-    make_columns=paser_rows,
-    find_keywords=find_keywords,
+    prepare=prepare,
     paper_updates=14_578,  # five epochs of 62,198 sentences with three phrases each
 )
 
@@ -98,9 +88,9 @@ PASER_SUPERVISED = replace(
     summary="contrastive loss with labelled negatives, and the hidden phrase (eq. 5)",
     columns=("anchor", "positive", "negative", "masked", "phrase"),
     arguments=PASER.arguments | {"num_train_epochs": 3},
-    build=paser_supervised_loss,
-    make_columns=paser_supervised_rows,
+    loss=paser_supervised_loss,
+    loss_class="PaSeRLoss",
     text="sentence-transformers/all-nli",
-    text_columns=("anchor", "positive", "negative"),
+    reads=("anchor", "positive", "negative"),
     paper_updates=26_150,
 )

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.encoders import pooling_of
-from sbert_plugins.recipes.recipe import Recipe
+from sbert_plugins.recipes.recipe import Prepared, Recipe, Request
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -16,15 +16,13 @@ logger = logging.getLogger(__name__)
 _QUEUE_SIZE = 256
 
 
-def find_keywords(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
+def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
     """Find what the pseudo tokens attend to, and a queue that holds no copies of the sentences of a batch.
 
     With mean pooling the pseudo tokens attend to all tokens, as in the paper. With one token as the sentence
     vector they attend to that vector: the vector that is trained and the vector that is saved are then alike.
     """
-    found: dict[str, Any] = {}
+    given, found = request.loss_keywords, dict[str, Any]()
     if not given.get("official"):
         found["attend_to"] = "tokens" if pooling_of(model) == "mean" else "pooled"
     largest = max(1, len(rows) // 2)
@@ -38,7 +36,7 @@ def find_keywords(
                 largest,
             )
             found["queue_size"] = largest
-    return found
+    return Prepared(rows, found)
 
 
 PT_BERT = Recipe(
@@ -48,8 +46,7 @@ PT_BERT = Recipe(
     url="https://aclanthology.org/2022.findings-acl.22",
     summary="contrastive loss on sentences mapped to equal length; negatives of earlier batches (eq. 1 to 5)",
     loss="PTBERTLoss",
-    columns=("anchor",),
-    second_column="positive",
+    optional=("positive",),
     pooling="cls",
     max_seq_length=64,
     arguments={
@@ -59,6 +56,6 @@ PT_BERT = Recipe(
         "eval_steps": 125,
     },
     offline_arguments={"max_steps": 60, "eval_steps": 20},
-    find_keywords=find_keywords,
+    prepare=prepare,
     paper_updates=15_625,
 )

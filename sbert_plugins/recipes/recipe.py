@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +18,38 @@ LENGTH_GROUPED = "length_grouped"
 
 
 @dataclass(frozen=True)
+class Request:
+    """What is known of a training when its recipe prepares it.
+
+    Attributes:
+        loss_keywords: Keywords of the loss that were given.
+        column_keywords: Keywords of the function that makes the columns that were given.
+        seed: Seed of the training.
+        count_epochs: Function from a number of rows to the number of passes over them.
+    """
+
+    loss_keywords: Mapping[str, Any]
+    column_keywords: Mapping[str, Any]
+    seed: int
+    count_epochs: Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a recipe has prepared.
+
+    Attributes:
+        rows: What the loss reads.
+        loss_keywords: Keywords of the loss that depend on the text or the model. Given keywords replace them.
+        reason: One line on why they were chosen.
+    """
+
+    rows: Dataset
+    loss_keywords: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A method with its loss, its columns and its training settings.
 
@@ -27,24 +59,22 @@ class Recipe:
         paper: Authors and venue.
         url: Where the paper is.
         summary: What is computed, in one line.
-        loss: The class in :mod:`sbert_plugins.losses`; with ``build`` the class that takes its further
-            keywords.
-        columns: The columns that the loss reads.
+        loss: The name of a class in :mod:`sbert_plugins.losses`, or a function that builds the loss around a
+            model.
+        loss_class: With a function in ``loss``, the class that takes its further keywords.
         arguments: Fields of :class:`training.TrainingArguments`.
+        reads: Roles of the text columns that the method reads (:func:`data.columns.read_columns`).
+        optional: Roles of columns that the method reads in addition where the text has them.
+        columns: The columns that the loss reads, if ``prepare`` makes them from what is read.
+        prepare: Prepares a training: ``prepare(rows, model, request)`` returns :class:`Prepared`. It makes
+            columns, and chooses what depends on the text or the model.
         pooling: The pooling that a plain transformer gets.
         max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
-        second_column: A column that the loss takes in addition, such as ``positive``.
-        build: Builds the loss where the class with its keywords is not enough.
-        make_columns: Makes the columns: ``make_columns(sentences, model, seed=..., **column_keywords)``.
-        find_keywords: Finds keywords of the loss that depend on the text and on the length of the training:
-            ``find_keywords(rows, model, epochs, given)``, where ``given`` are the user's keywords.
-        adapt_to: Chooses keywords of the loss by whether the start is an embedding model:
-            ``adapt_to(embeds=True)``.
         offline_arguments: Override ``arguments`` in the demo (``--offline`` without a model).
         text: The default text, a dataset on the Hub.
-        text_columns: The columns of that text: ``("anchor",)``, or three of triplets.
         paper_updates: How many updates the paper trained.
         citations: BibTeX entries by title, in addition to those of the loss class.
+        source: What the dry run names as the source of these settings.
     """
 
     name: str
@@ -52,31 +82,47 @@ class Recipe:
     paper: str
     url: str
     summary: str
-    loss: str
-    columns: tuple[str, ...]
+    loss: str | Callable[..., nn.Module]
     arguments: dict[str, Any]
+    loss_class: str = ""
+    reads: tuple[str, ...] = ("anchor",)
+    optional: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    prepare: Callable[[Dataset, SentenceTransformer, Request], Prepared] | None = None
     pooling: str = "mean"
     max_seq_length: int | None = 32
-    second_column: str | None = None
-    build: Callable[..., nn.Module] | None = None
-    make_columns: Callable[..., Dataset] | None = None
-    find_keywords: Callable[[Dataset, SentenceTransformer, float, dict[str, Any]], dict[str, Any]] | None = (
-        None
-    )
-    adapt_to: Callable[..., Adaptation] | None = None
     offline_arguments: dict[str, Any] = field(default_factory=dict)
     text: str = WIKIPEDIA
-    text_columns: tuple[str, ...] = ("anchor",)
     paper_updates: int | None = None
     citations: dict[str, str] = field(default_factory=dict)
+    source: str = "recipe"
 
-    def make_rows(
-        self, sentences: Dataset, model: SentenceTransformer, *, seed: int, **keywords: Any
+    @property
+    def demo(self) -> Recipe:
+        """The recipe with the settings of the demo."""
+        return replace(self, arguments=override(self.arguments, self.offline_arguments), source="demo")
+
+    def read(
+        self, texts: Dataset | Iterable[str], columns: str | Sequence[str] | None = None, source: str = ""
     ) -> Dataset:
-        """Return what the loss reads: the sentences, or the columns that are made from them."""
-        if self.make_columns is None or tuple(sentences.column_names) == self.columns:
-            return sentences
-        return self.make_columns(sentences, model, seed=seed, **keywords)
+        """Return what the method reads of a text: sentences, pairs, triplets, or columns that were made.
+
+        Args:
+            texts: A list of texts, or a dataset.
+            columns: Names of the columns to read, in the order of ``reads`` and ``optional``.
+            source: Name of the text, for messages.
+        """
+        from sbert_plugins.data.columns import read_columns
+
+        is_made = self.columns and {*self.columns} <= {*getattr(texts, "column_names", ())}
+        return read_columns(
+            texts,
+            self.columns if is_made else self.reads,
+            optional=() if is_made else self.optional,
+            labels=":" in self.name,  # only a loss of one's own reads labels
+            columns=columns,
+            source=source or "The dataset",
+        )
 
     def build_loss(self, model: SentenceTransformer, **keywords: Any) -> nn.Module:
         """Build the loss around ``model``.
@@ -86,40 +132,26 @@ class Recipe:
             **keywords: Keywords of the loss. ``official=True`` builds the class of :mod:`losses.official`,
                 which computes what the authors' code computes.
         """
-        if self.build is not None:
-            return self.build(model, **keywords)
+        if not isinstance(self.loss, str):
+            return self.loss(model, **keywords)
         from sbert_plugins import losses
 
         room = losses.official if keywords.pop("official", False) else losses
         return getattr(room, self.loss)(model, **keywords)
 
 
-@dataclass(frozen=True)
-class Adaptation:
-    """Defaults for one start: keywords of the loss, and one line that explains them."""
+def count_tokens(rows: Dataset, model: SentenceTransformer) -> dict[str, Any]:
+    """Return the counts of the tokens in the first column, unless the built-in counts fit the vocabulary.
 
-    loss_keywords: dict[str, Any]
-    reason: str
-
-
-def count_tokens_if_needed(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Count the tokens of the first column, unless the built-in counts fit or ``given`` has others.
-
-    It is the ``find_keywords`` of methods whose loss weighs tokens.
+    They are the keyword ``frequencies`` of losses that weigh tokens.
     """
     from sbert_plugins.data import TokenFrequencies
 
-    weighs_no_tokens = given.get("token_weights", 0.0) is None
-    if weighs_no_tokens or "frequencies" in given or TokenFrequencies.bookcorpus().fits(model.tokenizer):
+    if TokenFrequencies.bookcorpus().fits(model.tokenizer):
         return {}
     anchors = (row[rows.column_names[0]] for row in rows)
-    return {
-        "frequencies": TokenFrequencies.from_corpus(
-            anchors, model.tokenizer, source="the sentences of the training"
-        )
-    }
+    source = "the sentences of the training"
+    return {"frequencies": TokenFrequencies.from_corpus(anchors, model.tokenizer, source=source)}
 
 
 def override(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

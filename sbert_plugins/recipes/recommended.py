@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.recipe import Adaptation, Recipe, count_tokens_if_needed
+from sbert_plugins.recipes.encoders import embeds_already
+from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -36,7 +37,8 @@ def recommended_loss(
     Args:
         model: The encoder.
         keep: Weight of :class:`losses.SelfDistillationLoss`, which keeps the similarities that the model has
-            now; None or 0 leaves it out. Use 0.1 for a model that embeds well already.
+            now; 0 leaves it out. None is 0.1 for a model that was loaded as an embedding model, and 0 for
+            another.
         words: The gradient of :class:`losses.BagOfWordsLoss` at the sentence vectors is at most this multiple
             of the contrastive gradient; 0 leaves the loss out. None is 0.3 without ``keep``. With ``keep`` it
             is 0, because the loss lowered the STS scores of a model that embeds well.
@@ -52,7 +54,10 @@ def recommended_loss(
     """
     from sbert_plugins import losses
 
-    words = _influence(words, keep)
+    if keep is None:
+        keep, _ = choose_keep(model)
+    if words is None:
+        words = 0.0 if keep else 0.3
     if second_view is None:
         second_view = ("feature_cutoff",) if keep else ("token_shuffling",)
     loss: nn.Module = losses.ConSERTLoss(
@@ -71,32 +76,31 @@ def recommended_loss(
     return loss
 
 
-def _influence(words: float | None, keep: float | None) -> float:
-    """Return the influence of the bag-of-words loss."""
-    return (0.0 if keep else 0.3) if words is None else words
-
-
-def find_keywords(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Count the tokens, if there is a bag-of-words loss and the built-in counts do not fit."""
-    words = _influence(given.get("words"), given.get("keep"))
-    return count_tokens_if_needed(rows, model, epochs, given) if words else {}
-
-
-def adapt_to(*, embeds: bool) -> Adaptation:
-    """Choose the keywords of the loss by whether the start embeds sentences already."""
-    if embeds:
-        reason = (
-            f"The start is an embedding model. Self-distillation preserves its similarities (--keep {KEEP}). "
-            "To train without it: --no_keep."
+def choose_keep(model: SentenceTransformer) -> tuple[float, str]:
+    """Return the weight of self-distillation for a start, and one line that explains it."""
+    if embeds_already(model):
+        return KEEP, (
+            f"The start is an embedding model. Self-distillation preserves its similarities (keep={KEEP}). "
+            "To train without it: --keep 0."
         )
-        return Adaptation({"keep": KEEP}, reason)
-    reason = (
+    return 0.0, (
         "The start is a plain language model. It is trained without self-distillation. To train with it: "
         f"--keep {KEEP}."
     )
-    return Adaptation({}, reason)
+
+
+def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+    """Choose the weight of self-distillation, and count the tokens if there is a bag-of-words loss."""
+    given, (keep, reason) = request.loss_keywords, choose_keep(model)
+    found: dict[str, Any] = {}
+    if given.get("keep") is None:
+        found["keep"] = keep
+    else:
+        keep, reason = given["keep"], ""  # it was chosen
+    has_words = given.get("words") or (given.get("words") is None and not keep)
+    if has_words and given.get("token_weights", 0.0) is not None and "frequencies" not in given:
+        found |= count_tokens(rows, model)
+    return Prepared(rows, found, reason)
 
 
 RECOMMENDED = Recipe(
@@ -105,16 +109,14 @@ RECOMMENDED = Recipe(
     paper="this library, after ConSERT, DenoSent and RankCSE",
     url="https://sbert-plugins.github.io/sbert-plugins/methods/recommended.html",
     summary="ConSERT, with self-distillation for embedding models, with a bag-of-words loss for others",
-    loss="ConSERTLoss",
-    columns=("anchor",),
-    second_column="positive",
+    loss=recommended_loss,
+    loss_class="ConSERTLoss",
+    optional=("positive",),
     arguments={
         "learning_rate": 5e-5,
         "per_device_train_batch_size": 64,
         "max_steps": 60,
         "eval_steps": 20,
     },
-    build=recommended_loss,
-    adapt_to=adapt_to,
-    find_keywords=find_keywords,
+    prepare=prepare,
 )

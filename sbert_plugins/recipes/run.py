@@ -35,14 +35,18 @@ MAY_DIFFER = {
     ),
     "arguments.dataloader_num_workers",
     "text",
+    "read",
     "encoder",
     *(f"versions.{package}" for package in PACKAGES),
 }
 
 
 def is_first_process() -> bool:
-    """Return whether this is the process of several that prints and writes."""
-    return os.environ.get("RANK", "0") == "0"
+    """Return whether this is the process of several that prints and writes.
+
+    A rank without a number of processes is left from another program.
+    """
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
 def name_of_text(text: str | None) -> str | None:
@@ -50,12 +54,44 @@ def name_of_text(text: str | None) -> str | None:
     return Path(text).name if text and Path(text).exists() else text and str(text)
 
 
-def digest_of_sentences(sentences: Dataset) -> str:
+def digest_of_texts(rows: Dataset) -> str:
     """Return a short digest of all texts of a dataset."""
     digest = hashlib.sha256()
-    for batch in sentences.iter(batch_size=1000):
+    for batch in rows.iter(batch_size=1000):
         digest.update(json.dumps(batch).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:12]
+
+
+def describe_value(value: Any) -> Any:
+    """Return a value as JSON holds it. Objects become their names and a digest of what they hold.
+
+    So a training with an object as keyword can be resumed with an equal object, and with no other.
+
+    Raises:
+        ValueError: For an object that cannot be pickled.
+
+    Example:
+        >>> describe_value({"sizes": (1, 2), "kind": dict})
+        {'sizes': [1, 2], 'kind': 'builtins.dict'}
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): describe_value(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [describe_value(each) for each in value]
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    from datasets.fingerprint import Hasher
+
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    try:
+        return f"{name} {Hasher.hash(value)}"
+    except Exception as error:
+        raise ValueError(
+            f"A training with {value!r} could not be resumed, because it cannot be pickled. Use a class or a "
+            "function of a module."
+        ) from error
 
 
 def digest_of_weights(model: SentenceTransformer) -> str:
@@ -82,10 +118,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
         >>> differences({"arguments": {"max_steps": 60}}, {"arguments": {"max_steps": 90}})
         {'arguments.max_steps': (60, 90)}
     """
-    flat_before, flat_now = (
-        _flat(before),
-        _flat(json.loads(json.dumps(now))),
-    )  # tuples become lists, as in the file
+    flat_before, flat_now = _flat(before), _flat(now)
     keys = [key for key in {**flat_before, **flat_now} if flat_before.get(key) != flat_now.get(key)]
     return {key: (flat_before.get(key), flat_now.get(key)) for key in keys}
 
@@ -102,8 +135,11 @@ def check_same_run(
     others = {key: values for key, values in changed.items() if key not in may_differ}
     if others:
         listed = "; ".join(f"{key} was {old}, is {new}" for key, (old, new) in others.items())
+        hint = ""
+        if "weights_digest" in others:
+            hint = " New weights, such as those of an adapter, are random: call set_seed before you add them."
         raise ValueError(
-            f"{folder} holds another training: {listed}. Use the same settings, or another output."
+            f"{folder} holds another training: {listed}. Use the same settings, or another output.{hint}"
         )
     for key, (old, new) in changed.items():
         logger.info("Continuing with %s %s instead of %s.", key.rpartition(".")[2], new, old)
@@ -119,6 +155,24 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
             else {key: value}
         )
     return flat
+
+
+@contextmanager
+def use_token(token: str | None) -> Iterator[None]:
+    """Give the Hugging Face Hub a token without writing it anywhere.
+
+    As a training argument it would be written into each checkpoint.
+    """
+    earlier = os.environ.get("HF_TOKEN")
+    if token:
+        os.environ["HF_TOKEN"] = token
+    try:
+        yield
+    finally:
+        if token and earlier is None:
+            del os.environ["HF_TOKEN"]
+        elif token:
+            os.environ["HF_TOKEN"] = str(earlier)
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sbert_plugins.recipes.recipe import Recipe
+from sbert_plugins.recipes.recipe import Prepared, Recipe, Request
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
@@ -27,11 +28,9 @@ def simcse_loss(model: SentenceTransformer, *, temperature: float = 0.05, pairs:
     return losses.WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 1] if pairs else [0, 0])})
 
 
-def find_keywords(
-    rows: Any, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Find whether there is a column of positives."""
-    return {"pairs": len(rows.column_names) == 2}
+def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+    """Use positives where the text has them."""
+    return Prepared(rows, {"pairs": len(rows.column_names) == 2})
 
 
 SIMCSE = Recipe(
@@ -40,9 +39,8 @@ SIMCSE = Recipe(
     paper="Gao et al., EMNLP 2021",
     url="https://aclanthology.org/2021.emnlp-main.552",
     summary="contrastive loss on two dropout views of a sentence: the usual baseline",
-    loss="WeightedSumLoss",
-    columns=("anchor",),
-    second_column="positive",
+    loss=simcse_loss,
+    optional=("positive",),
     pooling="cls",
     arguments={
         "learning_rate": 3e-5,
@@ -51,8 +49,7 @@ SIMCSE = Recipe(
         "eval_steps": 125,
     },
     offline_arguments={"max_steps": 60, "eval_steps": 20},
-    build=simcse_loss,
-    find_keywords=find_keywords,
+    prepare=prepare,
     paper_updates=15_625,
     citations={
         "SimCSE": """

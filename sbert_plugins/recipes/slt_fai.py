@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sbert_plugins.recipes.recipe import Recipe, count_tokens_if_needed
+from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
 from sbert_plugins.recipes.simcse import simcse_loss
 
 if TYPE_CHECKING:
@@ -59,13 +59,16 @@ def slt_fai_loss(
     return room.SLTFAILoss(model, base, **keywords)
 
 
-def find_keywords(
-    rows: Dataset, model: SentenceTransformer, epochs: float, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Find the warm-up, which the paper gives in epochs, the columns, and counts of the vocabulary."""
+def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+    """Find the warm-up, which the paper gives in epochs, whether there are positives, and token counts."""
+    given = request.loss_keywords
     warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
-    found: dict[str, Any] = {"warmup_steps": min(0.5, warmup / epochs), "pairs": len(rows.column_names) == 2}
-    return found | count_tokens_if_needed(rows, model, epochs, given)
+    found: dict[str, Any] = {
+        "warmup_steps": min(0.5, warmup / request.count_epochs(len(rows))),
+        "pairs": len(rows.column_names) == 2,
+    }
+    counts = {} if "frequencies" in given else count_tokens(rows, model)
+    return Prepared(rows, found | counts)
 
 
 SLT_FAI = Recipe(
@@ -74,9 +77,9 @@ SLT_FAI = Recipe(
     paper="Wang et al., 2023",
     url="https://arxiv.org/abs/2305.08655",
     summary="adds to another loss: hide how rare a word is, notice missing rare words (eq. 2 to 6)",
-    loss="SLTFAILoss",
-    columns=("anchor",),
-    second_column="positive",
+    loss=slt_fai_loss,
+    loss_class="SLTFAILoss",
+    optional=("positive",),
     arguments={
         "learning_rate": 3e-5,
         "per_device_train_batch_size": 32,
@@ -84,7 +87,6 @@ SLT_FAI = Recipe(
         "eval_steps": 125,
     },
     offline_arguments={"max_steps": 60, "eval_steps": 20},
-    build=slt_fai_loss,
-    find_keywords=find_keywords,
+    prepare=prepare,
     paper_updates=31_250,
 )

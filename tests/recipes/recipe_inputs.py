@@ -7,6 +7,7 @@ from datasets import Dataset
 from encoders import project_text
 
 from sbert_plugins import evaluation, recipes, training
+from sbert_plugins.recipes.recipe import Request
 
 QUICK = {
     "max_steps": 4,
@@ -32,7 +33,7 @@ def anchors(count):
 def rows(method, count):
     """Sentences, or triplets for the method that reads them."""
     text = project_text()
-    columns = recipes.RECIPES[method].text_columns
+    columns = recipes.RECIPES[method].reads
     return Dataset.from_dict({name: text[place : count + place] for place, name in enumerate(columns)})
 
 
@@ -41,10 +42,16 @@ def pairs(name="pairs", step=12):
     return evaluation.PairsEvaluator(some, name=name, write_csv=False)
 
 
+def prepare(method, table, model, *, epochs=1.0, columns=None, **given):
+    """What the recipe of a method prepares."""
+    request = Request(given, columns or {}, seed=1, count_epochs=lambda rows: epochs)
+    return recipes.RECIPES[method].prepare(table, model, request)
+
+
 def train(method, model, output, *, count=40, **changes):
     """Train a method briefly."""
     keywords = SMALL.get(method, {}) | changes.pop("loss_keywords", {})
-    columns = {"synonyms": None} if recipes.RECIPES[method].make_columns else {}
+    columns = {"synonyms": None} if recipes.RECIPES[method].columns else {}
     sentences = changes.pop("sentences", None) or rows(method, count)
     return recipes.train(
         method,

@@ -4,12 +4,12 @@ from dataclasses import fields
 import pytest
 from datasets import Dataset
 from encoders import project_text
-from recipe_inputs import SMALL, anchors, rows
+from recipe_inputs import SMALL, anchors, prepare, rows
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from sbert_plugins import losses, recipes, training
-from sbert_plugins.recipes import paser, pt_bert, recommended, simcse, slt_fai
+from sbert_plugins.recipes import paser, recommended, simcse, slt_fai
 from sbert_plugins.recipes.budgets import SEVEN_TASKS
 from sbert_plugins.recipes.methods import check_keywords, read_value
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED
@@ -27,11 +27,11 @@ class TestEveryRecipe:
     def test_builds_a_loss_that_reads_its_columns(self, recipe, tiny_encoder):
         model = tiny_encoder(pooling="mean").train()
         table = rows(recipe.name, 8)
-        if recipe.make_columns:
-            table = recipe.make_columns(table, model, seed=1, synonyms=None)
-        assert tuple(table.column_names) == recipe.columns
         given = SMALL.get(recipe.name, {})
-        found = recipe.find_keywords(table, model, 1.0, given) if recipe.find_keywords else {}
+        columns = {"synonyms": None} if recipe.columns else {}
+        prepared = prepare(recipe.name, table, model, columns=columns, **given) if recipe.prepare else None
+        table, found = (prepared.rows, prepared.loss_keywords) if prepared else (table, {})
+        assert tuple(table.column_names) == (recipe.columns or recipe.reads)
         loss = recipe.build_loss(model, **(found | given))
         value = loss([model.preprocess(table[name][:]) for name in table.column_names])
         assert sum(value.values()).isfinite()
@@ -130,13 +130,14 @@ def test_a_loss_of_ones_own(own_module, tiny_encoder):
 class TestPTBERT:
     @pytest.mark.parametrize(("pooling", "attend_to"), [("mean", "tokens"), ("cls", "pooled")])
     def test_the_attention_goes_with_the_pooling(self, pooling, attend_to, tiny_encoder):
-        found = pt_bert.find_keywords(anchors(600), tiny_encoder(pooling=pooling), 1.0, {})
-        assert found == {"attend_to": attend_to}
+        found = prepare("pt-bert", anchors(600), tiny_encoder(pooling=pooling))
+        assert found.loss_keywords == {"attend_to": attend_to}
 
     def test_the_queue_is_no_longer_than_half_of_the_text(self, tiny_encoder, caplog):
-        assert pt_bert.find_keywords(anchors(60), tiny_encoder(), 1.0, {})["queue_size"] == 30
+        assert prepare("pt-bert", anchors(60), tiny_encoder()).loss_keywords["queue_size"] == 30
         assert "shortened to 30" in caplog.text
-        assert "queue_size" not in pt_bert.find_keywords(anchors(60), tiny_encoder(), 1.0, {"queue_size": 40})
+        given = prepare("pt-bert", anchors(60), tiny_encoder(), queue_size=40)
+        assert "queue_size" not in given.loss_keywords
         assert "their own negatives" in caplog.text
 
 
@@ -145,12 +146,12 @@ class TestSLTFAI:
         ("backbone", "epochs", "share"), [("simcse", 1.0, 0.1), ("simcse", 0.1, 0.5), ("consert", 10.0, 0.05)]
     )
     def test_the_warm_up_is_counted_in_epochs(self, backbone, epochs, share, tiny_encoder):
-        found = slt_fai.find_keywords(anchors(40), tiny_encoder(), epochs, {"backbone": backbone})
-        assert found["warmup_steps"] == pytest.approx(share)
+        found = prepare("slt-fai", anchors(40), tiny_encoder(), epochs=epochs, backbone=backbone)
+        assert found.loss_keywords["warmup_steps"] == pytest.approx(share)
 
     def test_the_base_loss(self, tiny_encoder):
         model = tiny_encoder()
-        found = slt_fai.find_keywords(anchors(40), model, 1.0, {})
+        found = prepare("slt-fai", anchors(40), model).loss_keywords
         assert isinstance(slt_fai.slt_fai_loss(model, backbone="consert", **found).loss, losses.ConSERTLoss)
         with pytest.raises(ValueError, match="backbone"):
             slt_fai.slt_fai_loss(model, backbone="bert", **found)
@@ -160,10 +161,8 @@ def test_simcse_contrasts_with_positives_where_there_are_some(tiny_encoder):
     model = tiny_encoder()
     for columns, read in ((["anchor"], [0, 0]), (["anchor", "positive"], [0, 1])):
         table = Dataset.from_dict({name: project_text()[:4] for name in columns})
-        assert (
-            simcse.simcse_loss(model, **simcse.find_keywords(table, model, 1.0, {})).columns_of["simcse"]
-            == read
-        )
+        found = prepare("simcse", table, model).loss_keywords
+        assert simcse.simcse_loss(model, **found).columns_of["simcse"] == read
 
 
 def test_supervised_paser_reads_five_columns(tiny_encoder):
@@ -172,22 +171,21 @@ def test_supervised_paser_reads_five_columns(tiny_encoder):
 
 
 def test_counts_are_made_for_another_vocabulary_only(tiny_encoder, minilm_mlm):
-    recipe = recipes.RECIPES["bag-of-words"]
-    found = recipe.find_keywords(anchors(40), tiny_encoder(), 1.0, {})["frequencies"]
+    found = prepare("bag-of-words", anchors(40), tiny_encoder()).loss_keywords["frequencies"]
     assert found.counts.sum() > 0
-    assert recipe.find_keywords(anchors(40), minilm_mlm, 1.0, {}) == {}
-    assert recipe.find_keywords(anchors(40), tiny_encoder(), 1.0, {"token_weights": None}) == {}
+    assert prepare("bag-of-words", anchors(40), minilm_mlm).loss_keywords == {}
+    assert prepare("bag-of-words", anchors(40), tiny_encoder(), token_weights=None).loss_keywords == {}
 
 
 @pytest.mark.parametrize("name", ["arccse", "pt-bert", "paser", "denosent", "slt-fai"])
 def test_docstrings_name_the_scores_of_short_trainings(name):
-    text = getattr(losses, recipes.RECIPES[name].loss).__doc__
+    text = getattr(losses, recipes.RECIPES[name].loss_class or recipes.RECIPES[name].loss).__doc__
     assert all(str(score) in text for score in (*SEVEN_TASKS[name], *SEVEN_TASKS["recommended"]))
 
 
 class TestRecommended:
     def loss(self, model, **keywords):
-        found = recipes.RECIPES["recommended"].find_keywords(anchors(40), model, 1.0, keywords)
+        found = prepare("recommended", anchors(40), model, **keywords).loss_keywords
         return recommended.recommended_loss(model, **(found | keywords))
 
     def test_without_words_it_is_consert(self, tiny_encoder):
@@ -214,19 +212,25 @@ class TestRecommended:
         assert loss.losses["learn"].losses["contrast"].second_view == ("dropout",)
 
     def test_words_are_counted_only_if_they_are_used(self, tiny_encoder):
-        find = recipes.RECIPES["recommended"].find_keywords
-        assert find(anchors(40), tiny_encoder(), 1.0, {"keep": 0.1}) == {}
-        assert find(anchors(40), tiny_encoder(), 1.0, {"words": 0.0}) == {}
-        assert list(find(anchors(40), tiny_encoder(), 1.0, {"keep": 0.1, "words": 0.3})) == ["frequencies"]
+        for given, found in (
+            ({"keep": 0.1}, []),
+            ({"words": 0.0}, ["keep"]),
+            ({"keep": 0.1, "words": 0.3}, ["frequencies"]),
+        ):
+            prepared = prepare("recommended", anchors(40), tiny_encoder(), **given)
+            assert list(prepared.loss_keywords) == found
 
     def test_defaults_follow_the_start(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
         assert not recipes.embeds_already(model)
         model.save_pretrained(str(tmp_path))
         assert recipes.embeds_already(SentenceTransformer(str(tmp_path), device="cpu"))
-        embedder, plain = (recommended.adapt_to(embeds=embeds) for embeds in (True, False))
-        assert embedder.loss_keywords == {"keep": 0.1}
-        assert plain.loss_keywords == {}
+        embedder = SentenceTransformer(str(tmp_path), device="cpu")
+        for start, keep in ((embedder, 0.1), (model, 0.0)):
+            assert prepare("recommended", anchors(40), start).loss_keywords["keep"] == keep
+        assert recommended.recommended_loss(embedder).weights == {"learn": 1.0, "keep": 0.1}
+        kept = recommended.recommended_loss(model, words=0)
+        assert isinstance(kept, losses.ConSERTLoss)
 
 
 def test_batches_of_similar_length_are_named_without_torch():

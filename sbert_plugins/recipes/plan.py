@@ -1,0 +1,375 @@
+"""The plan of a training: every decision with its source."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins import host
+from sbert_plugins.recipes.budgets import small_budget
+from sbert_plugins.recipes.encoders import name_of_encoder, pooling_of
+from sbert_plugins.recipes.methods import check_keywords, find_recipe, known_keywords
+from sbert_plugins.recipes.protocol import Protocol, read_protocol
+from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, Request, did_you_mean, override
+from sbert_plugins.recipes.run import (
+    describe_value,
+    digest_of_texts,
+    digest_of_weights,
+    name_of_text,
+    versions,
+)
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.evaluation import BaseEvaluator
+    from torch import nn
+
+    from sbert_plugins.training import TrainingArguments
+
+logger = logging.getLogger(__name__)
+# Training arguments that this package sets or does not use, and what to give instead.
+_REFUSED = {
+    "output_dir": "Use output.",
+    "resume_from_checkpoint": "Use resume.",
+    "do_train": "It has no effect.",
+    "do_eval": "Give dev or evaluators.",
+    "do_predict": "It has no effect.",
+}
+
+
+@dataclass
+class Plan:
+    """A training before it runs.
+
+    Attributes:
+        recipe: The method.
+        protocol: The protocol that it follows, if any.
+        settings: Values and their sources, by name. Keywords of the loss begin with ``loss.``, keywords of
+            the columns with ``columns.``.
+        seed: The seed.
+        output: The folder of the training.
+        text: Name of the text.
+        rows: What is trained on; None if the text was not read.
+        model: The start; None if it was not loaded.
+        dev: Evaluator that selects the checkpoint.
+        loss_keywords: Keywords of the loss, with those that :meth:`prepare` finds.
+        reasons: Lines that explain the choices of the recipe.
+        most_updates: The most updates that are made, unless their number was chosen.
+        described_texts: What was read, in one sentence.
+    """
+
+    recipe: Recipe
+    protocol: Protocol | None
+    settings: dict[str, tuple[Any, str]]
+    seed: int
+    output: Path
+    text: str | None
+    rows: Dataset | None
+    model: SentenceTransformer | None
+    dev: BaseEvaluator | None
+    loss_keywords: dict[str, Any] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    most_updates: int | None = None
+    described_texts: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The fields of :class:`training.TrainingArguments` that the recipe, the protocol or the user set."""
+        names = _argument_names()
+        return {name: value for name, (value, _) in self.settings.items() if name in names}
+
+    def value(self, name: str) -> Any:
+        """Return the value of a setting, or None."""
+        return self.settings.get(name, (None, ""))[0]
+
+    def section(self, prefix: str) -> dict[str, Any]:
+        """Return the settings whose names begin with a prefix, without it."""
+        start = f"{prefix}."
+        return {
+            name.removeprefix(start): value
+            for name, (value, _) in self.settings.items()
+            if name.startswith(start)
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Return what ``run.json`` holds: what makes this training another one than others."""
+        assert self.rows is not None and self.model is not None
+        return {
+            "method": self.recipe.name,
+            "protocol": self.protocol and self.protocol.name,
+            "arguments": describe_value(self.arguments),
+            "loss_keywords": describe_value(self.section("loss")),
+            "column_keywords": describe_value(self.section("columns")),
+            "max_seq_length": self.value("max_seq_length"),
+            "start_weight": self.value("start_weight") or 0.0,
+            "seed": self.seed,
+            "dev": getattr(self.dev, "name", None),
+            "text": name_of_text(self.text),
+            "read": self.described_texts,
+            "sentences": len(self.rows),
+            "sentences_digest": digest_of_texts(self.rows),
+            "encoder": name_of_encoder(self.model),
+            "weights_digest": digest_of_weights(self.model),
+            "pooling": pooling_of(self.model),
+            "versions": versions(),
+        }
+
+    def prepare(self) -> None:
+        """Let the recipe make its columns, and choose what depends on the text or the model."""
+        if self.recipe.prepare is None or self.rows is None or self.model is None:
+            return
+        request = Request(self.section("loss"), self.section("columns"), self.seed, self._count_epochs)
+        prepared = self.recipe.prepare(self.rows, self.model, request)
+        self.rows = prepared.rows
+        self.loss_keywords = prepared.loss_keywords | self.section("loss")
+        for name, value in prepared.loss_keywords.items():
+            self.settings.setdefault(f"loss.{name}", (value, "chosen for this text and model"))
+        if prepared.reason:
+            self.reasons.append(prepared.reason)
+
+    def build_loss(self) -> nn.Module:
+        """Build the loss around the start."""
+        assert self.model is not None
+        return self.recipe.build_loss(self.model, **self.loss_keywords)
+
+    def training_arguments(self) -> TrainingArguments:
+        """Complete the arguments by what follows from the model, the text and the folder.
+
+        Not after a trainer was built: the arguments set up its processes.
+        """
+        from sbert_plugins.training import LengthGroupedBatchSampler, TrainingArguments
+
+        given = self.arguments
+        sampler = {"batch_sampler": LengthGroupedBatchSampler}
+        if given.get("batch_sampler") != LENGTH_GROUPED:
+            sampler = {}
+        arguments = TrainingArguments(**(self._defaults() | given | sampler | {"seed": self.seed}))
+        if self.most_updates and self.rows and count_updates(arguments, len(self.rows)) > self.most_updates:
+            arguments.max_steps = self.most_updates
+        return arguments
+
+    def tokens(self) -> int | None:
+        """Return the tokens per text in training: those wanted, and those of the longest prompt."""
+        assert self.model is not None
+        own, tokenizer, wanted = self.model.max_seq_length, self.model.tokenizer, self.value("max_seq_length")
+        if wanted is None:
+            return own
+        ends = {getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "bos", "eos")}
+        prompts = ["", host.resolve_prompt(self.model, None, None), *_texts_in(self.value("prompts"))]
+        around = max(sum(token not in ends for token in tokenizer(prompt)["input_ids"]) for prompt in prompts)
+        return wanted + around if own is None else min(wanted + around, own)
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Return the settings with their values and sources as a table, whose first row is the heading."""
+        rows = [(name, _show(value), source) for name, (value, source) in self.settings.items()]
+        if self.described_texts:
+            rows.insert(0, ("read", self.described_texts.removeprefix("text: "), "text"))
+        if self.rows is not None and self.model is not None:
+            arguments = self.training_arguments()
+            decided: dict[str, Any] = {
+                "rows": len(self.rows),
+                "updates": count_updates(arguments, len(self.rows)),
+            }
+            decided |= {"bf16": arguments.bf16, "tokens": self.tokens()}
+            rows += [
+                (name, _show(value), "from model and text")
+                for name, value in decided.items()
+                if name not in self.settings
+            ]
+        return [("setting", "value", "source"), *rows]
+
+    def announce(self, arguments: Any) -> None:
+        """Log what is trained, and what may not be wanted."""
+        assert self.rows is not None and self.model is not None
+        batch, updates = rows_per_update(arguments), count_updates(arguments, len(self.rows))
+        logger.info(
+            "Training %s on %s rows: %s updates of %d rows, learning rate %g, seed %d.",
+            *(self.recipe.title, f"{len(self.rows):,}", f"{updates:,}", batch),
+            *(arguments.learning_rate, self.seed),
+        )
+        logger.info(
+            "Start: %s, %s pooling, at most %s tokens per sentence.",
+            *(name_of_encoder(self.model), pooling_of(self.model), self.tokens()),
+        )
+        for reason in self.reasons:
+            logger.info(reason)
+        if self.recipe.paper_updates is not None and updates < self.recipe.paper_updates:
+            logger.info(
+                "%s is made for long trainings, and this one has %s updates. %s For short trainings take "
+                "recommended.",
+                *(self.recipe.title, f"{updates:,}", small_budget(self.recipe.name)),
+            )
+        if len(self.rows) < 10 * batch:
+            logger.warning(
+                "An epoch of this text has fewer than ten updates. Give more text, or a smaller batch."
+            )
+
+    def _count_epochs(self, rows: int) -> float:
+        arguments = self.training_arguments()
+        return count_updates(arguments, rows) * rows_per_update(arguments) / rows
+
+    def _defaults(self) -> dict[str, Any]:
+        """Return the training arguments that follow from the model, the text and the folder."""
+        import torch
+
+        given, dev, model, rows = self.arguments, self.dev, self.model, self.rows
+        on_cpu = model is None or model.device.type == "cpu"
+        batch, count = given["per_device_train_batch_size"], 0 if rows is None else len(rows)
+        # encode puts the default prompt before each sentence, and so does the training.
+        prompt = "" if model is None else host.resolve_prompt(model, None, None)
+        prompts = {name: prompt for name in ([] if rows is None else rows.column_names) if name != "phrase"}
+        return {
+            "output_dir": str(self.output / "checkpoints"),
+            "use_cpu": on_cpu,
+            "bf16": not on_cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+            "dataloader_drop_last": count > batch and count % batch == 1,  # a single row has no negatives
+            "prompts": prompts if prompt else None,
+            "logging_steps": max(1, int(given["eval_steps"]) // 5),
+            "logging_first_step": True,
+            "eval_strategy": "no" if dev is None else "steps",
+            "save_steps": given["eval_steps"],
+            "save_total_limit": 2,  # the newest and the best
+            "load_best_model_at_end": dev is not None,
+            "metric_for_best_model": dev and dev.primary_metric,
+            "greater_is_better": dev and dev.greater_is_better,
+            "restore_callback_states_from_checkpoint": True,  # how long early stopping has waited
+            "report_to": "none",
+            "run_name": self.output.name,
+            "disable_tqdm": True,  # the progress is ours
+            "hub_strategy": "end",
+            "hub_private_repo": True,
+        }
+
+
+def make_plan(
+    method: str | Recipe,
+    rows: Dataset | None,
+    model: SentenceTransformer | None,
+    *,
+    output: str | Path,
+    protocol: str | None = None,
+    loss_keywords: Mapping[str, Any] | None = None,
+    column_keywords: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    dev: BaseEvaluator | None = None,
+    seed: int = 42,
+    text: str | None = None,
+    **others: Any,
+) -> Plan:
+    """Settle a training: what is given comes before the protocol, and the protocol before the recipe.
+
+    Args:
+        method: A name, or a recipe.
+        rows: What the recipe has read of a text (:meth:`Recipe.read`); None in a dry run without the text.
+        model: The start; None in a dry run without it.
+        output: The folder of the training.
+        protocol: Name of a protocol of the method.
+        loss_keywords: Keywords of the loss.
+        column_keywords: Keywords of the function that makes the columns.
+        arguments: Fields of :class:`training.TrainingArguments`.
+        dev: Evaluator that selects the checkpoint.
+        seed: The seed.
+        text: Name of the text.
+        **others: Settings without a section: ``encoder``, ``max_seq_length``, ``patience``,
+            ``start_weight``, ... None leaves the default.
+
+    Raises:
+        ValueError: For an unknown argument or keyword, or one that this package does not obey.
+    """
+    from sbert_plugins.data.columns import describe_texts
+
+    recipe = method if isinstance(method, Recipe) else find_recipe(method)
+    given = dict(arguments or {})
+    check_arguments(recipe, given)
+    check_keywords(recipe, loss_keywords or {})
+    plan, settings = None, dict[str, tuple[Any, str]]()
+    if protocol is not None:
+        plan = read_protocol(recipe.name, protocol)
+        prefixes = {"loss": "loss.", "columns": "columns."}
+        settings = {f"{prefixes.get(one.section, '')}{one.name}": one[2:] for one in plan.settings}
+        base, source = plan.section("arguments"), ""
+    else:
+        base, source = recipe.arguments, recipe.source
+        start = {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length}
+        settings = {name: (value, source) for name, value in start.items()}
+        settings |= {name: (value, source) for name, value in base.items()}
+    kept = override(base, given)
+    settings = {name: one for name, one in settings.items() if name not in base or name in kept}
+    settings |= {name: (value, "given") for name, value in given.items()}
+    for prefix, keywords in (("loss", loss_keywords), ("columns", column_keywords)):
+        settings |= {f"{prefix}.{name}": (value, "given") for name, value in (keywords or {}).items()}
+    settings |= {name: (value, "given") for name, value in others.items() if value not in (None, 0.0)}
+    if model is not None:
+        settings |= {"encoder": (name_of_encoder(model), "start"), "pooling": (pooling_of(model), "start")}
+    described = "" if rows is None else describe_texts(rows)
+    made = Plan(recipe, plan, settings, seed, Path(output), text, rows, model, dev, described_texts=described)
+    made.loss_keywords = made.section("loss")
+    if plan is None and not given.keys() & {"max_steps", "num_train_epochs"}:
+        made.most_updates = recipe.paper_updates
+    if made.value("patience") is not None and dev is None and rows is not None:
+        raise ValueError(f"patience={made.value('patience')} needs dev, whose evaluations it counts.")
+    return made
+
+
+def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
+    """Raise for a training argument that does not exist or is not obeyed.
+
+    Raises:
+        ValueError: With the nearest name, or what to give instead.
+    """
+    names = _argument_names()
+    for name in given:
+        if name in _REFUSED:
+            raise ValueError(f"{name} cannot be set here. {_REFUSED[name]}")
+        if name not in names:
+            hint = did_you_mean(name, names)
+            if name in (known_keywords(recipe) or ()):
+                hint = f" It is a keyword of the loss: loss_keywords={{{name!r}: ...}}."
+            raise ValueError(f"There is no training argument {name!r}.{hint}")
+    if given.get("push_to_hub") and not given.get("hub_model_id"):
+        raise ValueError(
+            "push_to_hub needs hub_model_id. Without a name of its own, each training would replace the last."
+        )
+
+
+def rows_per_update(arguments: TrainingArguments) -> int:
+    """Return how many rows an update reads."""
+    return arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+
+
+def count_updates(arguments: TrainingArguments, rows: int) -> int:
+    """Return how many updates a training makes."""
+    if arguments.max_steps > 0:
+        return arguments.max_steps
+    batches = rows / (arguments.train_batch_size * arguments.world_size)
+    batches = math.floor(batches) if arguments.dataloader_drop_last else math.ceil(batches)
+    return math.ceil(
+        arguments.num_train_epochs * max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
+    )
+
+
+def _argument_names() -> set[str]:
+    from sbert_plugins.training import TrainingArguments
+
+    return {each.name for each in fields(TrainingArguments)}
+
+
+def _texts_in(prompts: Any) -> list[str]:
+    """Return the texts in the training argument ``prompts``, which may be a text or nested by column."""
+    if isinstance(prompts, Mapping):
+        return [text for each in prompts.values() for text in _texts_in(each)]
+    return [prompts] if prompts else []
+
+
+def _show(value: Any) -> str:
+    """Return a value as a person writes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else str(describe_value(value))
