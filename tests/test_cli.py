@@ -347,6 +347,30 @@ def test_methods(capsys):
     assert rows_of(printed)["arccse"][:2] == ["72.0", "72.9"]
 
 
+class TestEvaluate:
+    def test_a_plain_model_is_pooled_as_the_other(self, tiny_encoder, encoder, pairs, tmp_path, capsys):
+        plain = tiny_encoder()
+        plain[0].save(str(tmp_path / "plain"))
+        assert cli.main(["evaluate", str(tmp_path / "plain"), encoder, "--pairs", pairs]) == 0
+        rows = rows_of(capsys.readouterr().out)
+        assert rows["plain"] == rows["encoder"]
+        assert rows["plain"][0] == "cls"
+
+    def test_models_have_names(self, encoder, pairs, tmp_path, capsys):
+        command = ["evaluate", encoder, "--pairs", pairs, "--report", str(tmp_path / "page")]
+        assert cli.main([*command, "--names", "mine"]) == 0
+        printed = capsys.readouterr().out
+        assert "mine" in rows_of(printed)
+        page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+        assert str(tmp_path) not in page
+
+    def test_a_folder_that_does_not_exist(self, tmp_path, capsys):
+        assert cli.main(["evaluate", str(tmp_path / "runs" / "nothing"), "--offline"]) == 2
+        error = capsys.readouterr().err
+        assert "nothing" in error
+        assert "Hugging Face" not in error
+
+
 @pytest.mark.slow
 class TestTrain:
     def test_a_training_and_its_evaluation(self, text, encoder, pairs, topics, tmp_path, capsys):
@@ -377,8 +401,8 @@ class TestTrain:
         )
         printed = capsys.readouterr().out
         assert "1 of 2" in printed
-        assert rows_of(printed)[encoder][1] == f"{change['before']:.2f}"
-        assert rows_of(printed)[str(output / "model")][1] == f"{change['after']:.2f}"
+        assert rows_of(printed)["encoder"][1] == f"{change['before']:.2f}"
+        assert rows_of(printed)["run"][1] == f"{change['after']:.2f}"
 
     def test_a_worse_model_is_the_last_line(self, text, encoder, pairs, tmp_path, capsys, monkeypatch):
         changes = evaluation.judge_all

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if "--traceback" in words:
             raise
-        text = str(error).splitlines()[0] if str(error) else ""
+        text = str(error)
         if not isinstance(error, ValueError | OSError | ImportError):
             text = f"{type(error).__name__}: {text} (--traceback shows where.)"
         elif isinstance(error, OSError) and not is_connected:

@@ -136,7 +136,13 @@ COMPARE: dict[str, dict[str, Any]] = {
 }
 EVALUATE: dict[str, dict[str, Any]] = {
     "models": {"nargs": "+", "metavar": "MODEL", "help": "path or Hub name"},
-    "--pooling": {"choices": _POOLINGS, "help": "for a plain transformer (default: mean)"},
+    "--names": {"nargs": "+", "metavar": "NAME", "help": "names of the models in tables and on the page"},
+    "--pooling": {
+        "choices": _POOLINGS,
+        "help": "for a plain transformer (default: that of the first other model, or mean)",
+    },
+    "--revision": {"help": "branch or commit of the models on the Hub"},
+    "--trust_remote_code": {**_FLAG, "help": "run code of the models' repositories"},
     "--offline": {**_FLAG, "help": "use no network"},
     "--report": {
         "metavar": "DIR",

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +100,21 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.report and options.sts:
         geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False)
         evaluators.append(geometry)
+    for one in evaluators:
+        print(evaluation.describe_labels(one))
+    names = options.names or [recipes.name_of_model(path) for path in options.models]
+    if len(set(names)) < len(options.models) or len(names) != len(options.models):
+        raise ValueError(f"--names must be {len(options.models)} different names, got {', '.join(names)}.")
+    models = _load_alike(options)
     scored: dict[str, evaluation.Scores] = {}
     facts: dict[str, dict[str, str]] = {}
     logs: dict[str, list[dict[str, Any]]] = {}
     rows: list[list[str]] = []
-    for place, name in enumerate(options.models, start=1):
-        listed = ", ".join(one.name for one in evaluators)
-        print(f"{place} of {len(options.models)}: scoring {name} on {listed} ...", flush=True)
+    for place, (name, path) in enumerate(zip(names, options.models, strict=True), start=1):
+        print(f"{place} of {len(names)}: scoring {name} ...", flush=True)
         began = time.monotonic()
-        model = recipes.build_encoder(name, pooling=None if recipes.has_pooling(name) else options.pooling)
-        training = read_json(Path(name).parent / RESULTS_FILE) if Path(name).name == "model" else {}
+        model = models(path)
+        training = read_json(Path(path).parent / RESULTS_FILE) if Path(path).name == "model" else {}
         facts[name] = {"pooling": recipes.pooling_of(model)} | {
             fact: str(training[fact]) for fact in ("method", "text", "updates", "seed") if fact in training
         }
@@ -132,6 +137,27 @@ def evaluate(options: argparse.Namespace) -> None:
             print(change.sentence)
     if options.report:
         print(f"Report: {evaluation.write_report(scored, options.report, facts=facts, logs=logs)}")
+
+
+def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:
+    """Return a function that loads a model. Plain transformers get the pooling of the first other model."""
+    paths = [path for path in options.models if not recipes.is_installed(path)]
+    plain = [path for path in paths if not recipes.has_pooling(path)]
+    pooling = options.pooling
+    if plain and pooling is None:
+        pooled = next((path for path in options.models if path not in plain), None)
+        pooling = "mean" if pooled is None else recipes.pooling_of(_load_model(options, pooled))
+        print(
+            f"{', '.join(plain)}: {pooling} pooling, {'the default' if pooled is None else f'as {pooled}'}."
+        )
+    return lambda path: _load_model(options, path, pooling if path in plain else None)
+
+
+def _load_model(options: argparse.Namespace, name: str, pooling: str | None = None) -> Any:
+    if recipes.is_installed(name):
+        return recipes.offline_encoder(num_layers=6)
+    code = options.trust_remote_code
+    return recipes.build_encoder(name, pooling=pooling, trust_remote_code=code, revision=options.revision)
 
 
 def list_methods(options: argparse.Namespace) -> None:

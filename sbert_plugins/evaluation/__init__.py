@@ -1,6 +1,6 @@
 """Evaluators for sentence-transformers, the report on their scores, and MTEB."""
 
-from .encoding import EmbeddingEvaluator, JointEvaluator, encode_once, evaluate
+from .encoding import EmbeddingEvaluator, JointEvaluator, describe_labels, encode_once, evaluate
 from .geometry import AlignmentUniformityEvaluator
 from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
 from .label_free import LabelFreeEvaluator
@@ -44,6 +44,7 @@ __all__ = [
     "answer_ranks",
     "biomedical_topics",
     "cranfield_retrieval",
+    "describe_labels",
     "encode_once",
     "evaluate",
     "evaluate_mteb",

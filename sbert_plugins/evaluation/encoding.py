@@ -189,6 +189,18 @@ def named(evaluators: Iterable[BaseEvaluator]) -> dict[str, BaseEvaluator]:
     return dict(zip(names, listed, strict=True))
 
 
+def describe_labels(evaluator: BaseEvaluator) -> str:
+    """Return what an evaluator has read, in one line.
+
+    Example:
+        >>> from sbert_plugins import evaluation, recipes
+        >>> evaluation.describe_labels(evaluation.PairsEvaluator(recipes.graded_pairs(), name="mine"))
+        'labels of mine: pairs 360...'
+    """
+    settings = ", ".join(f"{name} {value}" for name, value in evaluator.get_config_dict().items() if value)
+    return f"labels of {next(iter(named([evaluator])))}: {settings or type(evaluator).__name__}"
+
+
 class EmbeddingEvaluator(BaseEvaluator):
     """Base class of evaluators that need nothing but embeddings of texts.
 

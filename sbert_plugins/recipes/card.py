@@ -74,7 +74,7 @@ def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
         "",
         f"- **Method:** {recipe.title} ({source})" + (f": {recipe.summary}" if recipe.summary else ""),
         f"- **Start:** {results['encoder']}, {results['pooling']} pooling",
-        f"- **Text:** {results['text'] or 'not named'}, {results['sentences']:,} rows",
+        f"- **Text:** {results['text'] or 'not named'}: {results['read'].removeprefix('text: ')}",
         f"- **Length:** {results['updates']:,} updates, the model of update {results['saved_update']:,} is "
         "saved",
         f"- **Settings:** {', '.join(f'{name} {value}' for name, value in settings.items())}, seed "

@@ -197,7 +197,8 @@ def compare(
     rows = read_columns(
         texts, ["anchor"], optional=["positive", "negative"], columns=columns, source=text or "The dataset"
     )
-    logger.info(describe_texts(rows))
+    for line in (describe_texts(rows), *map(evaluation.describe_labels, evaluators)):
+        logger.info(line)
     settings = override(RECOMMENDED.arguments | _EQUAL, arguments)
     shared: dict[str, Any] = {
         "arguments": describe_value(settings),

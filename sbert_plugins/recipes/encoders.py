@@ -131,8 +131,12 @@ def has_pooling(name: str) -> bool:
     """
     from sentence_transformers.util import is_sentence_transformer_model
 
+    from sbert_plugins.data.read import is_path
+
     folder = Path(name)
     model_files = ("modules.json", "config.json", "adapter_config.json")
+    if is_path(name) and not folder.exists():
+        raise FileNotFoundError(f"There is no folder {name}.")
     if folder.is_dir() and not any((folder / file).is_file() for file in model_files):
         hint = f" The model of this training is {folder / 'model'}." if (folder / "model").is_dir() else ""
         raise FileNotFoundError(f"{name} holds no model ({', '.join(model_files)}).{hint}")
@@ -160,9 +164,14 @@ def name_of_encoder(model: SentenceTransformer) -> str:
     """Return the Hub name of an encoder, or the name of its folder, without the path."""
     transformer = model.transformers_model
     name = model.model_card_data.base_model or (transformer is not None and transformer.config.name_or_path)
-    if not name or not Path(name).exists():
-        return name or type(model[0]).__name__
-    folder = Path(name).resolve()
+    return name_of_model(name) if name else type(model[0]).__name__
+
+
+def name_of_model(path: str) -> str:
+    """Return the name of a model for tables: a Hub name as it is, of a folder its name without the path."""
+    if not Path(path).exists():
+        return path
+    folder = Path(path).resolve()
     return folder.parent.name if folder.name == "model" else folder.name
 
 

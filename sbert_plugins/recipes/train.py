@@ -157,6 +157,8 @@ def train(
     logger.info(plan.described_texts)
     logger.info("First text: %.80s", rows[0][rows.column_names[0]])
     scored = [*evaluators, *([dev] if dev is not None else [])]
+    for evaluator in scored if before is None else ():
+        logger.info(evaluation.describe_labels(evaluator))
     with hold(plan.output), use_token(secret):
         run = plan.record()
         if finished := _find_finished(plan.output, run, resume=resume):
