@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.error
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +15,7 @@ from encoders import project_text
 from recipe_inputs import interrupted
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import __version__, cli, evaluation, recipes
+from sbert_plugins import __version__, cli, evaluation, recipes, training
 from sbert_plugins.cli import command as command_module
 from sbert_plugins.cli import run as run_module
 
@@ -78,7 +78,16 @@ def rows_of(printed):
 
 class TestHelp:
     @pytest.mark.slow
-    @pytest.mark.parametrize("command", [["--help"], ["train", "--help"], ["compare", "-h"]])
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["--help"],
+            ["train", "--help"],
+            ["compare", "-h"],
+            ["train", "recomended"],
+            ["train", "recommended", "text.txt", "--lerning_rate", "3"],
+        ],
+    )
     def test_loads_no_torch_and_is_quick(self, command):
         script = (
             "import sys, time\nbegan = time.perf_counter()\nfrom sbert_plugins import cli\ntry:\n"
@@ -93,6 +102,11 @@ class TestHelp:
             )
             seconds.append(float(result.stdout.split()[-1]))
         assert min(seconds) < 0.5
+
+    def test_the_names_of_all_arguments_are_known_without_torch(self):
+        assert command_module._argument_names() == {
+            field.name for field in fields(training.TrainingArguments)
+        }
 
     def test_names_own_options_and_common_arguments(self, capsys):
         with pytest.raises(SystemExit):

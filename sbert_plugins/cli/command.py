@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import importlib.util
 import logging
 import os
 import sys
@@ -11,11 +13,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from sbert_plugins import __version__
 from sbert_plugins.cli import options as tables
 from sbert_plugins.cli import run
+from sbert_plugins.recipes.methods import find_recipe
 from sbert_plugins.recipes.recipe import did_you_mean
 from sbert_plugins.recipes.run import is_first_process
 
@@ -123,17 +127,45 @@ def _parse(words: list[str]) -> argparse.Namespace:
     """Parse a command line. TEXT may follow options, and unknown options get a suggestion."""
     command = next((word for word in words if not word.startswith("-")), "")
     asks_for_help = bool({"-h", "--help"} & {*words})
-    parser = build_parser(complete=command in ("train", "compare") and not asks_for_help)
-    options, rest = parser.parse_known_args(words)
+    trains = command in ("train", "compare") and not asks_for_help
+    options, rest = build_parser().parse_known_args(words)
+    _check_names(options, rest, _argument_names() if trains else set())
+    if trains:
+        options, rest = build_parser(complete=True).parse_known_args(words)
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
         options.text = rest.pop()
     if getattr(options, "data_dir", "") is None:
         options.data_dir = os.environ.get("SBERT_PLUGINS_DATA")
-    if rest:
-        name = rest[0].lstrip("-").replace("-", "_")
-        known = vars(options).keys() - {"run", "argument_names"}
-        raise ValueError(f"{command} has no option {rest[0]}.{did_you_mean(name, known)}")
+    _check_names(options, rest, set())
     return options
+
+
+def _check_names(options: argparse.Namespace, rest: Sequence[str], arguments: set[str]) -> None:
+    """Raise for an unknown option or method, before anything heavy is imported."""
+    known = {*vars(options), *arguments} - {"run", "argument_names"}
+    for word in rest:
+        name = word.partition("=")[0].lstrip("-").replace("-", "_")
+        if (word.startswith("--") or not arguments) and name not in arguments:
+            raise ValueError(f"There is no option {word}.{did_you_mean(name, known)}")
+    for method in [getattr(options, "method", None), *getattr(options, "methods", [])]:
+        if method is not None and ":" not in method:
+            find_recipe(method)
+
+
+def _argument_names() -> set[str]:
+    """Return the names of the training arguments, read from their source files, which takes no import."""
+    places = [("transformers", "training_args.py"), ("sentence_transformers", "base/training_args.py")]
+    places += [("sentence_transformers", "sentence_transformer/training_args.py")]
+    places += [("sbert_plugins", "training/arguments.py")]
+    names: set[str] = set()
+    for package, file in places:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.origin is not None
+        tree = ast.parse(Path(spec.origin).with_name("__init__.py").parent.joinpath(file).read_text("utf-8"))
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+        fields = [field for each in classes for field in each.body if isinstance(field, ast.AnnAssign)]
+        names |= {field.target.id for field in fields if isinstance(field.target, ast.Name)}
+    return names
 
 
 def _go_offline_without_connection() -> bool:

@@ -222,6 +222,8 @@ def mteb_submit(options: argparse.Namespace) -> None:
 
 def names_on_hub(options: argparse.Namespace) -> list[str]:
     """Return the names of models and texts that are not on this machine."""
+    from sbert_plugins.data.read import is_path
+
     if options.offline:
         return []
     names = getattr(options, "models", None) or [_model(options, _protocol(options))]
@@ -230,6 +232,7 @@ def names_on_hub(options: argparse.Namespace) -> list[str]:
         name
         for name in [*names, *texts]
         if not Path(name).exists()
+        and not is_path(name)
         and not recipes.is_installed(name)
         and not (name == "sts-sentences" and options.data_dir)
     ]

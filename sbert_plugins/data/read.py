@@ -440,6 +440,8 @@ def load_table(source: str | Path, configuration: str | None = None) -> Dataset:
 def _load_file(path: Path) -> Dataset:
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty.")
+    if path.suffix.lower() in (".zip", ".bz2", ".xz", ".zst", ".xlsx", ".xls", ".doc", ".epub"):
+        raise ValueError(f"{path} has a format that is not read. Unpack it, or save it as .csv or .txt.")
     kind = _format_of(path)
     if kind in ("csv", "tsv"):
         return _dataset_of(read_table(path, blank=True))

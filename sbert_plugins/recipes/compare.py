@@ -125,6 +125,8 @@ def read_method(text: str) -> Method:
     names = {field.name for field in fields(TrainingArguments)}
     arguments = {key: read_value(value) for key, _, value in pairs if key in names}
     keywords = {key: read_value(value) for key, _, value in pairs if key not in names}
+    if "seed" in arguments:
+        raise ValueError(f"All methods have the same seeds, got {text!r}. Give their number with --seeds.")
     check_keywords(recipe, keywords)
     return Method(text, name, keywords, arguments)
 

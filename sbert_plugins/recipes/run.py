@@ -215,8 +215,9 @@ def check_is_free(output: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a record; an empty dict if there is none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    """Read a record; an empty dict if there is none, or if the file is another program's."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
