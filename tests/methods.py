@@ -30,7 +30,7 @@ def _pairs(count):
     return Dataset.from_dict({"anchor": rows[:-1], "paraphrase": rows[1:]})
 
 
-_DENOSENT = {"decoder_feedforward": 48}
+_DENOSENT = {"decoder_layers": 2, "decoder_feedforward": 48}
 _PASER = {"decoder_layers": 2, "decoder_heads": 4, "mlm_head": "fresh"}
 _PT_BERT = {"num_pseudo_tokens": 16, "queue_size": 10}
 

@@ -1,6 +1,6 @@
 """Reading texts, and making the columns that losses train on."""
 
-from .augment import delete_words, duplicate_words, positive_pairs, swap_words
+from .augment import delete_words, duplicate_words, positive_pairs, recombine_roles, swap_words
 from .back_translation import back_translate
 from .crops import crop_pairs, split_sentences
 from .frequencies import TokenFrequencies
@@ -36,6 +36,7 @@ __all__ = [
     "read_sentences",
     "read_table",
     "read_triplets",
+    "recombine_roles",
     "split_passages",
     "split_sentences",
     "swap_words",

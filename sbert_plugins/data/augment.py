@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import eq
 
 from datasets import Dataset
@@ -49,6 +49,34 @@ def duplicate_words(sentence: str, ratio: float, rng: random.Random, *, keep: st
     return sentence
 
 
+def recombine_roles(
+    sentence: str,
+    label: Callable[[str], Iterable[Mapping[str, str]]],
+    *,
+    order: Sequence[str] = ("ARG0", "V", "ARGM-NEG", "ARG1"),
+) -> str:
+    """Keep only who does what to whom: PT-BERT's augmentation by semantic roles (section 4.4).
+
+    Args:
+        sentence: One sentence.
+        label: A semantic role labeller, which does not come with this package. It takes the sentence and
+            returns a dict for each predicate: the words of each role, by PropBank's names, with ``V`` for the
+            predicate.
+        order: The roles to keep, in their order. The paper's are missing in its text; these are ours.
+
+    Returns:
+        The roles of all predicates, joined. Without a predicate it is the sentence itself, as in the paper.
+
+    Example:
+        >>> def label(sentence):
+        ...     return [{"V": "caught", "ARG0": "I", "ARG1": "a caterpillar", "ARGM-TMP": "yesterday"}]
+        >>> recombine_roles("Yesterday a caterpillar was caught by me.", label)
+        'I caught a caterpillar'
+    """
+    kept = [roles[role] for roles in label(sentence) for role in order if roles.get(role)]
+    return " ".join(kept) or sentence
+
+
 AUGMENTATIONS = {"reorder": swap_words, "duplication": duplicate_words, "deletion": delete_words}
 
 
@@ -61,12 +89,14 @@ def positive_pairs(
 ) -> Dataset:
     """Pair each sentence with an altered copy.
 
-    With ``PTBERTLoss(model, num_pseudo_tokens=0)`` the pairs are PT-BERT's discrete baselines.
+    With ``PTBERTLoss(model, num_pseudo_tokens=0)`` the pairs are PT-BERT's discrete baselines. For new copies
+    in each epoch, concatenate the datasets of several seeds, and train one epoch.
 
     Args:
         sentences: Sentences, or a dataset with the column ``anchor``.
         augment: ``"reorder"``, ``"duplication"`` or ``"deletion"``, or a function of a sentence and a
-            ``random.Random`` that returns the copy.
+            ``random.Random`` that returns the copy, such as ``lambda sentence, rng: recombine_roles(sentence,
+            label)``.
         ratio: Number of swaps, duplications or deletions per word. The paper does not give it; 0.1 is EDA's.
         seed: Seed of the changes.
 

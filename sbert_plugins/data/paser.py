@@ -23,6 +23,7 @@ def paser_columns(
     synonyms: Callable[..., str] | float | str | None = "if installed",
     deletion: float = 0.0,
     swap: float = 0.0,
+    versions: int = 1,
     keep_without_phrase: bool = False,
     seed: int = 42,
     num_proc: int | None = None,
@@ -48,6 +49,9 @@ def paser_columns(
             they matter: STS-B is 79.3 with and 74.5 without them (Table 4).
         deletion: Probability that a word is deleted.
         swap: Number of swaps of two words, as a share of the number of words.
+        versions: Number of rows for each sentence and phrase, whose words are changed independently. With
+            ``versions=5`` and ``num_train_epochs=1`` a training has new synonyms where five epochs would
+            repeat theirs.
         keep_without_phrase: Whether a sentence without a phrase gives one row that hides nothing, with an
             empty ``phrase``. PaSeR ignores this row, but another loss on the same rows reads it. By default
             the sentence is left out.
@@ -90,6 +94,7 @@ def paser_columns(
             "synonyms": synonyms,
             "deletion": deletion,
             "swap": swap,
+            "versions": versions,
             "keep_without_phrase": keep_without_phrase,
             "seed": seed,
         },
@@ -110,6 +115,7 @@ def _make_rows(
     synonyms: Callable[..., str] | None,
     deletion: float,
     swap: float,
+    versions: int,
     keep_without_phrase: bool,
     seed: int,
 ) -> dict[str, list[Any]]:
@@ -134,7 +140,7 @@ def _make_rows(
         if not copies and keep_without_phrase:
             copies = [(sentence, "")]
         rng = random.Random(f"{seed} {index}")
-        for masked, text in copies:
+        for masked, text in copies * versions:
             new = {"anchor": change(sentence), "masked": change(masked), "phrase": text, INDEX: index}
             rows.append({name: values[place] for name, values in batch.items()} | new)
     return {name: [row[name] for row in rows] for name in (*batch, "masked", "phrase", INDEX)}

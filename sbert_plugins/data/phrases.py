@@ -227,13 +227,20 @@ class Chunks:
     instead of 79.4). Here nothing is random: the first phrase of the sentence comes first.
 
     Args:
-        kinds: ``"NP"``, ``"VP"`` or both.
+        kinds: Some of ``"NP"``, ``"VP"`` and ``"PP"``. For the paper's subordinate clauses (SBAR) pass a
+            function over a constituency parser as the extractor.
 
     Raises:
+        ValueError: For another kind.
         LookupError: At the first sentence, if the tagger's data are not installed.
     """
 
     def __init__(self, kinds: Sequence[str] = ("NP", "VP")) -> None:
+        if not {*kinds} <= {"NP", "VP", "PP"}:
+            raise ValueError(
+                f"The chunk grammar finds NP, VP and PP, got kinds={kinds!r}. For other phrases pass a "
+                "function as the extractor, for instance over a constituency parser."
+            )
         self.kinds = tuple(kinds)
 
     def __call__(self, sentence: str) -> list[tuple[int, int, float]]:

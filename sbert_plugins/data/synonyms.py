@@ -29,7 +29,7 @@ class SynonymReplacer:
 
     Args:
         ratio: Share of the sentence's words to replace, in (0, 1]. At least one word is replaced. The default
-            is the ratio in the README of PaSeR's authors, who have not published their data.
+            is the ratio in the README of PaSeR's authors, whose augmented data are in their repository.
         stop_words: Words that are never replaced.
 
     Raises:

@@ -13,6 +13,7 @@ from sbert_plugins import functional
 from sbert_plugins.encoder import (
     Encoder,
     TokenRoles,
+    added_around,
     nested_span_masks,
     require_dropout,
     rows_of_other_ranks,
@@ -69,13 +70,19 @@ class ArcCSELoss(Loss):
         far_mask_ratio: Share of tokens that are masked in :math:`h''`.
         min_words: Least number of words of a long sentence. Words are counted after truncation to
             ``max_seq_length``; punctuation is not a word.
+        positive_dropout: False switches dropout off in the pass of the positives (the paper's Table 3, second
+            row).
+        triplet_dropout: True switches dropout on in the passes of the triplets (Table 3, third row).
+        arccon_max_length: Tokens of a sentence, with special tokens, in the passes of the first term. The
+            triplets read the whole text. The paper has 32 for large models, to save memory. None cuts
+            nothing.
         projection_head: Adds a Linear layer and tanh on the sentence vector in training. It is not saved with
             the model.
         gather_across_devices: Uses the sentences of all ranks as negatives.
 
     Raises:
         ValueError: If a value is out of range, the model has no mask token or has a mask template, or there
-            is one column and no dropout.
+            is one column and no dropout. For ``arccon_max_length`` with a tokenizer that pads on the left.
 
     Relations:
         ``margin_degrees=0, triplet_weight=0, projection_head=False`` is sentence-transformers'
@@ -110,6 +117,9 @@ class ArcCSELoss(Loss):
         near_mask_ratio: float = 0.2,
         far_mask_ratio: float = 0.4,
         min_words: int = 25,
+        positive_dropout: bool = True,
+        triplet_dropout: bool = False,
+        arccon_max_length: int | None = None,
         projection_head: bool = True,
         gather_across_devices: bool = False,
     ) -> None:
@@ -119,6 +129,11 @@ class ArcCSELoss(Loss):
                 "The mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
                 f"got {near_mask_ratio} and {far_mask_ratio}."
             )
+        if arccon_max_length and model.tokenizer.padding_side != "right":
+            raise ValueError(
+                "arccon_max_length cuts sentences at the right, and this tokenizer pads at the left. Set "
+                "model.max_seq_length, which cuts all passes."
+            )
         self.margin_degrees = margin_degrees
         self.temperature = temperature
         self.triplet_weight = triplet_weight
@@ -126,6 +141,9 @@ class ArcCSELoss(Loss):
         self.near_mask_ratio = near_mask_ratio
         self.far_mask_ratio = far_mask_ratio
         self.min_words = min_words
+        self.positive_dropout = positive_dropout
+        self.triplet_dropout = triplet_dropout
+        self.arccon_max_length = arccon_max_length
         self.projection_head = projection_head
         self.gather_across_devices = gather_across_devices
         self.works_in_matryoshka = not projection_head
@@ -142,7 +160,9 @@ class ArcCSELoss(Loss):
         anchor, positive = columns[0], columns[-1]
         if positive is anchor:
             require_dropout(self.model, "ArcCSELoss with one column")
-        anchors, positives = (self.head(one.vectors) for one in encode([anchor, positive]))
+        short = [self._cut(anchor), self._cut(positive)]
+        passes = encode(short, dropout=[True, self.positive_dropout])
+        anchors, positives = (self.head(one.vectors) for one in passes)
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
         arccon = functional.arccon_loss(
             anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
@@ -152,8 +172,22 @@ class ArcCSELoss(Loss):
             terms["triplet"] = self.triplet_weight * self._triplet_loss(encode, anchor)
         return terms
 
+    def _cut(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return features as the tokenizer would make them with at most ``arccon_max_length`` tokens."""
+        length = self.arccon_max_length
+        if length is None or features["input_ids"].shape[1] <= length:
+            return features
+        cut = {
+            key: value[:, :length] if isinstance(value, Tensor) and value.ndim > 1 else value
+            for key, value in features.items()
+        }
+        is_longer = features["attention_mask"][:, length:].any(dim=1, keepdim=True)
+        behind = torch.tensor(added_around(self._tokenizer)[1], device=is_longer.device).long()
+        start, last = cut["input_ids"].tensor_split([length - len(behind)], dim=1)
+        return {**cut, "input_ids": torch.cat([start, torch.where(is_longer, behind, last)], dim=1)}
+
     def _triplet_loss(self, encode: Encoder, features: dict[str, Tensor]) -> Tensor:
-        """Return eq. 4 over the long sentences of the batch, without dropout."""
+        """Return eq. 4 over the long sentences of the batch."""
         content = self.tokens.content(features)
         words = self.tokens.count_words(features["input_ids"], content)
         # The only wait for the device: how many rows to encode.
@@ -176,7 +210,7 @@ class ArcCSELoss(Loss):
         masked = [{**sentences, "input_ids": ids.masked_fill(span, self.mask_token_id)} for span in spans]
         # A rank without a long sentence makes no such passes. They therefore bypass
         # DistributedDataParallel, in which the other ranks would wait for it.
-        passes = encode([sentences, *masked], dropout=False, bypass_ddp=True)
+        passes = encode([sentences, *masked], dropout=self.triplet_dropout, bypass_ddp=True)
         anchors, near, far = (self.head(one.vectors) for one in passes)
         with torch.no_grad():
             gap = torch.cosine_similarity(anchors, near) - torch.cosine_similarity(anchors, far)
@@ -196,6 +230,9 @@ class ArcCSELoss(Loss):
             "near_mask_ratio": self.near_mask_ratio,
             "far_mask_ratio": self.far_mask_ratio,
             "min_words": self.min_words,
+            "positive_dropout": self.positive_dropout,
+            "triplet_dropout": self.triplet_dropout,
+            "arccon_max_length": self.arccon_max_length,
             "projection_head": self.projection_head,
             "gather_across_devices": self.gather_across_devices,
         }

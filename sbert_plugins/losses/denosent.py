@@ -64,6 +64,7 @@ class DenoSentLoss(Loss):
             column. Its pretrained head predicts the tokens, or a new head, with a warning, if it has none.
         temperature: :math:`\tau`, above 0.
         noise_dropout: Share of the embeddings' numbers that are set to 0 (the continuous noise).
+        decoder_layers: Layers of the decoder. The paper tried 12, 14 and 16.
         decoder_heads: Attention heads of the decoder.
         decoder_feedforward: Inner width of the decoder's layers. The paper is silent; this is the official
             code's.
@@ -122,6 +123,7 @@ class DenoSentLoss(Loss):
         *,
         temperature: float = 0.03,
         noise_dropout: float = 0.825,
+        decoder_layers: int = 16,
         decoder_heads: int = 1,
         decoder_feedforward: int = 2048,
         decoder_dropout: float = 0.1,
@@ -136,6 +138,7 @@ class DenoSentLoss(Loss):
             raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
         self.temperature = temperature
         self.noise_dropout = noise_dropout
+        self.decoder_layers = decoder_layers
         self.decoder_heads = decoder_heads
         self.decoder_feedforward = decoder_feedforward
         self.decoder_dropout = decoder_dropout
@@ -158,7 +161,7 @@ class DenoSentLoss(Loss):
             first, second = input_embeddings(model, word.repeat(1, 2))[0]
             self.decoder = self.decoder_class(
                 transformer_of(model).config.hidden_size,
-                num_layers=16,
+                num_layers=decoder_layers,
                 num_heads=decoder_heads,
                 feedforward_dimension=decoder_feedforward,
                 dropout=decoder_dropout,
@@ -212,6 +215,7 @@ class DenoSentLoss(Loss):
         return {
             "temperature": self.temperature,
             "noise_dropout": self.noise_dropout,
+            "decoder_layers": self.decoder_layers,
             "decoder_heads": self.decoder_heads,
             "decoder_feedforward": self.decoder_feedforward,
             "decoder_dropout": self.decoder_dropout,

@@ -61,8 +61,10 @@ class PTBERTLoss(Loss):
         +-----------------------------------------------------------------------------+--------+
 
     Returns from ``forward``: a dict with the term ``contrastive``. ``diagnostics`` holds ``queue_filled``
-    (share of the queue that is in use) and ``positive_cosine`` (mean cosine of a vector and its positive). An
-    evaluation leaves queue and momentum encoder as they are.
+    (share of the queue that is in use), and ``alignment`` and ``uniformity`` of the mapped vectors :math:`h`
+    (:func:`functional.alignment` of the positive pairs, :func:`functional.uniformity` of the batch; lower is
+    better). With pairs of STS-B as evaluation dataset these are those of the paper's Figure 3. An evaluation
+    leaves queue and momentum encoder as they are.
 
     Args:
         model: Any encoder; with dropout if there is one column.
@@ -84,7 +86,7 @@ class PTBERTLoss(Loss):
 
     Relations:
         - ``num_pseudo_tokens=0`` with ``data.positive_pairs`` gives the paper's baselines MoCo + reorder,
-          duplication and deletion.
+          duplication, deletion and, with :func:`data.recombine_roles`, SRL.
         - With ``attend_to="tokens"`` the sentence vector is only the query of the second attention. For [CLS]
           pooling ``"pooled"`` trains the vector that is saved, so the recipe uses it there.
 
@@ -174,8 +176,10 @@ class PTBERTLoss(Loss):
         with torch.no_grad():
             self.diagnostics = {
                 "queue_filled": self.queue.filled.float().mean(),
-                "positive_cosine": torch.cosine_similarity(queries, positives).mean(),
+                "alignment": functional.alignment(queries, positives),
             }
+            if len(queries) > 1:
+                self.diagnostics["uniformity"] = functional.uniformity(queries)
         loss = functional.queue_info_nce(
             queries, positives, candidates, is_negative, temperature=self.temperature
         )

@@ -80,6 +80,23 @@ class TestPositivePairs:
             data.positive_pairs(["a"], "crop")
 
 
+class TestRecombineRoles:
+    def test_the_roles_of_all_predicates_in_order(self):
+        frames = [
+            {"V": "caught", "ARG1": "a caterpillar", "ARG0": "I", "ARGM-LOC": "in the garden"},
+            {"V": "let", "ARG0": "I", "ARGM-NEG": "not", "ARG1": "it"},
+        ]
+        assert data.recombine_roles("", lambda sentence: frames) == "I caught a caterpillar I let not it"
+        assert data.recombine_roles("", lambda sentence: frames, order=("V", "ARG0")) == "caught I let I"
+
+    @pytest.mark.parametrize("frames", [[], [{}], [{"ARGM-TMP": "yesterday"}]], ids=str)
+    def test_without_a_predicate_it_is_the_sentence(self, frames):
+        pairs = data.positive_pairs(
+            ["He left."], lambda text, rng: data.recombine_roles(text, lambda _: frames)
+        )
+        assert pairs["positive"][:] == ["He left."]
+
+
 @pytest.mark.parametrize(
     "texts", ["One text.", DatasetDict(train=Dataset.from_dict({"anchor": ["A dog."]}))], ids=type
 )

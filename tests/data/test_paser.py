@@ -1,3 +1,5 @@
+from collections import Counter
+
 import datasets
 import pytest
 from datasets import Dataset
@@ -96,6 +98,15 @@ class TestChanges:
         assert all(
             a.count(MASK) == b.count(MASK) for a, b in zip(rows["masked"], plain["masked"], strict=True)
         )
+
+    def test_versions_differ_in_their_changes_only(self):
+        sentences = project_text()[:20]
+        once, rows = (columns(sentences, deletion=0.3, top_k=2, versions=count) for count in (1, 3))
+        assert len(rows) == 3 * len(once)
+        first = [(row["anchor"], row["masked"]) for row in rows]
+        assert {(row["anchor"], row["masked"]) for row in once} <= {*first}
+        assert len({*first}) > 0.9 * len(rows)
+        assert Counter(rows["phrase"]) == Counter(3 * once["phrase"][:])
 
     def test_functions(self):
         rows = columns(

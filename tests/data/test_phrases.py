@@ -131,6 +131,10 @@ class TestRake:
 
 
 class TestChunks:
+    def test_unknown_kinds(self):
+        with pytest.raises(ValueError, match="SBAR"):
+            data.Chunks(["SBAR"])
+
     def test_noun_and_verb_phrases(self, nltk_data):
         ranked = data.rank_phrases("The old man told the visitors a story.", extractor="chunks")
         assert ranked[0] == ("The old man", 1.0)

@@ -99,3 +99,34 @@ class TestTriplets:
             wanted = ratio * (~special).sum(dim=1)
             assert ((changed.sum(dim=1) - wanted).abs() <= 1).all()
         assert ((near != original) <= (far != original)).all()
+
+    def test_have_dropout_if_asked(self, encoder):
+        loss, recorder = losses.ArcCSELoss(encoder, triplet_dropout=True), Recorder(encoder)
+        loss(batch(encoder, [LONG, LONG]))
+        assert recorder.training == [True, True]
+
+
+def test_positives_without_dropout(encoder):
+    """Table 3, second row: one pass with dropout, and one without."""
+    loss, recorder = losses.ArcCSELoss(encoder, positive_dropout=False, triplet_weight=0), Recorder(encoder)
+    loss(batch(encoder, SENTENCES[:3]))
+    assert recorder.training == [True, False]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])
+def test_a_length_of_its_own(tiny_encoder, architecture):
+    """The first term reads what the tokenizer cuts at 12 tokens, and the triplets read whole sentences."""
+    model = tiny_encoder(architecture).train()
+    loss, recorder = losses.ArcCSELoss(model, arccon_max_length=12), Recorder(model)
+    (whole,) = batch(model, SENTENCES)
+    loss([whole])
+    cut = model.tokenizer(SENTENCES, max_length=12, truncation=True, padding=True, return_tensors="pt")
+    views, triplets = (features["input_ids"] for features, *_ in recorder.inputs)
+    assert torch.equal(views, cut["input_ids"].repeat(2, 1))
+    assert triplets.shape[1] == whole["input_ids"].shape[1] > 12
+
+
+def test_a_length_of_its_own_needs_padding_at_the_right(encoder):
+    encoder.tokenizer.padding_side = "left"
+    with pytest.raises(ValueError, match="left"):
+        losses.ArcCSELoss(encoder, arccon_max_length=12)

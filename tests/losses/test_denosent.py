@@ -148,3 +148,10 @@ class TestTheSumInTheDocstring:
         # Contrastive loss, bag of words, factor, and norm of the gradient, as the class computed them.
         before = [0.3478929, 2.6705394, 0.3391208, 9.3619566]
         assert [number.item() for number in found] == pytest.approx(before, rel=1e-5)
+
+
+@pytest.mark.parametrize("layers", [12, 14, 16])
+def test_the_numbers_of_layers_of_the_paper(encoder, layers):
+    keywords = {} if layers == 16 else {"decoder_layers": layers}
+    loss = losses.DenoSentLoss(encoder, decoder_feedforward=48, **keywords)
+    assert len(loss.decoder.layers) == loss.get_config_dict()["decoder_layers"] == layers

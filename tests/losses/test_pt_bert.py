@@ -6,7 +6,8 @@ from encoders import LONG, SENTENCES
 from sentence_transformers.sentence_transformer.modules import Dense
 from tools import Recorder, batch, gradients, is_same, linear, numpy, state, trained, weights_of
 
-from sbert_plugins import losses
+from sbert_plugins import functional, losses
+from sbert_plugins.encoder import Encoder
 from sbert_plugins.losses import official
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
@@ -97,9 +98,19 @@ class TestValue:
         columns = batch(encoder, SENTENCES, SENTENCES[::-1])
         loss(columns)
         pair = [encoder(dict(column))["sentence_embedding"] for column in columns]
-        torch.testing.assert_close(
-            loss.diagnostics["positive_cosine"], torch.cosine_similarity(*pair).mean(), rtol=1e-5, atol=0
-        )
+        expected = 2 - 2 * torch.cosine_similarity(*pair).mean()
+        torch.testing.assert_close(loss.diagnostics["alignment"], expected, rtol=1e-5, atol=0)
+
+    def test_alignment_and_uniformity_are_those_of_the_mapped_vectors(self, encoder):
+        loss, columns = losses.PTBERTLoss(encoder.eval(), num_pseudo_tokens=16), batch(encoder, SENTENCES)
+        loss(columns)
+        mapped = loss.mapping(Encoder(encoder)(columns, tokens=True)[0])
+        assert loss.diagnostics["alignment"] == pytest.approx(0, abs=1e-5)  # both branches start equal
+        assert loss.diagnostics["uniformity"] == pytest.approx(functional.uniformity(mapped).item(), rel=1e-5)
+        pooled = functional.uniformity(encoder(dict(columns[0]))["sentence_embedding"])
+        assert loss.diagnostics["uniformity"] != pytest.approx(pooled.item(), rel=1e-2)
+        loss(batch(encoder, SENTENCES[:1]))  # a last batch of one sentence has no uniformity
+        assert "uniformity" not in loss.diagnostics
 
 
 class TestState:

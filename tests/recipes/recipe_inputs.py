@@ -21,7 +21,7 @@ QUICK = {
 SMALL = {
     "paser": {"decoder_layers": 1, "decoder_heads": 4},
     "paser-supervised": {"decoder_layers": 1, "decoder_heads": 4},
-    "denosent": {"decoder_feedforward": 48},
+    "denosent": {"decoder_layers": 2, "decoder_feedforward": 48},
     "pt-bert": {"num_pseudo_tokens": 8},
 }
 

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from sbert_plugins import losses, recipes, training
-from sbert_plugins.recipes import paser, recommended, simcse, slt_fai
+from sbert_plugins.recipes import denosent, paser, recommended, simcse, slt_fai
 from sbert_plugins.recipes.budgets import SEVEN_TASKS
 from sbert_plugins.recipes.methods import check_keywords, read_value
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED
@@ -163,6 +163,21 @@ def test_simcse_contrasts_with_positives_where_there_are_some(tiny_encoder):
         table = Dataset.from_dict({name: project_text()[:4] for name in columns})
         found = prepare("simcse", table, model).loss_keywords
         assert simcse.simcse_loss(model, **found).columns_of["simcse"] == read
+
+
+@pytest.mark.parametrize(("steps", "count"), [(2, 12), (100, 20), (-1, 20)])
+def test_no_more_sentences_are_translated_than_are_read(steps, count, no_hub):
+    seen = []
+
+    def translate(texts):
+        seen.extend(texts)
+        return [text.upper() for text in texts]
+
+    arguments = {"max_steps": steps, "per_device_train_batch_size": 3}
+    pairs = denosent.translate_what_is_read(
+        anchors(20), arguments, processes=2, forward=translate, backward=list
+    )
+    assert sorted(seen) == sorted(pairs["anchor"]) == sorted(anchors(20)["anchor"][:count])
 
 
 def test_supervised_paser_reads_five_columns(tiny_encoder):
