@@ -18,6 +18,7 @@ from sbert_plugins.encoder import (
     require_dropout,
     rows_of_other_ranks,
     sentence_width,
+    unwrap,
 )
 from sbert_plugins.losses.base import Loss, Terms
 from sbert_plugins.losses.citations import CITATIONS
@@ -182,7 +183,7 @@ class ArcCSELoss(Loss):
             for key, value in features.items()
         }
         is_longer = features["attention_mask"][:, length:].any(dim=1, keepdim=True)
-        behind = torch.tensor(added_around(self._tokenizer)[1], device=is_longer.device).long()
+        behind = torch.tensor(added_around(unwrap(self.model).tokenizer)[1], device=is_longer.device).long()
         start, last = cut["input_ids"].tensor_split([length - len(behind)], dim=1)
         return {**cut, "input_ids": torch.cat([start, torch.where(is_longer, behind, last)], dim=1)}
 

@@ -68,6 +68,15 @@ CITATIONS = {
     url = "https://arxiv.org/abs/2305.16726",
 }
 """,
+    "simcse": """
+@inproceedings{gao-etal-2021-simcse,
+    title = "{S}im{CSE}: Simple Contrastive Learning of Sentence Embeddings",
+    author = "Gao, Tianyu and Yao, Xingcheng and Chen, Danqi",
+    booktitle = "Proceedings of the 2021 Conference on Empirical Methods in Natural Language Processing",
+    year = "2021",
+    url = "https://aclanthology.org/2021.emnlp-main.552",
+}
+""",
     "slt_fai": """
 @article{wang-etal-2023-unsupervised,
     title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning

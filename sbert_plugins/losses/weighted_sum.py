@@ -26,6 +26,7 @@ from sbert_plugins.losses.base import (
     compute_inner_loss,
     describe_loss,
 )
+from sbert_plugins.losses.citations import CITATIONS
 
 
 class WeightedSumLoss(Loss):
@@ -126,8 +127,7 @@ class WeightedSumLoss(Loss):
         taps = {name: GradientTap() for name in self.losses}
         for name, loss in self.losses.items():
             indices = self.columns_of[name]
-            reads_twice = indices is not None and len(set(indices)) < len(indices)
-            if reads_twice and isinstance(loss, MultipleNegativesRankingLoss):
+            if self._is_simcse(name):
                 require_dropout(self.model, f"losses[{name!r}], which reads a column twice,")
             read = list(columns) if indices is None else [columns[i] for i in indices]
             member = MemberEncoder(encode, shares=shares, tap=None if balance is None else taps[name])
@@ -154,6 +154,15 @@ class WeightedSumLoss(Loss):
 
     @property
     def citation(self) -> str:  # type: ignore[override]
-        """BibTeX entries of the losses, each once."""
-        entries = dict.fromkeys(getattr(loss, "citation", "").strip() for loss in self.losses.values())
-        return "\n\n".join(filter(None, entries))
+        """BibTeX entries of the losses, each once. A ranking loss that reads a column twice is SimCSE."""
+        entries = [
+            CITATIONS["simcse"] if self._is_simcse(name) else getattr(loss, "citation", "")
+            for name, loss in self.losses.items()
+        ]
+        return "\n\n".join(filter(None, dict.fromkeys(entry.strip() for entry in entries)))
+
+    def _is_simcse(self, name: str) -> bool:
+        """Return whether a member is a ranking loss that reads a column twice."""
+        indices = self.columns_of[name] or []
+        is_ranking = isinstance(self.losses[name], MultipleNegativesRankingLoss)
+        return is_ranking and len(set(indices)) < len(indices)

@@ -25,6 +25,7 @@ from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.recommended import recommended_loss
 from sbert_plugins.recipes.simcse import simcse_loss
 from sbert_plugins.recipes.train import train
+from sbert_plugins.recipes.trained_loss import load_loss, reconstruct_phrases
 
 __all__ = [
     "DEFAULT_TEMPLATE",
@@ -41,6 +42,7 @@ __all__ = [
     "graded_pairs",
     "has_pooling",
     "is_installed",
+    "load_loss",
     "name_of_model",
     "offline_encoder",
     "offline_sentences_path",
@@ -50,6 +52,7 @@ __all__ = [
     "read_pairs",
     "read_protocol",
     "recommended_loss",
+    "reconstruct_phrases",
     "simcse_loss",
     "small_budget",
     "train",

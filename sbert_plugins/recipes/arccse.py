@@ -28,5 +28,5 @@ ARCCSE = Recipe(
         "eval_steps": 20,
         "sam_rho": 0.0,
     },
-    paper_updates=15_625,
+    paper_updates=15_625,  # computed: one epoch of a million sentences, 64 per update
 )

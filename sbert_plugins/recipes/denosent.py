@@ -48,5 +48,5 @@ DENOSENT = Recipe(
         "eval_steps": 50,
     },
     offline_arguments={"max_steps": 60, "eval_steps": 20},
-    paper_updates=5_000,
+    paper_updates=5_000,  # of the authors' script
 )

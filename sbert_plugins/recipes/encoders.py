@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # What people adapt most: small, fast, and it embeds well.
 OFFLINE_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_TEMPLATE = "[X] means [MASK]."
+_TWO_LAYERS = {"first-last": (1, -1), "last-two": (-2, -1)}  # whose average is pooled (PaSeR, Table 9)
 
 
 def build_encoder(
@@ -36,9 +37,10 @@ def build_encoder(
 
     Args:
         name: Path or name on the Hugging Face Hub.
-        pooling: ``cls``, ``mean``, ``lasttoken`` or ``mask`` (:func:`modules.apply_mask_template`), for a
-            plain transformer. By default ``default_pooling``, or ``lasttoken`` for a decoder, whose first
-            token does not see the others.
+        pooling: ``cls``, ``mean``, ``lasttoken``, ``mask`` (:func:`modules.apply_mask_template`),
+            ``first-last`` or ``last-two`` (mean of the tokens' vectors in the first and the last layer, or in
+            the last two), for a plain transformer. By default ``default_pooling``, or ``lasttoken`` for a
+            decoder, whose first token does not see the others.
         default_pooling: See ``pooling``.
         max_seq_length: Tokens that a sentence is truncated to; None keeps the limit of the model.
         template: Template of the pooling ``mask``.
@@ -51,7 +53,8 @@ def build_encoder(
         OSError: If the model cannot be loaded.
     """
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
+    from torch import nn, zeros
 
     from sbert_plugins.encoder import apply_mask_template
 
@@ -78,9 +81,16 @@ def build_encoder(
         )
 
         def pooled(mode: str) -> SentenceTransformer:
-            width = transformer.get_embedding_dimension()
-            mode = "mean" if mode == "mask" else mode
-            modules = [transformer, Pooling(width, mode)]
+            width, config = transformer.get_embedding_dimension(), transformer.model.config
+            modules: list[nn.Module] = [transformer]
+            if mode in _TWO_LAYERS:
+                config.output_hidden_states = True
+                weights = zeros(config.num_hidden_layers + 1)  # the first one is of the embeddings
+                weights[list(_TWO_LAYERS[mode])] = 1.0
+                modules.append(
+                    WeightedLayerPooling(width, config.num_hidden_layers, 0, nn.Parameter(weights))
+                )
+            modules.append(Pooling(width, "mean" if mode in ("mask", *_TWO_LAYERS) else mode))
             return SentenceTransformer(modules=modules, device=device, trust_remote_code=trust_remote_code)
 
         if pooling is None:
@@ -89,6 +99,8 @@ def build_encoder(
         raise_if_blind(model)
         if pooling == "mask":
             apply_mask_template(model, template)
+    if pooling_of(model) in _TWO_LAYERS:
+        model[1].requires_grad_(False)  # a module of sentence-transformers learns the weights
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     adapted: Any = model.transformers_model
@@ -150,12 +162,17 @@ def embeds_already(model: SentenceTransformer) -> bool:
 
 def pooling_of(model: SentenceTransformer) -> str:
     """Return the pooling of a model: ``cls``, ``mean``, ...; ``mask`` with a template; or ``none``."""
-    from sentence_transformers.sentence_transformer.modules import Pooling
+    from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 
     from sbert_plugins.encoder import has_mask_template
 
     if has_mask_template(model):
         return "mask"
+    for module in model:
+        if isinstance(module, WeightedLayerPooling):
+            size, read = len(module.layer_weights), module.layer_weights.nonzero().flatten().tolist()
+            names = (name for name, two in _TWO_LAYERS.items() if read == [layer % size for layer in two])
+            return next(names, "weighted layers")
     modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
     return "+".join(mode if isinstance(mode, str) else "+".join(mode) for mode in modes) or "none"
 

@@ -47,7 +47,7 @@ PT_BERT = Recipe(
     summary="contrastive loss on sentences mapped to equal length; negatives of earlier batches (eq. 1 to 5)",
     loss="PTBERTLoss",
     optional=("positive",),
-    pooling="cls",
+    pooling="mean",  # with [CLS], as in the paper's protocol, the pseudo tokens do nothing
     max_seq_length=64,
     arguments={
         "learning_rate": 3e-5,
@@ -57,5 +57,5 @@ PT_BERT = Recipe(
     },
     offline_arguments={"max_steps": 60, "eval_steps": 20},
     prepare=prepare,
-    paper_updates=15_625,
+    paper_updates=15_625,  # computed: one epoch of a million sentences, 64 per update
 )

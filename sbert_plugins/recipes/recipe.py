@@ -72,8 +72,8 @@ class Recipe:
         max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
         offline_arguments: Override ``arguments`` in the demo (``--offline`` without a model).
         text: The default text, a dataset on the Hub.
-        paper_updates: How many updates the paper trained.
-        citations: BibTeX entries by title, in addition to those of the loss class.
+        paper_updates: Most updates of a training whose length was not chosen: those that the paper's text and
+            epochs make. No paper states a number.
         source: What the dry run names as the source of these settings.
     """
 
@@ -94,7 +94,6 @@ class Recipe:
     offline_arguments: dict[str, Any] = field(default_factory=dict)
     text: str = WIKIPEDIA
     paper_updates: int | None = None
-    citations: dict[str, str] = field(default_factory=dict)
     source: str = "recipe"
 
     @property

@@ -88,5 +88,5 @@ SLT_FAI = Recipe(
     },
     offline_arguments={"max_steps": 60, "eval_steps": 20},
     prepare=prepare,
-    paper_updates=31_250,
+    paper_updates=31_250,  # computed: one epoch of a million sentences, 32 per update
 )

@@ -32,6 +32,7 @@ from sbert_plugins.recipes.run import (
     use_token,
     write_json,
 )
+from sbert_plugins.recipes.trained_loss import save_loss
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -78,8 +79,9 @@ def train(
 ) -> dict[str, Any]:
     """Train ``model`` in place with a method, and save it as a plain sentence-transformers model.
 
-    ``output`` then holds ``model/``, which loads without this package, ``run.json`` (written at the start)
-    and ``results.json``. While it trains, and after an interruption, it also holds ``checkpoints/``.
+    ``output`` then holds ``model/``, which loads without this package, ``loss/`` with what the loss has
+    learned (:func:`load_loss`), ``run.json`` (written at the start) and ``results.json``. While it trains,
+    and after an interruption, it also holds ``checkpoints/``.
 
     Args:
         method: A name in :data:`RECIPES`, or ``package.module:Class`` for a loss class of your own.
@@ -182,6 +184,7 @@ def train(
         results = run | _describe_training(plan, trainer, loss, seconds)
         if is_first_process():
             model.save_pretrained(str(plan.output / "model"))
+            save_loss(loss, model, plan.output)
             write_json(plan.output / RESULTS_FILE, results)  # kept, whatever fails from here on
         results |= _judge(before, evaluation.measure(model, scored))
         if is_first_process():
@@ -285,7 +288,6 @@ def _build_trainer(plan: Plan, loss: nn.Module, share_examples: bool) -> Sentenc
         trainer = SentenceTransformerTrainer(
             model=plan.model, args=arguments, train_dataset=plan.rows, loss=loss, evaluator=plan.dev
         )
-    plan.model.model_card_data.citations |= plan.recipe.citations
     trainer.data_collator.max_length = plan.tokens()
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Progress("" if plan.dev is None else f"eval_{plan.dev.primary_metric}"))

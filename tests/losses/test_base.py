@@ -265,7 +265,7 @@ class TestTheDefaultsAreThePapers:
         assert {name: kind.__init__.__kwdefaults__[name] for name in paper} == paper
 
     def test_denosent_has_no_variants(self):
-        variants = {"decoder_layers", "token_weights", "frequencies", "balance", "mlm_head"}
+        variants = {"token_weights", "frequencies", "balance", "mlm_head"}
         assert not variants & set(inspect.signature(losses.DenoSentLoss).parameters)
 
     def test_parts(self, model):

@@ -152,6 +152,10 @@ def test_card(encoder):
     assert loss.citation.count("@") == 2
     assert (config["class"], config["columns"], config["weight"]) == ("PaSeRLoss", [0, 3, 4], 0.25)
     assert config["settings"] == loss.losses["paser"].get_config_dict()
+    ranking = MultipleNegativesRankingLoss(encoder)
+    for columns, is_simcse in (([0, 0], True), ([0, 1], False), (None, False)):
+        loss = losses.WeightedSumLoss(encoder, {"a": (ranking, 1.0, columns)})
+        assert ("gao-etal-2021-simcse" in loss.citation) == is_simcse
 
 
 class TestErrors:

@@ -40,9 +40,16 @@ def test_sentences_of_the_text_are_shown_if_they_may_be(share, tiny_encoder, tmp
     assert any(sentence in card for sentence in anchors(40)["anchor"]) == share
 
 
-def test_the_baseline_is_cited(tiny_encoder, tmp_path):
-    train("simcse", tiny_encoder(), tmp_path / "run")
-    assert "gao-etal-2021-simcse" in card_of(tmp_path / "run")
+@pytest.mark.parametrize(
+    ("method", "backbone"), [("simcse", None), ("slt-fai", None), ("slt-fai", "consert")]
+)
+def test_the_base_loss_is_cited(method, backbone, tiny_encoder, tmp_path):
+    keywords = {"backbone": backbone} if backbone else {}
+    train(method, tiny_encoder(), tmp_path / "run", loss_keywords=keywords)
+    card = card_of(tmp_path / "run")
+    assert card.count("{gao-etal-2021-simcse,") == (backbone is None)
+    assert ("wang-etal-2023-unsupervised" in card) == (method == "slt-fai")
+    assert ("yan-etal-2021-consert" in card) == (backbone == "consert")
 
 
 def test_a_model_in_a_folder_is_not_called_by_somebody_elses_name(tiny_encoder, tmp_path, monkeypatch):

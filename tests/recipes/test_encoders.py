@@ -122,3 +122,25 @@ def test_graded_pairs():
     assert len(pairs.scores) == 360
     assert sorted({*pairs.scores}) == [0, 1, 2, 3, 4, 5]
     assert len(recipes.offline_sentences_path().read_text(encoding="utf-8").splitlines()) == 1281
+
+
+@pytest.mark.parametrize(("pooling", "layers"), [("first-last", (1, 3)), ("last-two", (2, 3))])
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_two_layers_are_averaged(tiny_encoder, tmp_path, pooling, layers, architecture):
+    """Table 9 of PaSeR. The average is exact after a training, and after the model is saved and loaded."""
+    inside = tiny_encoder(architecture, num_hidden_layers=3)
+    inside[0].save(str(tmp_path / "plain"))
+    model = recipes.build_encoder(str(tmp_path / "plain"), pooling=pooling)
+    assert recipes.pooling_of(model) == pooling
+    train("arccse", model, tmp_path / "run", sentences=anchors(16))
+    again = recipes.build_encoder(str(tmp_path / "run" / "model"))
+    assert recipes.pooling_of(again) == pooling
+    assert not again[1].layer_weights.requires_grad
+    texts = anchors(4)["anchor"][:]
+    features = model.tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model.eval()[0].model(**features, output_hidden_states=True).hidden_states
+    mask = features["attention_mask"].unsqueeze(2)
+    expected = ((hidden[layers[0]] + hidden[layers[1]]) / 2 * mask).sum(dim=1) / mask.sum(dim=1)
+    for one in (model, again):
+        torch.testing.assert_close(torch.tensor(one.encode(texts)), expected, rtol=1e-5, atol=1e-5)

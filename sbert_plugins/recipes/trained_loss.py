@@ -1,0 +1,102 @@
+"""The trained loss: saved next to the model, loaded, and read."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins.recipes.methods import find_recipe, known_keywords
+from sbert_plugins.recipes.run import RUN_FILE, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from torch import nn
+
+_FOLDER = "loss"
+
+
+def save_loss(loss: Any, model: SentenceTransformer, output: str | Path) -> None:
+    """Write what a loss has learned into ``output/loss``, unless it owns nothing."""
+    from sbert_plugins.training import loss_state
+
+    if loss_state.own_state(loss, model):
+        folder = Path(output, _FOLDER)
+        folder.mkdir(exist_ok=True)
+        loss_state.save_loss_state(loss, model, folder)
+
+
+def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
+    """Load the loss of a finished training, with its decoder, heads or queue. ``loss.model`` is the model.
+
+    Args:
+        output: The folder of the training.
+        **loss_keywords: Keywords of the loss that the record does not hold, such as ``frequencies``.
+
+    Raises:
+        FileNotFoundError: If ``output`` holds no training with a loss that owns weights.
+        ValueError: If the loss is built with other parts than it was trained with. A trained model is saved
+            without its masked-language-model head: ``mlm_head="bert-base-uncased"`` names one.
+
+    Example:
+        >>> loss = load_loss("runs/paser")  # doctest: +SKIP
+        >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])  # doctest: +SKIP
+    """
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_plugins.training import loss_state
+
+    output = Path(output)
+    if not (output / _FOLDER).is_dir():
+        raise FileNotFoundError(
+            f"{output} holds no trained loss. Give the folder of a training, which has {_FOLDER}/ in it."
+        )
+    run, settings = read_json(output / RUN_FILE), read_json(output / _FOLDER / loss_state.SETTINGS_FILE)
+    recipe = find_recipe(run["method"])
+    # What the recipe has found for the text and the model is in the settings only.
+    found = {
+        name: settings[name]
+        for name in (known_keywords(recipe) or {}).keys() & settings.keys()
+        if not isinstance(settings[name], dict)
+    }
+    model = SentenceTransformer(str(output / "model"), model_kwargs={"dtype": "float32"})
+    log = logging.getLogger("sbert_plugins.modules")
+    level = log.level
+    log.setLevel(logging.ERROR)  # a head that starts from random weights is loaded at once
+    try:
+        loss = recipe.build_loss(model, **(run["loss_keywords"] | found | loss_keywords))
+    finally:
+        log.setLevel(level)
+    loss_state.load_loss_state(loss, model, output / _FOLDER)
+    return loss
+
+
+def reconstruct_phrases(output: str | Path, sentences: Dataset | Iterable[str], *, top_k: int = 1) -> Dataset:
+    """Let the decoder of a finished PaSeR training write the phrases of sentences (the paper's Table 7).
+
+    Args:
+        output: The folder of the training.
+        sentences: Sentences, or a dataset with the column ``anchor``.
+        top_k: Phrases per sentence.
+
+    Returns:
+        The columns ``anchor``, ``masked``, ``phrase``, and ``written``: what the decoder writes in place of
+        the phrase.
+
+    Raises:
+        ValueError: If the training was not one of PaSeR.
+    """
+    from sbert_plugins import data, losses
+
+    loss = load_loss(output)
+    paser = next((part for part in loss.modules() if isinstance(part, losses.PaSeRLoss)), None)
+    if paser is None:
+        raise ValueError(
+            f"Only PaSeR writes phrases, and {output} holds a training of {type(loss).__name__}."
+        )
+    mask_token = paser.model.tokenizer.mask_token
+    rows = data.paser_columns(sentences, mask_token=mask_token, top_k=top_k, synonyms=None)
+    return rows.add_column("written", paser.reconstruct(rows["anchor"][:], rows["masked"][:]))
