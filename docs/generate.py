@@ -240,7 +240,7 @@ def settings_table(method: str) -> str:
         if name in recipes.protocol_names()[method]
     }
     stated = {title: {one.name: one for one in plan.settings} for title, plan in plans.items()}
-    signature = inspect.signature(getattr(losses, recipe.loss)).parameters
+    signature = inspect.signature(getattr(losses, recipe.loss_class or recipe.loss)).parameters
     ours: dict[str, Any] = {name: one.default for name, one in signature.items()}
     ours |= {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length, **recipe.arguments}
     rows = []

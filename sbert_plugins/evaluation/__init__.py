@@ -36,7 +36,6 @@ __all__ = [
     "STSSuiteEvaluator",
     "Score",
     "ScoredPairs",
-    "Scores",
     "Section",
     "Submission",
     "TopicsEvaluator",

@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The fields of :class:`training.TrainingArguments` that the recipe, the protocol or the user set."""
+        """The training arguments that the recipe, the protocol or the user set."""
         names = _argument_names()
         return {name: value for name, (value, _) in self.settings.items() if name in names}
 

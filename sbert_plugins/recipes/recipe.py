@@ -19,7 +19,7 @@ LENGTH_GROUPED = "length_grouped"
 
 @dataclass(frozen=True)
 class Request:
-    """What is known of a training when its recipe prepares it.
+    """The facts of a training that its recipe may need.
 
     Attributes:
         loss_keywords: Keywords of the loss that were given.
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a recipe has prepared.
+    """The result of a recipe's preparation.
 
     Attributes:
         rows: What the loss reads.
