@@ -106,7 +106,7 @@ def evaluate(options: argparse.Namespace) -> None:
     if len(set(names)) < len(options.models) or len(names) != len(options.models):
         raise ValueError(f"--names must be {len(options.models)} different names, got {', '.join(names)}.")
     models = _load_alike(options)
-    scored: dict[str, evaluation.Scores] = {}
+    scored: dict[str, Any] = {}
     facts: dict[str, dict[str, str]] = {}
     logs: dict[str, list[dict[str, Any]]] = {}
     rows: list[list[str]] = []

@@ -7,7 +7,7 @@ from .label_free import LabelFreeEvaluator
 from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
-from .score import Change, Score, Scores, format_score, judge, judge_all, measure, summarize
+from .score import Change, Score, format_score, judge, judge_all, measure, summarize
 from .sts import (
     TASKS,
     HardLengthEvaluator,

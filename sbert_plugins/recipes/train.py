@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sentence_transformers.base.evaluation import BaseEvaluator
     from torch import nn
 
-    from sbert_plugins.evaluation import Scores
+    from sbert_plugins.evaluation.score import Scores
     from sbert_plugins.training import SentenceTransformerTrainer
 
 logger = logging.getLogger(__name__)
