@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
 
-    from sbert_plugins.evaluation import Change, Scores
+    from sbert_plugins.evaluation import Change
+    from sbert_plugins.evaluation.score import Scores
 
 logger = logging.getLogger(__name__)
 RECORDS = "results.jsonl"
