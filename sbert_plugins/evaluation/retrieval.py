@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import gzip
+import json
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -139,7 +141,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
 
 def _similarity_of_other_texts(name: str, queries: Tensor, documents: Tensor) -> Tensor:
-    """Return similarities, minus infinity for equal texts. The last column holds the number of the text."""
+    """Return similarities, minus infinity for equal texts. The last column is the number of the text."""
     similarity = SimilarityFunction.to_similarity_fn(name)
     similarities = similarity(queries[:, :-1], documents[:, :-1]).round(decimals=6)
     return similarities.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
@@ -185,17 +187,29 @@ def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
 
     Args:
         directory: Folder with ``queries.tsv`` (id, text), ``corpus.tsv`` (id, text; or id, title, text) and
-            ``qrels.tsv`` (query id, document id, gain; a gain of 0 is not relevant). The files are
-            tab-separated, without header and quoting, and may end in ``.gz``.
+            ``qrels.tsv`` (query id, document id, gain; a gain of 0 is not relevant; or the four columns of
+            TREC). The files are tab-separated, without quoting, and may have a header and end in ``.gz``. Or
+            a folder of BEIR: ``queries.jsonl``, ``corpus.jsonl`` and ``qrels/test.tsv``.
         **options: Of ``RetrievalEvaluator``. By default no CSV file is written, and the name is the folder's.
 
     Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: For a line with another number of fields, an id that occurs twice, or a judgement with an
-            unknown id.
+        FileNotFoundError: If the folder or a file does not exist.
+        ValueError: For a line with another number of fields, an id that occurs twice, or a judgement that is
+            not a number or has an unknown id.
     """
-    files = [Path(directory) / f"{part}.tsv" for part in ("queries", "corpus", "qrels")]
-    files = [packed if (packed := file.with_suffix(".tsv.gz")).exists() else file for file in files]
+    files = []
+    for names in (
+        ("queries.tsv", "queries.jsonl"),
+        ("corpus.tsv", "corpus.jsonl"),
+        ("qrels.tsv", "qrels/test.tsv"),
+    ):
+        paths = [Path(directory) / f"{name}{ending}" for name in names for ending in ("", ".gz")]
+        if not (found := [path for path in paths if path.is_file()]):
+            raise FileNotFoundError(
+                f"{str(directory)!r} is not a folder with {' or '.join(names)}. Labels of search are such a "
+                "folder with queries, corpus and qrels."
+            )
+        files.append(found[0])
     defaults: dict[str, Any] = {"name": stem_of(directory), "write_csv": False}
     return RetrievalEvaluator(*_read_collection(*files), **(defaults | options))
 
@@ -206,10 +220,14 @@ def _read_collection(
     """Return the texts of queries and documents by id, and the relevant documents by query."""
     queries, corpus = _read_texts(queries_file), _read_texts(corpus_file)
     relevant: dict[str, set[str]] = {}
-    for place, (query, document, gain) in read_fields(judgements_file, 3):
+    for place, (query, *_, document, gain) in read_fields(judgements_file, 3, 4):
         if query not in queries or document not in corpus:
             raise ValueError(f"{place}: there is no query {query!r} or no document {document!r}.")
-        if float(gain) > 0:
+        try:
+            is_relevant = float(gain) > 0
+        except ValueError:
+            raise ValueError(f"{place}: the judgement must be a number such as 1, got {gain!r}.") from None
+        if is_relevant:
             relevant.setdefault(query, set()).add(document)
     return queries, corpus, relevant
 
@@ -217,8 +235,21 @@ def _read_collection(
 def _read_texts(path: Path) -> dict[str, str]:
     """Return the texts of a file by id. A title stands in front of its text."""
     texts: dict[str, str] = {}
-    for place, (name, *parts) in read_fields(path, 2, 3):
+    is_json = ".jsonl" in path.suffixes
+    for place, (name, *parts) in _read_json(path) if is_json else read_fields(path, 2, 3):
         if name in texts:
             raise ValueError(f"{place}: the id {name!r} occurs twice.")
         texts[name] = " ".join(parts).strip()
     return texts
+
+
+def _read_json(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place, and id, title and text, of each line of a file of BEIR."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            place = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+                yield place, [str(row["_id"]), row.get("title") or "", row["text"]]
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{place}: expected a JSON object with _id and text.") from None

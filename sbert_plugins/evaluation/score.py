@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
 
 from .encoding import EmbeddingEvaluator, encode_once, evaluate, named
 from .retrieval import RetrievalEvaluator
 
-LEAST_LABELS = 10  # with fewer different labels there is no verdict
-# The quantile of the t distribution. It is stricter than the usual 0.975, so that wrong verdicts stay below
-# 5 % for labels that are few, tied or skewed: benchmarks/calibration.py.
-QUANTILE = 0.99
+# Equal models are called better or worse in at most 5 % of the cases: benchmarks/calibration.py. For that,
+# the quantile of t is above the usual 0.975, because differences per label are tied, sparse and skewed. With
+# fewer labels the rare queries that change a lot may be missing altogether.
+LEAST_LABELS = 30
+QUANTILE = 0.985
 _RETRIEVAL = {"ndcg@10": "nDCG@10", "map@100": "MAP@100", "mrr@10": "MRR@10"}
 _TITLES = {
     "spearman": "Spearman",
@@ -76,9 +77,7 @@ class Score:
     @property
     def error(self) -> float | None:
         """The standard error of the score over the labels, or None if it is not known."""
-        if self.items is None or len(self.items) < LEAST_LABELS:
-            return None
-        return _standard_error(self.items)
+        return None if self.items is None or len(self.items) < 2 else _standard_error(self.items)
 
     @property
     def basis(self) -> str:
@@ -235,7 +234,7 @@ def judge(
         \mathrm{margin}^2 = t_{m}^2 \frac{\mathrm{var}(d_i)}{n} + t_{S-1}^2 \frac{\mathrm{var}(\bar y_s)}{S},
         \qquad m = \frac{(\sum_i d_i^2)^2}{\sum_i d_i^4} - 1
 
-    The second part is there for each side with several seeds. :math:`t` is the 0.99 quantile. The degrees of
+    The second part is there for each side with several seeds. :math:`t` is the 0.985 quantile. The degrees of
     freedom :math:`m` are small if few labels decide the difference. Without values per label, the standard
     error is that over the seeds, and the score of a single model counts as one more seed.
 
@@ -271,6 +270,8 @@ def judge(
             parts.append((_standard_error(difference) ** 2, _freedom(difference)))
     elif not several:
         result, basis = "no verdict", ["no standard error is known"]
+    elif all(np.ptp(side) == 0 for side in several):
+        result, basis = "no verdict", [f"{basis[0]} with equal scores"]
     elif len(several) == 1:
         parts = [(parts[0][0] + several[0].var(ddof=1), parts[0][1])]
     error = margin = None
@@ -278,7 +279,7 @@ def judge(
         result, basis = "no verdict", ["a score is not a number"]
     elif not result:
         error = math.sqrt(sum(variance for variance, _ in parts))
-        margin = math.sqrt(sum(part * student.ppf(QUANTILE, freedom) ** 2 for part, freedom in parts))
+        margin = math.sqrt(sum(part * stdtrit(freedom, QUANTILE) ** 2 for part, freedom in parts))
         is_better = (gain > 0) == one.higher_is_better
         result = "level" if abs(gain) <= margin + 1e-9 else "better" if is_better else "worse"
     return Change(

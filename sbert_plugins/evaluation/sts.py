@@ -317,7 +317,7 @@ def sts_sentences(data_dir: str | Path | None = None, *, hub: bool = False) -> l
 
 
 def read_scored_pairs(path: str | Path) -> ScoredPairs:
-    """Return the graded pairs of a file without header.
+    """Return the graded pairs of a file.
 
     Args:
         path: Lines of grade, sentence and sentence, or of subset, grade, sentence and sentence. They are
@@ -333,7 +333,7 @@ def read_scored_pairs(path: str | Path) -> ScoredPairs:
             pairs.scores.append(float(grade))
         except ValueError:
             raise ValueError(
-                f"{place}: the grade must be a number, got {grade!r}. The file has no header."
+                f"{place}: the grade must be a number, got {grade!r}. Lines are grade, sentence, sentence."
             ) from None
         pairs.sentences1.append(first)
         pairs.sentences2.append(second)

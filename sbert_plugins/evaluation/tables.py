@@ -10,6 +10,13 @@ from pathlib import Path
 from sbert_plugins.data.read import read_rows
 
 DATA_VARIABLE = "SBERT_PLUGINS_DATA"
+# Usual names of columns: a first line of such names is a header.
+_COLUMN = re.compile(
+    r"_?((q|p|d|query|corpus|doc|document|passage|text|question|answer)[-_ ]?)?id|iteration|subset|"
+    r"(query|question|document|doc|passage|answer|text|sentence|title|body|contents?)[-_ ]?\d?|"
+    r"topic|label|category|class|grade|score|similarity|gain|rel|relevance|relevant|judge?ment",
+    re.IGNORECASE,
+)
 
 
 def data_directory(data_dir: str | Path | None) -> Path | None:
@@ -35,14 +42,19 @@ def read_fields(path: str | Path, *widths: int) -> Iterator[tuple[str, list[str]
     """Yield the place (file and line, for error messages) and the fields of each line that is not blank.
 
     Args:
-        path: A UTF-8 file without header. Its fields are separated by tabs, or by commas in a ``.csv`` file.
-            ``.gz`` is decompressed.
+        path: A UTF-8 file. Its fields are separated by tabs, or by commas in a ``.csv`` file. ``.gz`` is
+            decompressed. A first line of usual column names, such as ``query-id``, is a header and left out.
         widths: The allowed numbers of fields.
 
     Raises:
+        FileNotFoundError: If there is no such file.
         ValueError: For a line with another number of fields.
     """
-    for place, fields in read_rows(path):
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no file {str(path)!r}, from which labels should be read.")
+    for number, (place, fields) in enumerate(read_rows(path)):
+        if not number and all(_COLUMN.fullmatch(each.strip()) for each in fields):
+            continue
         if not any(map(str.strip, fields)):
             continue
         if len(fields) not in widths:

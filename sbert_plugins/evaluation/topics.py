@@ -81,8 +81,9 @@ class TopicsEvaluator(EmbeddingEvaluator):
         super().__init__(f"purity@{neighbours}", **options)
         self.sentences, self.labels = list(sentences), list(labels)
         count, topics, others = len(self.sentences), len(set(self.labels)), _fewest_others(self.sentences)
-        if missing := [row for row, label in enumerate(self.labels) if label in (None, "") or label != label]:
-            raise ValueError(f"Text {missing[0]} of {count} has no topic. Leave such texts out.")
+        missing = (None, "")
+        if rows := [row for row, each in enumerate(self.labels, 1) if each in missing or each != each]:
+            raise ValueError(f"Text {rows[0]} of {count} has no topic. Leave such texts out.")
         if len(self.labels) != count or not 2 <= topics < count or not 1 <= neighbours <= others:
             raise ValueError(
                 "Give one topic for each text, at least two topics that texts share, and more texts than "
@@ -100,10 +101,14 @@ class TopicsEvaluator(EmbeddingEvaluator):
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return purity, v-measure and its deviation."""
-        vectors, data = encode(self.sentences), (self.labels, self.sentences)
-        settings: Any = {"neighbours": self.neighbours, "similarity": self.similarity}
-        self.items = label_items(100 * purity_items(vectors, *data, **settings), self.sentences)
-        return topic_scores(vectors, *data, **settings, clusterings=self.clusterings, seed=self.seed)
+        vectors, similarity, neighbours = encode(self.sentences), self.similarity, self.neighbours
+        values = purity_items(
+            vectors, self.labels, self.sentences, neighbours=neighbours, similarity=similarity
+        )
+        self.items = label_items(100 * values, self.sentences)
+        return {f"purity@{neighbours}": 100 * float(values.mean())} | v_measures(
+            vectors, self.labels, clusterings=self.clusterings, seed=self.seed, similarity=similarity
+        )
 
 
 def topic_scores(
@@ -135,18 +140,30 @@ def topic_scores(
         >>> evaluation.topic_scores(vectors, topics, ["a", "b", "c", "d"], neighbours=1)
         {'purity@1': 100.0, 'v_measure': 100.0, 'v_measure_deviation': 0.0}
     """
+    values = purity_items(vectors, labels, texts, neighbours=neighbours, similarity=similarity)
+    return {f"purity@{neighbours}": 100 * float(values.mean())} | v_measures(
+        vectors, labels, clusterings=clusterings, seed=seed, similarity=similarity
+    )
+
+
+def v_measures(
+    vectors: Tensor | np.ndarray,
+    labels: Sequence[Any],
+    *,
+    clusterings: int = 10,
+    seed: int = 0,
+    similarity: str = "cosine",
+) -> dict[str, float]:
+    """Return the mean of the v-measure over several seeds of k-means, and its standard deviation.
+
+    The arguments are those of ``topic_scores``.
+    """
     rows = unit_rows(vectors) if similarity == "cosine" else torch.as_tensor(vectors).float()
-    topics, points = _numbers(labels), rows.cpu().numpy()
-    measures = []
+    topics, points, measures = _numbers(labels), rows.cpu().numpy(), []
     for start in range(seed, seed + clusterings):
         clusters = KMeans(len(set(labels)), n_init=1, random_state=start).fit(points).labels_
         measures.append(100 * v_measure_score(topics, clusters))
-    purity = purity_items(vectors, labels, texts, neighbours=neighbours, similarity=similarity).mean()
-    return {
-        f"purity@{neighbours}": 100 * float(purity),
-        "v_measure": float(np.mean(measures)),
-        "v_measure_deviation": float(np.std(measures)),
-    }
+    return {"v_measure": float(np.mean(measures)), "v_measure_deviation": float(np.std(measures))}
 
 
 def purity_items(
@@ -219,8 +236,8 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
     """Return the evaluator of a file of texts with topics.
 
     Args:
-        path: Lines of topic and text without header, separated by tabs or, in a ``.csv`` file, by commas.
-            ``.gz`` is decompressed.
+        path: Lines of topic and text, separated by tabs or, in a ``.csv`` file, by commas. ``.gz`` is
+            decompressed.
         **options: Of ``TopicsEvaluator``. By default no CSV file is written, the name is that of the file
             without its endings, and a file with fewer than eleven texts is scored with fewer neighbours.
 
@@ -232,8 +249,14 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
 
 
 def _topics_of(path: str | Path, options: dict[str, Any]) -> TopicsEvaluator:
-    rows = [fields for _, fields in read_fields(path, 2)]
-    texts, topics = [text for _, text in rows], [topic.strip() for topic, _ in rows]
+    texts, topics = [], []
+    for place, (topic, text) in read_fields(path, 2):
+        if not topic.strip() or not text.strip():
+            raise ValueError(
+                f"{place}: the {'text' if topic.strip() else 'topic'} is missing. Leave the line out."
+            )
+        texts.append(text)
+        topics.append(topic.strip())
     if topics and topics.count(topics[0]) == 1:
         logger.warning(
             "%s: only the first line has the topic %r. Remove the line if it is a header.", path, topics[0]

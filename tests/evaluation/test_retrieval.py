@@ -1,4 +1,7 @@
+import json
+
 import pytest
+import torch
 from encoders import project_text
 from evaluation_inputs import write_rows
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -25,6 +28,26 @@ def model(tiny_encoder):
 def test_the_scores_of_sentence_transformers_on_distinct_texts(model):
     expected = InformationRetrievalEvaluator(*toy(), write_csv=False)(model)
     assert RetrievalEvaluator(*toy())(model) == pytest.approx(expected)
+
+
+def test_the_similarity_of_the_model(model):
+    """Documents are ranked, and the metrics are named, by the similarity function of the model."""
+    evaluator = RetrievalEvaluator(*toy(), name="toy")
+    by_cosine = evaluator(model)
+    model[-1].normalize = False
+    with torch.no_grad():
+        model.similarity_fn_name = "dot"
+    expected = InformationRetrievalEvaluator(*toy(), write_csv=False, name="toy")(model)
+    found = evaluator(model)
+    assert found == pytest.approx(expected)
+    assert found["toy_dot_ndcg@10"] == found[evaluator.primary_metric] != by_cosine["toy_cosine_ndcg@10"]
+    assert (evaluator.similarity, evaluator.items.mean() / 100) == (
+        "dot",
+        pytest.approx(found["toy_dot_ndcg@10"]),
+    )
+    assert not any("cosine" in header for header in evaluator.csv_headers)
+    model.similarity_fn_name = "cosine"
+    assert evaluator(model) == by_cosine
 
 
 def test_a_text_has_one_rank(model):
@@ -98,7 +121,43 @@ class TestFiles:
         assert evaluator.corpus == ["a title a text", "more"]
         assert evaluator.relevant_docs == {"q1": {"d1"}}
 
+    def test_a_header_is_no_document(self, tmp_path):
+        folder = tmp_path / "search"
+        write_rows(folder / "queries.tsv", ("query-id", "query"), ("q1", "one query"))
+        write_rows(folder / "corpus.tsv", ("_id", "title", "text"), ("d1", "a title", "a text"))
+        write_rows(folder / "qrels.tsv", ("query-id", "corpus-id", "score"), ("q1", "d1", 1))
+        evaluator = own_retrieval(folder)
+        assert (evaluator.corpus_ids, evaluator.queries) == (["d1"], ["one query"])
+
+    def test_judgements_of_trec(self, tmp_path):
+        folder = self.write(tmp_path)
+        write_rows(folder / "qrels.tsv", ("q1", 0, "d2", 1), ("q2", 0, "d1", 0))
+        assert own_retrieval(folder).relevant_docs == {"q1": {"d2"}}
+
+    @pytest.mark.parametrize("ending", ["", ".gz"])
+    def test_a_folder_of_beir(self, tmp_path, ending):
+        corpus = [
+            {"_id": 1, "title": "a title", "text": "a text"},
+            {"_id": "2", "text": "more", "metadata": {}},
+        ]
+        queries = [{"_id": "q1", "text": "one query"}, {"_id": "q2", "text": "of the training"}]
+        for name, rows in (("corpus", corpus), ("queries", queries)):
+            write_rows(tmp_path / f"{name}.jsonl{ending}", *([json.dumps(row)] for row in rows))
+        header = ("query-id", "corpus-id", "score")
+        write_rows(tmp_path / "qrels" / f"test.tsv{ending}", header, ("q1", "1", 2), ("q1", "2", 0))
+        write_rows(tmp_path / "qrels" / f"train.tsv{ending}", header, ("q2", "2", 1))
+        evaluator = own_retrieval(tmp_path)
+        assert evaluator.corpus == ["a title a text", "more"]
+        assert evaluator.relevant_docs == {"q1": {"1"}}
+        write_rows(tmp_path / f"corpus.jsonl{ending}", ['{"_id": "1"}'])
+        with pytest.raises(ValueError, match=r"corpus\.jsonl.*line 1"):
+            own_retrieval(tmp_path)
+
     def test_mistakes(self, tmp_path):
+        with pytest.raises(ValueError, match=r"qrels\.tsv, line 1.*1,0"):
+            own_retrieval(self.write(tmp_path / "a", judged=("q1", "d1", "1,0")))
+        with pytest.raises(FileNotFoundError, match="folder"):
+            own_retrieval(tmp_path / "a" / "corpus.tsv")
         with pytest.raises(ValueError, match=r"qrels\.tsv, line 1.*d9"):
             own_retrieval(self.write(tmp_path / "a", judged=("q1", "d9", 1)))
         with pytest.raises(ValueError, match=r"corpus\.tsv, line 2.*d1"):

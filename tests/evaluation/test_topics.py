@@ -76,6 +76,20 @@ class TestScores:
         monkeypatch.setattr(topics, "_BLOCK", block)
         assert topic_scores(vectors, labels, texts)["purity@10"] == pytest.approx(100 * np.mean(hits))
 
+    def test_topics_of_any_type(self):
+        vectors = at(0, 1, 90, 91)
+        scores = topic_scores(vectors, [1, 1, "b", "b"], names(vectors), neighbours=1)
+        assert scores["purity@1"] == scores["v_measure"] == 100
+
+    def test_the_similarity(self):
+        """By the dot product, the long vector is the nearest of all."""
+        vectors, labels = at(0, 5, 40) * np.array([[1], [1], [3]]), ["a", "a", "b"]
+        by = {
+            name: topic_scores(vectors, labels, names(vectors), neighbours=1, similarity=name)["purity@1"]
+            for name in ("cosine", "dot")
+        }
+        assert by == {"cosine": pytest.approx(200 / 3), "dot": pytest.approx(0)}
+
     def test_the_seed_decides(self):
         rng = np.random.default_rng(0)
         vectors, labels = rng.standard_normal((300, 8)), rng.integers(5, size=300).tolist()
@@ -141,11 +155,26 @@ class TestFiles:
     def test_a_small_file_has_fewer_neighbours(self, tmp_path):
         assert own_topics(write_rows(tmp_path / "x.tsv", ("a", "x"), ("b", "y"), ("a", "z"))).neighbours == 2
 
+    def test_a_header_is_left_out(self, tmp_path):
+        rows = [("label", "text"), ("a", "first"), ("b", "second"), ("a", "third"), ("b", "fourth")]
+        assert own_topics(write_rows(tmp_path / "x.tsv", *rows)).sentences[0] == "first"
+
+    def test_a_missing_topic(self, tmp_path):
+        with pytest.raises(ValueError, match="line 2"):
+            own_topics(write_rows(tmp_path / "x.tsv", ("a", "x"), (" ", "y"), ("b", "z")))
+        for missing in (None, float("nan"), ""):
+            with pytest.raises(ValueError, match="3 of 4"):
+                TopicsEvaluator(list("wxyz"), ["a", "b", missing, "a"], neighbours=1)
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"no file.*topics\.tsv"):
+            own_topics(tmp_path / "topics.tsv")
+
     def test_a_header_is_suspected(self, tmp_path, caplog):
         rows = [("a", "first"), ("b", "second"), ("a", "third"), ("b", "fourth")]
         own_topics(write_rows(tmp_path / "x.tsv", *rows))
         assert not caplog.text
-        own_topics(write_rows(tmp_path / "x.tsv", ("topic", "text"), *rows))
+        own_topics(write_rows(tmp_path / "x.tsv", ("Thema", "Satz"), *rows))
         assert "header" in caplog.text
 
     @pytest.mark.parametrize("rows", [[], [("a", "x"), ("a", "y")], [("a", "x", "y")]])
