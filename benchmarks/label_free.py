@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import label_free_score
 import numpy as np
 import quality
 import records
@@ -21,7 +22,7 @@ import testbeds
 from datasets import Dataset
 from scipy.stats import spearmanr
 
-from sbert_plugins import data, evaluation, recipes
+from sbert_plugins import evaluation, recipes
 
 HELD_OUT = 600
 Curve = Sequence[tuple[int, float, float]]
@@ -68,8 +69,8 @@ def follow(
     if name == "TSDAE":
         rows = quality.delete_words(rows, seed)
     dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="dev", write_csv=False)
-    copies = data.label_free_texts(held_out, text=texts[HELD_OUT:])
-    score = evaluation.LabelFreeEvaluator(copies, name="own", write_csv=False)
+    copies = label_free_score.label_free_texts(held_out, text=texts[HELD_OUT:])
+    score = label_free_score.LabelFreeEvaluator(copies, name="own", write_csv=False)
     model, (method, keywords) = testbeds.encoder(encoder), quality.METHODS[name]
     start = evaluation.evaluate(model, [dev, score])
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,6 @@ from .augment import delete_words, duplicate_words, positive_pairs, recombine_ro
 from .back_translation import back_translate
 from .crops import crop_pairs, split_sentences
 from .frequencies import TokenFrequencies
-from .label_free import LabelFreeTexts, Substitution, label_free_texts
 from .paser import paser_columns
 from .passages import split_passages
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
@@ -14,10 +13,8 @@ from .synonyms import SynonymReplacer, synonyms_if_installed
 __all__ = [
     "ENGLISH_STOP_WORDS",
     "Chunks",
-    "LabelFreeTexts",
     "Phrase",
     "Rake",
-    "Substitution",
     "SynonymReplacer",
     "TokenFrequencies",
     "back_translate",
@@ -25,7 +22,6 @@ __all__ = [
     "delete_words",
     "duplicate_words",
     "hide_phrase",
-    "label_free_texts",
     "load_table",
     "locate_phrases",
     "paser_columns",

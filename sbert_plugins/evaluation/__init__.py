@@ -3,7 +3,6 @@
 from .encoding import EmbeddingEvaluator, JointEvaluator, describe_labels, encode_once, evaluate
 from .geometry import AlignmentUniformityEvaluator
 from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
-from .label_free import LabelFreeEvaluator
 from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
@@ -30,7 +29,6 @@ __all__ = [
     "HardLengthEvaluator",
     "JointEvaluator",
     "KnownItemEvaluator",
-    "LabelFreeEvaluator",
     "PairsEvaluator",
     "RetrievalEvaluator",
     "STSSuiteEvaluator",

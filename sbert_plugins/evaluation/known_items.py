@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 
 from sbert_plugins.data.crops import count_words, split_sentences
 
-from .encoding import EmbeddingEvaluator, Encode, unit_rows
+from .encoding import EmbeddingEvaluator, Encode, label_items
 
 _BLOCK = 512  # queries whose cosines to all documents are in memory at the same time
 _FEWEST = 20
@@ -23,14 +24,14 @@ class KnownItemEvaluator(EmbeddingEvaluator):
     """MRR@10 and nDCG@10, times 100, of finding the document that a sentence was taken from.
 
     One sentence of each document is a query. It is removed from its document, and the whole collection is
-    ranked by cosine. The only right answer is the rest of the document. The score compares models on one
-    collection; it is not the quality that judged queries would measure.
+    ranked by the similarity function of the model. The only right answer is the rest of the document. The
+    score compares models on one collection; it is not the quality that judged queries would measure.
 
     - A document gives a query if it has three different sentences, one of them of five words. Documents
       with fewer are ranked too. Each copy of the sentence is removed from its document.
     - Documents with the same text count once.
-    - Cosines are rounded to six decimals. Documents with the same cosine as the right one rank before it, so
-      a model with equal vectors scores 0.
+    - Similarities are rounded to six decimals. Documents as similar as the right one rank before it, so a
+      model with equal vectors scores 0.
 
     Args:
         documents: Texts, in any order. The choice of a sentence depends on the document's text and ``seed``
@@ -62,6 +63,7 @@ class KnownItemEvaluator(EmbeddingEvaluator):
     """
 
     csv_file = "known_item_results.csv"
+    noun = "queries"
 
     def __init__(
         self,
@@ -96,34 +98,41 @@ class KnownItemEvaluator(EmbeddingEvaluator):
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the metrics."""
         ranks = self.ranks(encode)
+        gains = 100 * reciprocal_ranks(ranks)
+        self.items = label_items(gains, self.queries)
         return {
-            "mrr@10": 100 * float(reciprocal_ranks(ranks).mean()),
+            "mrr@10": float(gains.mean()),
             "ndcg@10": 100 * float((1 / np.log2(1 + ranks))[ranks <= 10].sum() / len(ranks)),
         }
 
     def ranks(self, encode: Encode) -> np.ndarray:
         """Return the rank of the right document for each query, from 1."""
-        return answer_ranks(encode(self.queries), encode(self.documents), self.answers)
+        return answer_ranks(encode(self.queries), encode(self.documents), self.answers, self.similarity)
 
 
 def answer_ranks(
-    queries: Tensor | np.ndarray, documents: Tensor | np.ndarray, answers: Sequence[int]
+    queries: Tensor | np.ndarray,
+    documents: Tensor | np.ndarray,
+    answers: Sequence[int],
+    similarity: str = "cosine",
 ) -> np.ndarray:
-    """Return (Q,), the rank by cosine of the right document for each query, from 1.
+    """Return (Q,), the rank of the right document for each query, from 1.
 
     Args:
         queries: (Q, D)
         documents: (N, D)
-        answers: For each query, the row of its document. Other documents with the same cosine, rounded to six
-            decimals, rank before it.
+        answers: For each query, the row of its document. Other documents with the same similarity, rounded to
+            six decimals, rank before it.
+        similarity: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
     """
-    first, second = unit_rows(queries), unit_rows(documents)
+    first, second = (torch.as_tensor(side).float() for side in (queries, documents))
+    compare = SimilarityFunction.to_similarity_fn(similarity)
     right = torch.as_tensor(answers, device=first.device)
     ranks = []
     for start in range(0, len(first), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        cosines = (first[rows] @ second.T).round(decimals=6)
-        ranks.append((cosines >= cosines.gather(1, right[rows, None])).sum(dim=1))
+        similarities = compare(first[rows], second).round(decimals=6)
+        ranks.append((similarities >= similarities.gather(1, right[rows, None])).sum(dim=1))
     return torch.cat(ranks).cpu().numpy()
 
 

@@ -25,6 +25,8 @@ _TITLES = {
     "spearman": "Spearman",
     "v_measure": "v-measure",
     "v_measure_deviation": "deviation of v-measure",
+    "mrr@10": "MRR@10",
+    "ndcg@10": "nDCG@10",
 }
 _WORDS = {"better": "better than {}", "worse": "worse than {}", "level": "level with {}"}
 

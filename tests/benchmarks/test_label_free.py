@@ -1,12 +1,17 @@
-"""How the score without labels follows STS-B dev."""
+"""The score without labels, and how it follows STS-B dev."""
 
+import functools
+import random
 from itertools import groupby
 
 import label_free
 import pytest
 import records
+import torch
+from encoders import project_text
+from label_free_score import LabelFreeEvaluator, LabelFreeTexts, Substitution, WordKinds, label_free_texts
 
-from sbert_plugins import evaluation
+from sbert_plugins.data.phrases import find_words
 
 
 def test_summary_by_hand():
@@ -23,5 +28,127 @@ def test_the_docstring_of_the_evaluator_has_the_numbers_of_the_record():
     for name, runs in groupby(lines, key=lambda line: line["set"]):
         found = label_free.summarize([line["curve"] for line in runs])
         row = f"{found['checkpoints']} checkpoints, {found['trainings']} runs"
-        (line,) = [one for one in evaluation.LabelFreeEvaluator.__doc__.splitlines() if row in one]
+        (line,) = [one for one in LabelFreeEvaluator.__doc__.splitlines() if row in one]
         assert line.split()[-2:] == [f"{found['overall']:.2f}", f"{found['within']:.2f}"], name
+
+
+def test_by_hand():
+    """One synonym is at 60 degrees. One half finds its sentence, one finds the other first."""
+    texts = LabelFreeTexts(
+        ["a", "b"],
+        [Substitution("a", "a'", "a-"), Substitution("b", "b'", "b-")],
+        [("a", "half a"), ("b", "half b")],
+    )
+    places = {"a": (1, 0), "b": (0, 1), "a'": (0.5, 3**0.5 / 2), "a-": (0, 2), "b'": (0, 1), "b-": (1, 0)}
+    places |= {"half a": (3, 1), "half b": (1, 0)}
+    metrics = LabelFreeEvaluator(texts).compute(
+        lambda chosen: torch.tensor([places[text] for text in chosen]).float()
+    )
+    assert metrics["substitution_margin"] == pytest.approx((0.5 + 1) / 2, rel=1e-6)
+    assert metrics["half_mrr"] == pytest.approx((1 + 1 / 2) / 2)
+    assert metrics["label_free"] == pytest.approx(100 * (5 * 0.75 + 0.75))
+
+
+def test_in_a_training(wordnet, tiny_encoder):
+    text = project_text()
+    texts = label_free_texts(text[:150], text=text[150:])
+    evaluator = LabelFreeEvaluator(texts, name="own")
+    metrics = evaluator(tiny_encoder())
+    assert list(metrics) == ["own_label_free", "own_substitution_margin", "own_half_mrr"]
+    assert evaluator.primary_metric == "own_label_free"
+    assert evaluator.get_config_dict()["sentences"] == 150
+    collapsed = evaluator.compute(lambda chosen: torch.ones(len(chosen), 4))
+    assert collapsed["substitution_margin"] == 0
+    assert collapsed["half_mrr"] == pytest.approx(1 / 150)
+
+
+TEXT = [
+    "A car and an automobile stand here.",
+    "The city has a town hall.",
+    "A table, a garden, a metropolis.",
+]
+
+
+@functools.cache
+def make_texts(seed=0):
+    text = project_text()
+    return label_free_texts(["It rained a lot here.", *text[:200]], text=text[200:], limit=50, seed=seed)
+
+
+@pytest.fixture
+def texts(wordnet):
+    return make_texts()
+
+
+def test_copies_differ_in_one_word(texts):
+    for sentence, synonym, other in texts.substitutions:
+        words = [set(copy.lower().split()) for copy in (sentence, synonym, other)]
+        assert len({sentence, synonym, other}) == 3
+        assert all(len(words[0] ^ copy) <= 2 for copy in words[1:])
+
+
+def test_halves_are_half_of_the_words_in_their_order(texts):
+    for sentence, half in texts.halves:
+        words = iter(sentence.split())
+        assert all(word in words for word in half.split())
+        assert len(half.split()) == len(sentence.split()) - round(len(sentence.split()) / 2)
+        assert len(sentence.split()) >= 6
+
+
+def test_the_same_for_the_same_seed_and_within_the_limit(texts):
+    make_texts.cache_clear()
+    assert make_texts() == texts != make_texts(seed=1)
+    assert max(len(texts.substitutions), len(texts.halves)) <= 50
+    assert texts.sentences == ["It rained a lot here.", *dict.fromkeys(project_text()[:200])]
+
+
+def test_the_other_word_is_as_frequent_as_the_synonym_and_not_one(texts):
+    kinds = WordKinds(["It rained a lot here.", *project_text()])
+    for copies in texts.substitutions:
+        words = zip(*([match[0] for match in find_words(copy)] for copy in copies), strict=True)
+        (changed,) = {each for each in words if len(set(each)) > 1}
+        word, synonym, other = changed[0].lower(), *changed[1:]
+        assert synonym in kinds.synonyms(word)
+        assert other not in kinds.replacer.synonyms(word)
+        assert kinds.magnitude(other) == kinds.magnitude(synonym)
+        assert kinds.part_of_speech(other) == kinds.part_of_speech(word)
+
+
+class TestWordKinds:
+    def test_a_synonym_of_the_first_sense_that_the_text_has(self, wordnet):
+        kinds = WordKinds(TEXT)
+        sentence, synonym, other = kinds.substitute("The car stands.", random.Random(0))
+        assert synonym == "The automobile stands."
+        assert other not in (sentence, synonym)
+        assert "auto" not in kinds.synonyms("car")  # the text does not have it
+        senses = WordKinds(["The table stands on a board.", "The globe is an orb, and the world a ball."])
+        assert senses.synonyms("table") == []
+        assert senses.synonyms("globe") == ["world"]
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            (TEXT, "Of the and."),
+            (TEXT, "The car of the automobile."),  # the sentence has the synonym
+            (["A car, an automobile, an auto."], "The car."),  # the only other word is a synonym, too
+        ],
+    )
+    def test_nothing_to_substitute(self, wordnet, text, sentence):
+        assert WordKinds(text).substitute(sentence, random.Random(0)) is None
+
+
+class TestBadText:
+    def test_another_language(self, wordnet):
+        """WordNet contains some of its words: "ne" would become "neon"."""
+        sentences = [
+            f"Il ne part pas du port avec la table {number}, mais on va au bar." for number in range(120)
+        ]
+        with pytest.raises(ValueError, match="English"):
+            label_free_texts(sentences)
+
+    @pytest.mark.parametrize(
+        "sentence", ["He was not there with the {} of them.", "A car: the automobile {}."]
+    )
+    def test_nothing_to_replace_or_to_halve(self, wordnet, sentence):
+        with pytest.raises(ValueError, match="At least 30"):
+            label_free_texts([sentence.format(number) for number in range(120)])
