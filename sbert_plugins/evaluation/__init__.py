@@ -19,10 +19,12 @@ from .sts import (
     sts_sentences,
 )
 from .topics import TopicsEvaluator, agnews_topics, biomedical_topics, own_topics, topic_scores
+from .transfer import TRANSFER_TASKS, TransferEvaluator
 
 __all__ = [
     "TASKS",
     "TASK_SETS",
+    "TRANSFER_TASKS",
     "AlignmentUniformityEvaluator",
     "Change",
     "EmbeddingEvaluator",
@@ -37,6 +39,7 @@ __all__ = [
     "Section",
     "Submission",
     "TopicsEvaluator",
+    "TransferEvaluator",
     "agnews_topics",
     "answer_ranks",
     "biomedical_topics",

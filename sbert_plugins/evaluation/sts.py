@@ -367,9 +367,17 @@ def score_tasks(
     """Return the score of each task, and values for all labels whose mean is the average of the tasks."""
     scored = {task: score_pairs(encode, pairs, similarity) for task, pairs in tasks.items()}
     metrics = {task: score for task, (score, _) in scored.items()}
-    average, labels = np.mean(list(metrics.values())), sum(len(items) for _, items in scored.values())
-    return metrics, np.concatenate(
-        [average + (items - score) * labels / len(items) / len(tasks) for score, items in scored.values()]
+    return metrics, average_items([items for _, items in scored.values()])
+
+
+def average_items(tasks: Sequence[np.ndarray]) -> np.ndarray:
+    """Return values for the labels of all tasks, whose mean is the average of the tasks' means."""
+    means, labels = [items.mean() for items in tasks], sum(map(len, tasks))
+    return np.concatenate(
+        [
+            np.mean(means) + (items - mean) * labels / len(items) / len(tasks)
+            for items, mean in zip(tasks, means, strict=True)
+        ]
     )
 
 
