@@ -5,6 +5,7 @@ from .geometry import AlignmentUniformityEvaluator
 from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
 from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
+from .reranking import RerankingEvaluator, own_reranking
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
 from .score import Change, Score, format_score, judge, judge_all, measure, summarize
 from .sts import (
@@ -32,6 +33,7 @@ __all__ = [
     "JointEvaluator",
     "KnownItemEvaluator",
     "PairsEvaluator",
+    "RerankingEvaluator",
     "RetrievalEvaluator",
     "STSSuiteEvaluator",
     "Score",
@@ -55,6 +57,7 @@ __all__ = [
     "measure",
     "new_figure",
     "own_pairs",
+    "own_reranking",
     "own_retrieval",
     "own_topics",
     "plot_learning_curves",
