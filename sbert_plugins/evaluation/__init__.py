@@ -1,5 +1,6 @@
 """Evaluators for sentence-transformers, the report on their scores, and MTEB."""
 
+from .analysis import CosineDensityEvaluator, analysis_sections
 from .encoding import EmbeddingEvaluator, JointEvaluator, describe_labels, encode_once, evaluate
 from .geometry import AlignmentUniformityEvaluator
 from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
@@ -28,6 +29,7 @@ __all__ = [
     "TRANSFER_TASKS",
     "AlignmentUniformityEvaluator",
     "Change",
+    "CosineDensityEvaluator",
     "EmbeddingEvaluator",
     "HardLengthEvaluator",
     "JointEvaluator",
@@ -43,6 +45,7 @@ __all__ = [
     "TopicsEvaluator",
     "TransferEvaluator",
     "agnews_topics",
+    "analysis_sections",
     "answer_ranks",
     "biomedical_topics",
     "cranfield_retrieval",
