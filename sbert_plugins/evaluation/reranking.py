@@ -77,6 +77,11 @@ class RerankingEvaluator(evaluation.RerankingEvaluator):
         self.items = np.array(gains)
         return {name: 100 * value for name, value in metrics.items()}
 
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the numbers of queries and candidates for the model card."""
+        candidates = sum(len(sample["positive"]) + len(sample["negative"]) for sample in self.samples)
+        return {"queries": len(self.samples), "candidates": candidates, "similarity": self.similarity}
+
 
 def own_reranking(path: str | Path, **options: Any) -> RerankingEvaluator:
     """Return the evaluator of a file of queries with candidates.

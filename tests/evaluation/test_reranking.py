@@ -64,6 +64,7 @@ def test_a_file_and_the_scores_of_sentence_transformers(tiny_encoder, tmp_path, 
     assert score.values == pytest.approx({"ndcg@10": 100 * expected["ndcg@10"]})
     assert score.items.mean() == pytest.approx(score.value)
     assert (score.labels, score.noun) == (2, "queries")
+    assert evaluator.get_config_dict() == {"queries": 2, "candidates": 6, "similarity": "cosine"}
 
 
 def test_the_similarity_of_the_model(tiny_encoder, tmp_path):
