@@ -3,9 +3,9 @@
     python benchmarks/evaluation_check.py
 
 The expected values were measured with mteb, sentence-transformers and scipy. Six of the tasks and SICK-R with
-all pairs are also public. Those of the transfer tasks are from a logistic regression of our own in numpy and scipy
-that follows the same protocol; there are no public ones for it. Fails if a score is further from its expected value than the tolerance. Writes
-``results/evaluation_check.jsonl``.
+all pairs are also public. Those of the transfer tasks are from a separate logistic regression, by scipy's
+minimizer, with the same folds; there are no public ones. Fails if a score is further from its expected value
+than the tolerance. Writes ``results/evaluation_check.jsonl``.
 """
 
 from __future__ import annotations
