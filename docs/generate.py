@@ -201,7 +201,7 @@ SETTINGS = {
     ),
     "denosent": (
         "template pooling max_seq_length positives learning_rate max_steps temperature contrastive_weight "
-        "denoising_weight decoder_heads noise_dropout reconstruct projector"
+        "denoising_weight decoder_layers decoder_heads noise_dropout reconstruct projector"
     ),
     "pt-bert": (
         "pooling max_seq_length learning_rate per_device_train_batch_size num_train_epochs temperature "

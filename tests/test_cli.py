@@ -15,7 +15,7 @@ from encoders import project_text
 from recipe_inputs import interrupted
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import __version__, cli, evaluation, recipes, training
+from sbert_plugins import __version__, cli, data, evaluation, recipes, training
 from sbert_plugins.cli import command as command_module
 from sbert_plugins.cli import run as run_module
 
@@ -216,6 +216,15 @@ class TestArguments:
         assert cli.main(["train", "arccse", text, "--model", encoder, "--protocol", "paper"]) == 0
         assert seen[0]["protocol"] == "paper"
         assert seen[0]["dev"].name == "STS-B dev"
+
+    def test_a_protocol_translates_what_its_updates_read(self, text, encoder, seen, monkeypatch):
+        monkeypatch.setattr(run_module, "_stsb_dev", lambda options: SimpleNamespace(name="STS-B dev"))
+        monkeypatch.setattr(run_module, "_evaluators", lambda options: [])
+        monkeypatch.setattr(data, "back_translate", lambda rows: rows)
+        given = ["--model", encoder, "--protocol", "paper", "--per_device_train_batch_size", "4"]
+        for more, count in ([], 30), (["--max_steps", "3"], 12), (["--num_train_epochs", "1"], 30):
+            assert cli.main(["train", "denosent", text, *given, *more]) == 0
+            assert len(seen[-1]["sentences"]) == count
 
     def test_a_data_folder_adds_no_test_set(self, text, encoder, seen, data_dir, monkeypatch):
         monkeypatch.setenv("SBERT_PLUGINS_DATA", str(data_dir))

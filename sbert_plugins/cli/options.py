@@ -26,7 +26,7 @@ train --dry_run prints the defaults of a method):
   --seed N                           of train (default: 42)
 All others: https://sbert.net/docs/package_reference/sentence_transformer/training_args.html
 """
-_POOLINGS = ["cls", "mean", "lasttoken", "mask"]
+_POOLINGS = ["cls", "mean", "lasttoken", "mask", "first-last", "last-two"]
 _FLAG = {"action": "store_true"}
 
 # Name of the option -> keywords of add_argument. A name without dashes is an argument.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 import sys
 import time
@@ -13,7 +14,9 @@ from typing import Any
 
 from sbert_plugins import recipes
 from sbert_plugins.recipes import budgets
+from sbert_plugins.recipes.denosent import translate_what_is_read
 from sbert_plugins.recipes.plan import make_plan
+from sbert_plugins.recipes.recipe import override
 from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
 
 
@@ -309,7 +312,11 @@ def _read(
         return data.read_triplets(text, limit=options.limit)
     rows = recipe.read(data.load_table(text), columns, text)
     rows = rows.select(range(min(options.limit or len(rows), len(rows))))
-    return data.back_translate(rows) if positives == "back-translation" else rows
+    plan = _protocol(options)
+    if plan is None or positives != "back-translation":
+        return rows
+    arguments = override(plan.section("arguments"), _given_arguments(options))
+    return translate_what_is_read(rows, arguments, processes=int(os.environ.get("WORLD_SIZE", "1")))
 
 
 def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | None = None) -> Any:

@@ -44,6 +44,9 @@ class PaSeRLoss(Loss):
 
     There are no negatives.
 
+    The decoder starts from random weights and needs a higher learning rate than the encoder. The recipe
+    passes ``learning_rate_mapping={r"^(?!model\.).*decoder\.": 1e-3}`` to the training arguments.
+
     .. math::
         L = L_{gen} + \lambda L_{MLM},\quad L_{gen} = -\frac{1}{n}\sum_i \log P(t_i \mid t_{<i}, S),\quad
         S = [E_s, E_{\tilde s}, m\,(E_s - E_{\tilde s}), n\,E_s * E_{\tilde s}]

@@ -35,6 +35,8 @@ def test_values_are_those_of_the_papers():
     assert paser.section("about")["reported"] == 76.16
     assert paser.section("loss")["token_weights"] is None
     assert paser.section("arguments")["num_train_epochs"] == 5
+    assert "less" in paser.section("about")["expected"]  # as eq. 2 is printed
+    assert recipes.read_protocol("denosent", "paper").section("loss")["decoder_layers"] == 16
     official = recipes.read_protocol("slt-fai", "official")
     assert official.section("arguments")["learning_rate"] == 5e-7
     assert official.section("start")["dropout"] == 0.0
