@@ -30,7 +30,7 @@ UPDATES, LEARNING_RATE = 60, 5e-5
 PAIRS_PER_TASK, TEXTS_PER_TOPICS, QUERIES, DOCUMENTS = 500, 4_000, 1_000, 8_000
 # Name in the table: the method of recipes.train, and keywords of its loss.
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "SimCSE": ("simcse", {}),
+    "SimCSE": ("simcse", {"projection_head": False}),
     "ConSERT": ("consert", {}),
     "TSDAE": ("quality:tsdae", {}),
     "bag of words": ("bag-of-words", {}),

@@ -56,8 +56,8 @@ def tsdae(model: SentenceTransformer) -> nn.Module:
 
 # Label in the records and tables: the method of recipes.train, and keywords of its loss.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "SimCSE 0.05": ("simcse", {}),
-    "SimCSE 0.1": ("simcse", {"temperature": 0.1}),
+    "SimCSE 0.05": ("simcse", {"projection_head": False}),
+    "SimCSE 0.1": ("simcse", {"temperature": 0.1, "projection_head": False}),
     "SimCSE 0.1 + bag of words": ("quality:simcse_with_words", {}),
     "ConSERT": ("consert", {}),
     "ConSERT with head": ("consert", {"projection_head": True}),

@@ -86,7 +86,7 @@ METHODS = {
     ),
     "SLT-FAI": lambda model: losses.SLTFAILoss(
         model,
-        recipes.simcse_loss(model),
+        losses.SimCSELoss(model, projection_head=False),
         frequencies=data.TokenFrequencies.bookcorpus(),
         warmup_steps=0.0,
         balance=None,

@@ -551,6 +551,13 @@ def check_balance(balance: float | None) -> None:
         raise ValueError(f"balance must be a finite number above 0 or None, got {balance}.")
 
 
+def check_weights(**weights: float) -> None:
+    """Raise ``ValueError`` for a negative weight of a term, which would train the opposite."""
+    for name, weight in weights.items():
+        if not weight >= 0:
+            raise ValueError(f"The weight {name} must be 0 or greater, got {weight}.")
+
+
 def check_share(name: str, value: float) -> None:
     """Raise ``ValueError`` unless a share is in (0, 1)."""
     if not 0 < value < 1:

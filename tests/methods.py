@@ -67,6 +67,7 @@ def _slt_fai(model, base=None, kind=losses.SLTFAILoss, **keywords):
 
 # name -> (loss of a model, dataset of a number of rows)
 METHODS = {
+    "simcse": (losses.SimCSELoss, _anchors),
     "arccse": (lambda model: losses.ArcCSELoss(model, triplet_margin=0.5), _anchors),
     "consert": (losses.ConSERTLoss, _anchors),
     "consert with token weights": (lambda model: losses.ConSERTLoss(_weighted(model)), _anchors),

@@ -39,7 +39,7 @@ class TokenRoles(nn.Module):
             raise ValueError(
                 f"This loss needs a model with a transformers tokenizer, got {type(tokenizer).__name__}."
             )
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
         found = tokenizer.convert_ids_to_tokens(list(range(size)))
         special = torch.tensor([token is None for token in found])
@@ -64,7 +64,7 @@ class TokenRoles(nn.Module):
     def id_of(self, *names: str) -> int:
         """Return the id of the first of these special tokens that exists, or raise ``ValueError``."""
         for name in names:
-            found = getattr(self._tokenizer, f"{name}_token_id", None)
+            found = getattr(self.tokenizer, f"{name}_token_id", None)
             if found is not None:
                 return found
         raise ValueError(
@@ -81,13 +81,13 @@ class TokenRoles(nn.Module):
             ValueError: If there is no mask token, or the model has a mask template, which would pool all
                 masks of a sentence.
         """
-        mask_id = self._tokenizer.mask_token_id
+        mask_id = self.tokenizer.mask_token_id
         if mask_id is None:
             raise ValueError(
                 f"{needed_by} needs a mask token, which this tokenizer does not have: use an encoder "
                 "pretrained with masks."
             )
-        left, right = added_around(self._tokenizer)
+        left, right = added_around(self.tokenizer)
         if mask_id in left + right:
             raise ValueError(f"{needed_by} masks tokens of sentences, which a mask template does not allow.")
         return mask_id

@@ -12,6 +12,7 @@ from .denosent import DenoSentLoss
 from .paser import PaSeRLoss
 from .pt_bert import PTBERTLoss
 from .self_distillation import SelfDistillationLoss
+from .simcse import SimCSELoss
 from .slt_fai import SLTFAILoss
 from .weighted_sum import WeightedSumLoss
 
@@ -24,5 +25,6 @@ __all__ = [
     "PaSeRLoss",
     "SLTFAILoss",
     "SelfDistillationLoss",
+    "SimCSELoss",
     "WeightedSumLoss",
 ]

@@ -125,6 +125,7 @@ class ArcCSELoss(Loss):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__(model)
+        functional.check_weights(triplet_weight=triplet_weight)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(
                 "The mask ratios must satisfy 0 < near_mask_ratio < far_mask_ratio < 1, "
@@ -146,7 +147,7 @@ class ArcCSELoss(Loss):
         self.triplet_dropout = triplet_dropout
         self.arccon_max_length = arccon_max_length
         self.projection_head = projection_head
-        self.gather_across_devices = gather_across_devices
+        self.gather_across_devices = self.waits_for_other_ranks = gather_across_devices
         self.works_in_matryoshka = not projection_head
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         if triplet_weight:

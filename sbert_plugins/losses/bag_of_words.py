@@ -84,6 +84,7 @@ class BagOfWordsLoss(Loss):
     """
 
     citation = CITATIONS["bag_of_words"]
+    waits_for_other_ranks = False
     works_in_matryoshka = False
     weights: Tensor | None
 

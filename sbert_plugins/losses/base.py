@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
@@ -13,8 +15,17 @@ from sentence_transformers.sentence_transformer import losses as st_losses
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import DEFAULT_CALLBACKS
 
-from sbert_plugins.encoder import Encoder, freeze_token_weights, is_training, unwrap
+from sbert_plugins.encoder import (
+    Encoder,
+    TokenRoles,
+    freeze_token_weights,
+    is_training,
+    transformer_of,
+    unwrap,
+)
 
 
 class Terms(dict[str, Tensor]):
@@ -34,6 +45,13 @@ class Terms(dict[str, Tensor]):
         """Scale each term."""
         return Terms({name: weight * term for name, term in self.items()})
 
+    def backward(self) -> None:
+        """Raise ``TypeError``: a loop must add the terms up."""
+        raise TypeError(
+            "A loss with several terms has no backward(): call it on sum(terms.values()). "
+            "SentenceTransformer.old_fit does not, so train with fit() or a trainer."
+        )
+
 
 class Loss(nn.Module):
     """A loss for sentence-transformers' trainers that returns named terms.
@@ -46,7 +64,7 @@ class Loss(nn.Module):
         model: The encoder that is trained.
 
     Raises:
-        ValueError: If ``model`` is a Router of several encoders.
+        ValueError: If ``model`` is a Router of several encoders, or does not begin with a transformer.
 
     Example:
         >>> from sbert_plugins.losses.base import Loss
@@ -68,8 +86,14 @@ class Loss(nn.Module):
     works_in_matryoshka: bool = True
     """True if ``MatryoshkaLoss``, which cuts the sentence vectors, may wrap this loss."""
 
+    waits_for_other_ranks: bool = True
+    """False if a batch is computed without the other processes. They could compute another dataset's loss."""
+
     state_is_kept: bool = False
     """True if checkpoints hold the weights that this loss owns. The trainer sets it."""
+
+    max_length: int | None = None
+    """Tokens that each text of a batch is truncated to; None for the model's limit. The trainer sets it."""
 
     model: Any
 
@@ -80,11 +104,14 @@ class Loss(nn.Module):
             raise ValueError(
                 "The model must have one encoder, got a Router. Build the loss on one of its routes."
             )
+        transformer_of(inside)
         freeze_token_weights(inside)  # they are trainable when the model is loaded
         self.model = model
-        self._tokenizer = getattr(inside, "tokenizer", None)
         self.diagnostics: dict[str, Tensor] = {}
         """Detached scalars of the last batch, which are logged and never added to the loss."""
+        _losses.add(self)
+        if _Observer not in DEFAULT_CALLBACKS:
+            DEFAULT_CALLBACKS.append(_Observer)  # type: ignore[arg-type]
 
     def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None
@@ -102,8 +129,12 @@ class Loss(nn.Module):
         """Return the settings, for the model card and for the check of a resumed training."""
         return {}
 
+    def inner_losses(self) -> Iterable[nn.Module]:
+        """Return the losses that this one computes."""
+        return ()
+
     def begin_training(self, *, steps: int, resumed: bool) -> None:
-        """Prepare for a training of ``steps`` updates in all. The trainer calls this method."""
+        """Prepare for a training of ``steps`` updates in all. Any trainer calls this method."""
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Return the weighted terms of one batch."""
@@ -122,17 +153,16 @@ class Loss(nn.Module):
                 f"{name} does not work inside MatryoshkaLoss with these settings, because it owns weights "
                 "for full vectors or reads tokens."
             )
-        if hasattr(self, "tokens") and self._tokenizer is not inside.tokenizer:
+        roles = [part for part in self.children() if isinstance(part, TokenRoles)]
+        if any(part.tokenizer is not inside.tokenizer for part in roles):
             raise ValueError(
                 f"The model has another tokenizer than when {name} was built, for instance with a mask "
                 "template. Change the model first, then build the loss."
             )
-        training = is_training(self.model)
-        if training and not self.state_is_kept:
-            self._warn_if_not_saved()
-        for child, module in self.named_children():
-            # Losses inside this one set the mode of their own modules. The encoder keeps its mode.
-            is_own = child not in ("model", "loss", "losses") and not isinstance(module, BaseModel)
+        training, inner = is_training(self.model), {self.model, *self.inner_losses()}
+        for module in self.children():
+            # Losses inside this one set the mode of their own modules. An encoder keeps its mode.
+            is_own = inner.isdisjoint(module.modules()) and not isinstance(module, BaseModel)
             if is_own and module.training != training:
                 module.train(training)
         return Terms(self.compute(encode, columns, labels))
@@ -147,19 +177,56 @@ class Loss(nn.Module):
                 f"got {len(columns)} columns. Choose them with dataset.select_columns([...])."
             )
 
-    def _warn_if_not_saved(self) -> None:
-        for part in self.modules():
-            if isinstance(part, Loss):
-                part.state_is_kept = True  # one warning is enough
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that this loss has in addition to the encoder."""
         encoder = {id(parameter) for parameter in unwrap(self.model).parameters()}
-        if any(id(parameter) not in encoder for parameter in self.parameters()):
-            warnings.warn(
-                f"{type(self).__name__} owns weights that sentence-transformers' checkpoints do not hold, so "
-                "a resumed training would start them anew. Train with "
-                "sbert_plugins.training.SentenceTransformerTrainer, or add "
-                "callbacks=[sbert_plugins.training.LossStateCallback(loss)].",
-                stacklevel=6,
-            )
+        return [parameter for parameter in self.parameters() if id(parameter) not in encoder]
+
+
+# The losses in this process, which the callback below searches for those of a training.
+_losses: weakref.WeakSet[Loss] = weakref.WeakSet()
+
+
+class _Observer(TrainerCallback):
+    """Informs losses of a training by a trainer that does not know them, such as that of ``fit``.
+
+    It is one of the callbacks that transformers gives to each trainer, because ``fit`` takes none. This
+    library's trainer and callback have set ``state_is_kept``, so it leaves their losses to them.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        for loss in _unkept_losses(**kwargs):
+            loss.begin_training(steps=state.max_steps, resumed=state.global_step > 0)
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        found = [] if args.save_only_model else _unkept_losses(**kwargs)
+        parts = {part for loss in found for part in loss.modules() if part is not loss}
+        for loss in found:
+            loss.state_is_kept = True  # one warning is enough
+            if loss not in parts:
+                warnings.warn(
+                    f"{type(loss).__name__} owns weights that this checkpoint does not hold, so a resumed "
+                    "training would start them anew. Train with "
+                    "sbert_plugins.training.SentenceTransformerTrainer, or give the trainer "
+                    "callbacks=[sbert_plugins.training.LossStateCallback(loss)].",
+                    stacklevel=2,
+                )
+
+
+def _unkept_losses(model: nn.Module, optimizer: torch.optim.Optimizer, **_: Any) -> list[Loss]:
+    """Return the losses with weights of their own that a trainer trains, and does not save."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    found = []
+    for loss in list(_losses):
+        own = loss.own_parameters()
+        is_held = all(id(one) in held for one in own if one.requires_grad)
+        if own and is_held and not loss.state_is_kept and unwrap(loss.model) is unwrap(model):
+            found.append(loss)
+    return found
 
 
 # Losses of sentence-transformers whose forward is: embed each column, then compute_loss_from_embeddings.
@@ -204,8 +271,9 @@ def compute_inner_loss(
     if isinstance(loss, Loss):
         value: Any = loss.compute_terms(encode, columns, labels)
     else:
-        # The first column has a pass of its own, as in sentence-transformers.
-        passes = [*encode(columns[:1]), *encode(columns[1:])]
+        # The first column has a pass of its own, as in sentence-transformers, and two views of it share one.
+        first = 1 if any(column is not columns[0] for column in columns) else 0
+        passes = [*encode(columns[:first]), *encode(columns[first:])]
         value = loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
     diagnostics = {f"{name}/{key}": part for key, part in getattr(loss, "diagnostics", {}).items()}
     if isinstance(value, Mapping):

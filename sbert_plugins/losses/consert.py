@@ -83,6 +83,7 @@ class ConSERTLoss(Loss):
     """
 
     citation = CITATIONS["consert"]
+    waits_for_other_ranks = False
     columns = ("anchor", "positive")
     optional_columns = 1
 

@@ -134,6 +134,7 @@ class DenoSentLoss(Loss):
         gather_across_devices: bool = False,
     ) -> None:
         super().__init__(model)
+        functional.check_weights(contrastive_weight=contrastive_weight, denoising_weight=denoising_weight)
         if reconstruct not in ("anchor", "paraphrase"):
             raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
         self.temperature = temperature
@@ -145,7 +146,7 @@ class DenoSentLoss(Loss):
         self.contrastive_weight = contrastive_weight
         self.denoising_weight = denoising_weight
         self.reconstruct = reconstruct
-        self.gather_across_devices = gather_across_devices
+        self.gather_across_devices = self.waits_for_other_ranks = gather_across_devices
         self.works_in_matryoshka = not (projector or denoising_weight)
         width = sentence_width(model)
         self.projector = nn.Linear(width, width) if projector else nn.Identity()

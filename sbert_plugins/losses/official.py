@@ -47,7 +47,7 @@ class PaSeRLoss(paser.PaSeRLoss):
       from 0.
     - The masked copy's vector passes a Linear layer. The factors of difference and product are 1; no
       LayerNorm.
-    - A row whose sentence or copy has ``max_seq_length`` tokens counts as truncated and is not scored.
+    - A row whose sentence or copy has the maximum number of tokens counts as truncated and is not scored.
 
     Deviations:
         The masked language model never replaces a token by a special one.
@@ -79,8 +79,9 @@ class PaSeRLoss(paser.PaSeRLoss):
         return super().memory(sentences, self.projection(copies.to(self.projection.weight.dtype)))
 
     def _find_usable_rows(self, anchor: dict[str, Tensor], masked: dict[str, Tensor]) -> Tensor:
-        longest = torch.maximum(*(column["attention_mask"].sum(dim=1) for column in (anchor, masked)))
-        return longest < (unwrap(self.model).max_seq_length or torch.inf)
+        limit = self.max_length or unwrap(self.model).max_seq_length or torch.inf
+        lengths = [column["attention_mask"].sum(dim=1) for column in (anchor, masked)]  # (B,) each
+        return torch.maximum(*lengths) < limit
 
 
 class _ForgettingLayer(DenoisingLayer):

@@ -116,6 +116,7 @@ class PaSeRLoss(Loss):
     """
 
     citation = CITATIONS["paser"]
+    waits_for_other_ranks = False
     columns = ("anchor", "masked", "phrase")
     works_in_matryoshka = False
     decoder: PhraseDecoder | BagOfWordsDecoder
@@ -142,6 +143,7 @@ class PaSeRLoss(Loss):
     ) -> None:
         super().__init__(model)
         functional.check_share("mlm_probability", mlm_probability)
+        functional.check_weights(mlm_weight=mlm_weight)
         self.decoder_layers = decoder_layers
         self.token_weights = token_weights
         self.difference_scale = difference_scale

@@ -34,12 +34,12 @@ class SelfDistillationLoss(Loss):
     gradient: :func:`functional.similarity_distillation`.
 
     Inputs:
-        +---------------------+----------------------------------------------------+
-        | Columns             | Labels                                             |
-        +=====================+====================================================+
-        | anchor (a sentence) | the teacher's vectors (B, T), or none: they are    |
-        |                     | then computed for each batch                       |
-        +---------------------+----------------------------------------------------+
+        +---------------------+----------------------------------------------------------+
+        | Columns             | Labels                                                   |
+        +=====================+==========================================================+
+        | anchor (a sentence) | with ``teacher="labels"`` the teacher's vectors (B, T),  |
+        |                     | else unused                                              |
+        +---------------------+----------------------------------------------------------+
 
     Returns from ``forward``: a dict with the term ``distillation``. ``diagnostics`` holds ``divergence``
     (mean Kullback-Leibler divergence of q from p, in nats; 0 if the similarities are the teacher's and the
@@ -49,22 +49,22 @@ class SelfDistillationLoss(Loss):
         model: Any encoder.
         teacher: The model whose similarities are kept, which must read the same tokens. By default a frozen
             copy of ``model`` as it is now. If ``model`` has a new adapter (PEFT), the model without the
-            adapter is the teacher, and there is no copy.
+            adapter is the teacher, and there is no copy. ``"labels"``: the labels are the teacher's vectors.
         temperature: :math:`\tau`, above 0.
         teacher_temperature: :math:`\tau_t`, above 0. A smaller one stresses the nearest sentences.
 
     Raises:
-        ValueError: If a temperature is out of range, or a training is resumed with another teacher than it
-            began with.
+        ValueError: If a temperature is out of range, the labels are to be vectors and are not, or a training
+            is resumed with another teacher than it began with.
 
     Relations:
         - It is the ranking distillation of RankCSE (Liu et al., ACL 2023) with the start as the teacher.
         - A training that reads each text several times can compute the teacher's vectors once: put
-          ``teacher.encode(texts)`` into the dataset's column ``label``.
+          ``teacher.encode(texts)`` into the dataset's column ``label`` and pass ``teacher="labels"``.
         - ``recipes.average_with_start`` reaches a similar aim after a training, without the term.
 
     Deviations:
-        In a sum it reads, in training, the first pass of a loss before it, which may be an altered view.
+        In a sum, in training, it reads the first pass of a loss before it, which may be an altered view.
 
     Example:
         >>> from datasets import Dataset
@@ -83,28 +83,31 @@ class SelfDistillationLoss(Loss):
     """
 
     citation = CITATIONS["self_distillation"]
+    waits_for_other_ranks = False
     teacher_mark: Tensor
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
-        teacher: SentenceTransformer | None = None,
+        teacher: SentenceTransformer | str | None = None,
         temperature: float = 0.1,
         teacher_temperature: float = 0.05,
     ) -> None:
         super().__init__(model)
         self.temperature = temperature
         self.teacher_temperature = teacher_temperature
-        self.has_own_teacher = teacher is None
+        self.reads_labels = teacher == "labels"
+        self.kind_of_teacher = "the start" if teacher is None else "another model"
         start = unwrap(model)
         if teacher is None and not host.has_new_adapter(start):
             teacher = copy.deepcopy(start).eval().requires_grad_(False)
-            host.undo_preparation(teacher)
+            host.undo_preparation(teacher)  # of the start, if it was trained before
         # In a tuple, so that it is neither trained nor saved with the loss.
-        self._teacher = (teacher,)
+        self._teacher = (None if isinstance(teacher, str) else teacher,)
         with self._teaching() as teaching:
-            self.register_buffer("teacher_mark", _mark_of(teaching))
+            mark = torch.zeros(2) if self.reads_labels else _mark_of(teaching)
+        self.register_buffer("teacher_mark", mark)
         self._expected_mark = self.teacher_mark.clone()
 
     @property
@@ -144,7 +147,14 @@ class SelfDistillationLoss(Loss):
         """Return the term ``distillation``."""
         (anchor,) = columns
         student = encode.any_pass(anchor)
-        teacher = labels if labels is not None and labels.ndim == 2 else self._teach(anchor, student)
+        if not self.reads_labels:
+            labels = self._teach(anchor, student)
+        elif labels is None or labels.ndim != 2:
+            raise ValueError(
+                "teacher='labels' needs vectors in the column label, got "
+                f"{None if labels is None else list(labels.shape)}. Put teacher.encode(texts) there."
+            )
+        teacher = labels  # (B, T)
         of_teacher = self.teacher_temperature
         loss = functional.similarity_distillation(
             student.vectors, teacher, temperature=self.temperature, teacher_temperature=of_teacher
@@ -159,7 +169,7 @@ class SelfDistillationLoss(Loss):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
         return {
-            "teacher": "the start" if self.has_own_teacher else "another model",
+            "teacher": "labels" if self.reads_labels else self.kind_of_teacher,
             "temperature": self.temperature,
             "teacher_temperature": self.teacher_temperature,
         }

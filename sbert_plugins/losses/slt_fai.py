@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor, nn
 
 from sbert_plugins import functional
@@ -34,8 +33,8 @@ from sbert_plugins.losses.base import (
     describe_loss,
 )
 from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.simcse import SimCSELoss
 from sbert_plugins.losses.vocabulary import describe_frequencies, load_frequencies
-from sbert_plugins.losses.weighted_sum import WeightedSumLoss
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
 
 logger = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class SLTFAILoss(Loss):
     Args:
         model: The encoder, with a mask token.
         loss: The base loss, which reads sentences from the first column. By default SimCSE with temperature
-            0.05.
+            0.05 and, as in the authors' contrastive loss, without a projection head.
         frequencies: :class:`data.TokenFrequencies` of the encoder's vocabulary, or a file of them; by default
             BookCorpus.
         low_frequency_by: ``"types"``: ``low_frequency_share`` is a share of the tokens that occur, as in the
@@ -93,7 +92,7 @@ class SLTFAILoss(Loss):
         reversal_strength: Factor of the reversed gradient.
         masking_ratio: :math:`\epsilon`, share of a sentence's rare tokens that are masked, at least one.
         warmup_steps: Number of updates in which only the base loss is trained, or a share of the training
-            below 1. A share needs this library's trainer or callback; in other loops it counts as 0.
+            below 1. In a loop of your own, whose length is unknown, a share counts as 0.
 
     Raises:
         ValueError: If a value is out of range, the base loss trains another model or cannot be computed
@@ -141,11 +140,10 @@ class SLTFAILoss(Loss):
         warmup_steps: float = 0.1,
     ) -> None:
         super().__init__(model)
-        if loss is None:
-            ranking = MultipleNegativesRankingLoss(model, scale=20.0)
-            loss = WeightedSumLoss(model, {"simcse": (ranking, 1.0, [0, 0])})
+        loss = SimCSELoss(model, projection_head=False) if loss is None else loss
         check_inner_loss("loss", loss, model)
         functional.check_balance(balance)
+        functional.check_weights(adversarial_weight=adversarial_weight, filtering_weight=filtering_weight)
         if not 0 < masking_ratio <= 1:
             raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}.")
         self.loss = loss
@@ -154,6 +152,7 @@ class SLTFAILoss(Loss):
         self.adversarial_weight = adversarial_weight
         self.filtering_weight = filtering_weight
         self.balance = balance
+        self.waits_for_other_ranks = balance is not None
         self.reversal_strength = reversal_strength
         self.masking_ratio = masking_ratio
         self.warmup_steps = warmup_steps
@@ -189,13 +188,17 @@ class SLTFAILoss(Loss):
         if self._warmup_updates is None:
             logger.warning(
                 "There is no warm-up, because warmup_steps=%s is a share of a training of unknown length. "
-                "Pass a number of updates, or train with this library's trainer or callback.",
+                "Pass a number of updates, or train with a trainer.",
                 self.warmup_steps,
             )
             self._warmup_updates = 0
         if self._warmup_updates and int(self.updates) >= self._warmup_updates:
             self._warmup_updates = 0
         return not self._warmup_updates
+
+    def inner_losses(self) -> Iterable[nn.Module]:
+        """Return the base loss."""
+        return (self.loss,)
 
     def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
         """Leave the number of columns to the base loss."""
@@ -214,7 +217,7 @@ class SLTFAILoss(Loss):
         member = MemberEncoder(encode, tokens=True)
         terms, self.diagnostics = compute_inner_loss("base", self.loss, member, columns, labels)
         base = sum(terms.values(), torch.zeros(()))
-        seen = member.passes_over(anchor)
+        seen = member.passes_over(anchor) or member([anchor])  # a base loss may encode the other column only
         weights = {"adversarial": self.adversarial_weight, "filtering": self.filtering_weight}
         names = [name for name, weight in weights.items() if weight]
         if training and not self._ends_warmup():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,9 +64,9 @@ class WeightedSumLoss(Loss):
             limit.
 
     Raises:
-        ValueError: If ``balance`` is not above 0, a loss trains another model or cannot be computed inside
-            another loss, a batch has too few columns, or a ranking loss reads a column twice and the encoder
-            has no dropout.
+        ValueError: If ``balance`` is not above 0, a weight is negative, a loss trains another model or cannot
+            be computed inside another loss, a batch has too few columns or one that no loss reads, or a
+            ranking loss reads a column twice and the encoder has no dropout.
 
     Relations:
         ``recipes.PASER_SUPERVISED`` is this loss with ``MultipleNegativesRankingLoss`` and
@@ -93,12 +93,14 @@ class WeightedSumLoss(Loss):
         super().__init__(model)
         functional.check_balance(balance)
         self.balance = balance
+        self.waits_for_other_ranks = balance is not None
         self.losses = nn.ModuleDict()
         self.weights: dict[str, float] = {}
         self.columns_of: dict[str, list[int] | None] = {}
         for name, entry in losses.items():
             loss, weight, columns = (*entry, None)[:3]
             check_inner_loss(f"losses[{name!r}]", loss, model)
+            functional.check_weights(**{f"losses[{name!r}]": weight})
             self.losses[name] = loss
             self.weights[name] = weight
             self.columns_of[name] = None if columns is None else list(columns)
@@ -108,13 +110,24 @@ class WeightedSumLoss(Loss):
         """True if all of its losses work inside ``MatryoshkaLoss``."""
         return all(getattr(loss, "works_in_matryoshka", True) for loss in self.losses.values())
 
+    def inner_losses(self) -> Iterable[nn.Module]:
+        """Return the members of the sum."""
+        return self.losses.values()
+
     def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
-        """Raise ``ValueError`` if a loss reads a column that the batch does not have."""
+        """Raise ``ValueError`` for a column that the batch lacks, and for one that no loss reads."""
+        unread = set(range(len(columns)))
         for name, indices in self.columns_of.items():
             if indices is not None and max(indices) >= len(columns):
                 raise ValueError(
                     f"losses[{name!r}] reads the columns {indices}, got a batch with {len(columns)} columns."
                 )
+            unread -= unread if indices is None else set(indices)
+        if unread:
+            raise ValueError(
+                f"No loss of the sum reads the columns {sorted(unread)} of {len(columns)}, counted from 0. "
+                "Give them to a loss, or leave them out with dataset.select_columns([...])."
+            )
 
     def compute(
         self, encode: Encoder, columns: Sequence[dict[str, Tensor]], labels: Tensor | None = None

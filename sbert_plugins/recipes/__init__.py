@@ -23,7 +23,6 @@ from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords, r
 from sbert_plugins.recipes.protocol import Protocol, protocol_names, read_protocol
 from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.recommended import recommended_loss
-from sbert_plugins.recipes.simcse import simcse_loss
 from sbert_plugins.recipes.train import train
 from sbert_plugins.recipes.trained_loss import load_loss, reconstruct_phrases
 
@@ -53,7 +52,6 @@ __all__ = [
     "read_protocol",
     "recommended_loss",
     "reconstruct_phrases",
-    "simcse_loss",
     "small_budget",
     "train",
 ]

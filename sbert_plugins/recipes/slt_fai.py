@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
-from sbert_plugins.recipes.simcse import simcse_loss
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-# Base losses by name, apart from SimCSE.
+# Base losses by name.
 _BASES = {
+    "simcse": "SimCSELoss",
     "consert": "ConSERTLoss",
     "arccse": "ArcCSELoss",
     "denosent": "DenoSentLoss",
@@ -28,7 +28,6 @@ def slt_fai_loss(
     *,
     backbone: str = "simcse",
     temperature: float | None = None,
-    pairs: bool = False,
     official: bool = False,
     **keywords: Any,
 ) -> nn.Module:
@@ -38,7 +37,6 @@ def slt_fai_loss(
         model: The encoder.
         backbone: The base loss: ``"simcse"``, ``"consert"``, ``"arccse"``, ``"denosent"`` or ``"pt-bert"``.
         temperature: Temperature of the base loss; None for its default.
-        pairs: Whether the second column holds positives, for ``"simcse"``.
         official: Whether to build :class:`losses.official.SLTFAILoss`, which computes what the authors' code
             computes.
         **keywords: Keywords of :class:`losses.SLTFAILoss`.
@@ -48,25 +46,21 @@ def slt_fai_loss(
     """
     from sbert_plugins import losses
 
-    if backbone != "simcse" and backbone not in _BASES:
-        raise ValueError(f"backbone must be simcse, {', '.join(_BASES)}, got {backbone!r}.")
-    given = {} if temperature is None else {"temperature": temperature}
-    if backbone == "simcse":
-        base = simcse_loss(model, pairs=pairs, **given)
-    else:
-        base = getattr(losses, _BASES[backbone])(model, **given)
+    if backbone not in _BASES:
+        raise ValueError(f"backbone must be {', '.join(_BASES)}, got {backbone!r}.")
+    given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
+    if backbone == "simcse":  # as the default of SLTFAILoss
+        given["projection_head"] = False
+    base = getattr(losses, _BASES[backbone])(model, **given)
     room = losses.official if official else losses
     return room.SLTFAILoss(model, base, **keywords)
 
 
 def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
-    """Find the warm-up, which the paper gives in epochs, whether there are positives, and token counts."""
+    """Find the warm-up, which the paper gives in epochs, and token counts."""
     given = request.loss_keywords
     warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
-    found: dict[str, Any] = {
-        "warmup_steps": min(0.5, warmup / request.count_epochs(len(rows))),
-        "pairs": len(rows.column_names) == 2,
-    }
+    found = {"warmup_steps": min(0.5, warmup / request.count_epochs(len(rows)))}
     counts = {} if "frequencies" in given else count_tokens(rows, model)
     return Prepared(rows, found | counts)
 

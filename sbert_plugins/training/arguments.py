@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 from sentence_transformers import SentenceTransformerTrainingArguments
 
@@ -37,4 +38,40 @@ class TrainingArguments(SentenceTransformerTrainingArguments):
         if self.sam_rho and self.fp16:
             raise ValueError(
                 "sam_rho does not work with fp16=True, whose gradient scaler expects one pass. Use bf16=True."
+            )
+
+
+# Fields that sentence-transformers' trainer does not read or cannot use, and what to do instead.
+_IGNORED = dict.fromkeys(
+    (
+        "batch_eval_metrics",
+        "deepspeed",
+        "fsdp",
+        "include_for_metrics",
+        "label_names",
+        "label_smoothing_factor",
+        "length_column_name",
+        "neftune_noise_alpha",
+        "use_cache",
+        "use_liger_kernel",
+    ),
+    "leave it out",
+) | {"resume_from_checkpoint": "pass it to train()", "train_sampling_strategy": "set batch_sampler"}
+
+
+def raise_if_ignored(
+    arguments: SentenceTransformerTrainingArguments, further: Mapping[str, str] | None = None
+) -> None:
+    """Raise ``ValueError`` for a training argument that is set and would have no effect.
+
+    Args:
+        arguments: The training arguments.
+        further: Further fields that have no effect for the caller, with what to do instead.
+    """
+    ignored = {**_IGNORED, **(further or {})}
+    for one in fields(arguments):
+        value = getattr(arguments, one.name)
+        if one.name in ignored and value not in (one.default, None, False, "", [], {}):
+            raise ValueError(
+                f"The training argument {one.name}={value!r} would have no effect: {ignored[one.name]}."
             )

@@ -186,10 +186,17 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 # --- What a loss gets from the trainer ----------------------------------------------------------------------
 
 
-def inform_losses(loss: Losses, model: nn.Module, *, steps: int | None = None, resumed: bool = False) -> None:
+def inform_losses(
+    loss: Losses,
+    model: nn.Module,
+    *,
+    steps: int | None = None,
+    resumed: bool = False,
+    max_length: int | None = None,
+) -> None:
     """Inform a loss, and the losses and modules inside it, of the training.
 
-    - ``state_is_kept`` is set to True, because checkpoints hold the state of the loss;
+    - ``state_is_kept`` is set to True, because checkpoints hold the state of the loss, and ``max_length``;
     - ``follow(model)`` is called, because the encoder may have got another dtype since the loss was built;
     - ``begin_training(steps=..., resumed=...)`` is called, if ``steps`` are given.
 
@@ -198,11 +205,12 @@ def inform_losses(loss: Losses, model: nn.Module, *, steps: int | None = None, r
         model: The encoder.
         steps: The number of updates of the whole training, once it begins.
         resumed: Whether the training continues from a checkpoint.
+        max_length: Tokens that the data loader truncates each text to; None for the model's limit.
     """
     for member in named_losses(loss).values():
         for part in list(member.modules()):
             if isinstance(part, Loss):
-                part.state_is_kept = True
+                part.state_is_kept, part.max_length = True, max_length
             if isinstance(part, MLMHead | WordEmbeddings):
                 part.follow(model)
             if isinstance(part, Loss) and steps is not None:
@@ -226,6 +234,12 @@ def require_processes_together(args: TrainingArguments) -> None:
         raise ValueError(
             f"The training arguments see {args.world_size} of {get_world_size()} processes, and each would "
             "train a model of its own. On CPUs set use_cpu=True."
+        )
+    rank = os.environ.get("RANK", "0")
+    if rank != str(args.process_index):
+        raise ValueError(
+            f"The environment has RANK={rank}, but this process has rank {args.process_index}. "
+            "Unset RANK, or start all processes with torchrun."
         )
 
 

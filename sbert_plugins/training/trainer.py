@@ -32,6 +32,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from sbert_plugins import host
 from sbert_plugins.encoder import freeze_token_weights
 
+from .arguments import raise_if_ignored
 from .loss_state import (
     COMPLETE_FILE,
     SETTINGS_FILE,
@@ -117,7 +118,9 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         self._sam = SharpnessAwareStep(self, rho, self._average_own_gradients) if rho else None
         self._own_parameters: list[nn.Parameter] = []  # that are trained
         self._followers: list[nn.Module] | None = None  # modules in the encoder's mode
+        self._is_first_update: bool = True  # of a training
         self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
+        self._taught: dict[str, Tensor] = {}  # terms, and whether each has had another value than 0
         self._sums: dict[str, tuple[Tensor, Tensor]] = {}  # what is to be logged, with the number of values
         self._unchecked: list[tuple[int, dict[str, Tensor]]] = []  # updates, and what must be finite in them
         self._skipped_updates: int = 0  # in a row
@@ -176,9 +179,10 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         checkpoint = self._find_checkpoint(resume_from_checkpoint)
         self._checkpoint, self._loaded, self._allow_changed_settings = checkpoint, [], allow_changed_settings
         self._unchecked, self._skipped_updates, self._scores = [], 0, {}
+        self._is_first_update, self._taught = True, {}
         self.model.model_card_data.eval_results_dict = {}  # scores of other weights
         freeze_token_weights(self.model)
-        inform_losses(self.loss, self.model)
+        inform_losses(self.loss, self.model, max_length=self._max_length())
         self._unwrap_model()
         self._broadcast_own_state()
         try:
@@ -187,6 +191,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
             self._unwrap_model()
         self._check_finite()
         self._check_weights()
+        self._warn_of_idle_terms()
         best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
         if best and self._loaded[-1:] != [best]:
             raise OSError(
@@ -203,17 +208,21 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
                 f"One process sees {self.args.n_gpu} GPUs, and DataParallel does not replicate the loss. Use "
                 f"torchrun --nproc_per_node {self.args.n_gpu}, or set CUDA_VISIBLE_DEVICES to one GPU."
             )
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+        raise_if_ignored(self.args)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # by accelerate's own settings
             raise ValueError(
                 "FSDP and DeepSpeed are not supported: they ignore the loss's weights. Use torchrun."
             )
         require_processes_together(self.args)
         require_same_model(self.loss, self.model)
+        if not any(parameter.requires_grad for parameter in self.with_losses(self.model).parameters()):
+            raise ValueError("All weights of encoder and loss are frozen. Call model.requires_grad_(True).")
         losses = set(named_losses(self.loss).values())
         if get_world_size() > 1 and len(losses) > 1 and any(map(_waits_for_other_ranks, losses)):
             raise ValueError(
                 "One of the losses waits for the other processes, which may compute another one. Give all "
-                "datasets one loss, set balance=None and gather_across_devices=False, or use one process."
+                "datasets one loss, set balance=None and gather_across_devices=False, or use one process. A "
+                "class of your own that needs no other process sets waits_for_other_ranks = False."
             )
 
     def _find_checkpoint(self, requested: str | bool | None) -> str | None:
@@ -262,12 +271,19 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
 
     def begin_updates(self) -> None:
         """Prepare for the first update, once the optimizer is built and a checkpoint is loaded."""
-        held = {id(one) for group in self.optimizer.param_groups for one in group["params"]}  # type: ignore[union-attr]
+        groups = self.optimizer.param_groups  # type: ignore[union-attr]
+        held = {id(one) for group in groups for one in group["params"]}
         missing = sum(id(parameter) not in held for parameter in self._own_parameters)
         # An optimizer per layer has no weights in its groups, neither of the loss nor of the encoder.
         if missing and not held.isdisjoint(map(id, self.model.parameters())):
             raise ValueError(
                 f"The optimizer lacks {missing} weights of the loss. Build it over loss.parameters()."
+            )
+        rates = [group.get("initial_lr", group["lr"]) for group in groups]
+        if self.state.max_steps < 1 or not any(rates):
+            raise ValueError(
+                f"A training of {self.state.max_steps} updates with learning_rate={self.args.learning_rate} "
+                "would teach nothing. Set both above 0."
             )
         best = Path(str(self.args.output_dir), f"checkpoint-{self.state.best_global_step}")
         if self.state.best_model_checkpoint is None and best.is_dir():  # the folder was moved
@@ -275,7 +291,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         if self._sam is not None:
             self._sam.begin()
         self._sums = {}
-        inform_losses(self.loss, self.model, steps=self.state.max_steps, resumed=self.state.global_step > 0)
+        steps, resumed = self.state.max_steps, self.state.global_step > 0
+        inform_losses(self.loss, self.model, steps=steps, resumed=resumed, max_length=self._max_length())
 
     def is_over(self) -> bool:
         """Return whether no update is left, also if early stopping had ended a training that is resumed."""
@@ -294,10 +311,15 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
         """Run one micro-batch, and complete the gradients after the last one of an update."""
+        if self._is_first_update:
+            self._check_rows(inputs)
         step, batch = super().training_step, (model, inputs, num_items_in_batch)
         loss = step(*batch) if self._sam is None else self._sam.training_step(step, *batch)
         if self.accelerator.sync_gradients:
             self._average_own_gradients()
+            if self._is_first_update:
+                self._check_gradients()
+                self._is_first_update = False
         self._check_finite()
         return loss
 
@@ -310,10 +332,14 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         self._follow_mode()
         self._terms = {}
         # The model is annotated as a BaseModel and may be wrapped in DistributedDataParallel.
-        result = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
+        result: Any = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
         if training:
-            terms = self._terms or {type(loss).__name__: result[0] if isinstance(result, tuple) else result}
+            if not result.requires_grad:
+                self._raise_nothing("The loss has no gradient")
+            terms = self._terms or {type(loss).__name__: result}
             self._unchecked.append((self.state.global_step + 1, terms))
+            for name, term in terms.items():
+                self._taught[name] = self._taught.get(name, False) | (term.detach() != 0)
         if self._sam is None or not self._sam.is_repeating:
             numbers = {**self._terms, **getattr(loss, "diagnostics", {})}
             of_dataset = {f"{dataset}/{name}": number for name, number in numbers.items()}
@@ -375,6 +401,53 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
     def with_losses(self, model: nn.Module) -> nn.ModuleList:
         """Return encoder and losses, whose gradients are clipped together."""
         return nn.ModuleList([model, *named_losses(self.loss).values()])
+
+    # --- Trainings that teach nothing -----------------------------------------------------------------------
+
+    def _max_length(self) -> int | None:
+        """Return the tokens that the data loader truncates texts to; None for the model's own limit."""
+        found = getattr(self.data_collator, "max_length", None)
+        return found if isinstance(found, int) else None
+
+    def _check_rows(self, inputs: dict[str, Any]) -> None:
+        """Raise ``ValueError`` if few rows of the first batch are distinct after truncation."""
+        columns = [
+            value.tolist()
+            for name, value in inputs.items()
+            if name.endswith("input_ids") and isinstance(value, Tensor) and value.ndim == 2
+        ]
+        rows = list(map(str, zip(*columns, strict=True)))
+        if len(rows) > 1 and len(set(rows)) <= max(1, len(rows) // 4):
+            limit = self._max_length() or getattr(self.model, "max_seq_length", None)
+            raise ValueError(
+                f"Only {len(set(rows))} of the {len(rows)} rows of the first batch are distinct, at most "
+                f"{limit} tokens of each text. Remove repeated rows; or, if a prompt takes these tokens, "
+                "raise the limit or shorten the prompt."
+            )
+
+    def _check_gradients(self) -> None:
+        """Raise ``ValueError`` if all gradients of an update are 0."""
+        parameters = self.with_losses(self.model).parameters()
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        # An optimizer per layer has none any more.
+        if gradients and not any(bool(gradient.any()) for gradient in gradients):
+            self._raise_nothing("All gradients of the first update are 0")
+
+    def _raise_nothing(self, what: str) -> NoReturn:
+        batch = self.args.per_device_train_batch_size
+        raise ValueError(
+            f"{what}, so the training would teach nothing; its batches have {batch} rows. A loss that "
+            "compares rows needs several in each batch, and a term needs a weight above 0."
+        )
+
+    def _warn_of_idle_terms(self) -> None:
+        """Log the terms that were 0 throughout."""
+        if idle := [name for name, taught in self._taught.items() if not taught]:
+            logger.warning(
+                "Terms of the loss that were 0 in every update and taught nothing: %s. Their settings do not "
+                "fit this text, such as min_words to short sentences.",
+                ", ".join(idle),
+            )
 
     # --- Divergence -----------------------------------------------------------------------------------------
 
@@ -553,11 +626,10 @@ def _check_cells(dataset: Any, name: str, label_columns: list[str]) -> None:
 
 
 def _waits_for_other_ranks(loss: nn.Module) -> bool:
-    """Return whether a loss gathers or averages over processes in its forward."""
+    """Return whether a loss, or one inside it, waits for other processes."""
     return any(
-        getattr(part, "gather_across_devices", False)
-        or getattr(part, "balance", None) is not None
-        or hasattr(part, "queue")
+        # sentence-transformers' losses have the second attribute.
+        getattr(part, "waits_for_other_ranks", getattr(part, "gather_across_devices", False))
         for part in loss.modules()
     )
 

@@ -44,7 +44,8 @@ class TestQuality:
         quality.main()
         start, line = records.read("quality")
         assert (start["label"], line["label"], line["method"]) == ("start", "SimCSE 0.1", "simcse")
-        assert (line["loss"], line["seed"], line["updates"]) == ({"temperature": 0.1}, 0, 2)
+        assert line["loss"] == {"temperature": 0.1, "projection_head": False}
+        assert (line["seed"], line["updates"]) == (0, 2)
         assert [update for update, _ in line["curve"]] == [1, 2]
 
     @pytest.mark.parametrize(

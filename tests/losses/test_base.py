@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer import losses as st_losses
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Dense
+from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbedding
 from tools import Recorder, batch, gradients, is_same, state, trained
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -23,7 +23,6 @@ from sbert_plugins.losses import official
 from sbert_plugins.losses.base import Terms, compute_inner_loss
 from sbert_plugins.modules import DenoisingDecoder, PhraseDecoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 PLAIN = {
     "arccse": lambda model: losses.ArcCSELoss(model, triplet_margin=0.5, projection_head=False),
     "consert": losses.ConSERTLoss,
@@ -214,6 +213,19 @@ def test_a_router_is_an_error(model):
         losses.ConSERTLoss(SentenceTransformer(modules=[router, model[1]], device="cpu"))
 
 
+@pytest.mark.parametrize("kind", CLASSES)
+def test_static_embeddings_are_an_error(kind, model):
+    static = SentenceTransformer(modules=[StaticEmbedding(model.tokenizer, embedding_dim=8)], device="cpu")
+    with pytest.raises(ValueError, match="StaticEmbedding"):
+        kind(static, **{"losses": {}} if kind is losses.WeightedSumLoss else {})
+
+
+def test_terms_have_no_backward(model):
+    """SentenceTransformer.old_fit calls it."""
+    with pytest.raises(TypeError, match="old_fit"):
+        losses.ConSERTLoss(model)(batch(model, SENTENCES)).backward()
+
+
 ERRORS = [
     (losses.ArcCSELoss, {"margin_degrees": 180}, "margin_degrees .* got 180"),
     (losses.ArcCSELoss, {"near_mask_ratio": 0.5}, "got 0.5 and 0.4"),
@@ -235,6 +247,12 @@ ERRORS = [
     (losses.SLTFAILoss, {"low_frequency_share": 1.0}, "share"),
     (losses.SLTFAILoss, {"low_frequency_by": "count"}, "low_frequency_by"),
     (losses.SLTFAILoss, {"balance": 0}, "balance .* got 0"),
+    (losses.ArcCSELoss, {"triplet_weight": -0.1}, "triplet_weight .* got -0.1"),
+    (losses.DenoSentLoss, {"contrastive_weight": -1}, "contrastive_weight .* got -1"),
+    (losses.DenoSentLoss, {"denoising_weight": -1}, "denoising_weight .* got -1"),
+    (losses.PaSeRLoss, {"mlm_weight": -1}, "mlm_weight .* got -1"),
+    (losses.SLTFAILoss, {"adversarial_weight": -1}, "adversarial_weight .* got -1"),
+    (losses.SLTFAILoss, {"filtering_weight": -1}, "filtering_weight .* got -1"),
 ]
 
 
@@ -256,6 +274,7 @@ class TestTheDefaultsAreThePapers:
                 {"decoder_layers": 6, "mlm_weight": 1.0, "signed": True, "token_weights": None},
             ),
             (losses.DenoSentLoss, {"decoder_heads": 1, "noise_dropout": 0.825, "temperature": 0.03}),
+            (losses.SimCSELoss, {"temperature": 0.05, "projection_head": True}),
             (losses.DenoSentLoss, {"contrastive_weight": 1, "denoising_weight": 1, "reconstruct": "anchor"}),
             (losses.SLTFAILoss, {"balance": None, "low_frequency_by": "types", "low_frequency_share": 0.5}),
             (losses.ConSERTLoss, {"first_view": ("feature_cutoff",), "second_view": ("token_shuffling",)}),
@@ -278,9 +297,8 @@ class TestTheDefaultsAreThePapers:
         assert (len(denosent.decoder.layers), denosent.decoder.noise.p) == (16, 0.825)
         slt_fai = small(losses.SLTFAILoss, model)
         assert slt_fai.balance is None
-        simcse = slt_fai.get_config_dict()["loss"]["settings"]["losses"]["simcse"]
-        assert (simcse["class"], simcse["columns"]) == ("MultipleNegativesRankingLoss", [0, 0])
-        assert (simcse["weight"], simcse["settings"]["scale"]) == (1.0, 20.0)
+        simcse = slt_fai.get_config_dict()["loss"]
+        assert (simcse["class"], simcse["settings"]["temperature"]) == ("SimCSELoss", 0.05)
 
 
 @pytest.mark.parametrize(
@@ -328,17 +346,6 @@ def test_a_mask_template(model, kind, tmp_path):
 
 
 class TestOwnedWeights:
-    def test_a_warning_if_they_are_not_saved(self, model):
-        """Once, in training, and only if there are some."""
-        plain, owner = PLAIN["arccse"](model), losses.ArcCSELoss(model)
-        with pytest.warns(UserWarning, match="ArcCSELoss owns .*LossStateCallback") as caught:
-            plain(batch(model, SENTENCES))
-            owner(batch(model.eval(), SENTENCES))
-            assert not caught
-            for _ in range(2):
-                owner(batch(model.train(), SENTENCES))
-        assert len(caught) == 1
-
     def test_a_submodule_that_a_user_has_frozen_keeps_its_mode(self, model):
         """Inner losses hold the encoder as well."""
         loss = small(losses.SLTFAILoss, model).eval()

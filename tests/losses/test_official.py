@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from datasets import Dataset
 from encoders import SENTENCES, given, project_counts
 from tools import Recorder, batch, linear, numpy, phrase_loss, restored_loss, weights_of
 from torch import nn
+from trainings import trainer_of
 
 from sbert_plugins import data, losses
 from sbert_plugins.encoder import View, apply_mask_template
@@ -48,6 +50,20 @@ class TestPaSeR:
         expected = phrase_loss(loss, phrases, memories, lambda ids: embedded(model, ids))
         assert value == pytest.approx(expected, rel=1e-6)
         assert 0 < loss.diagnostics["scored_share"] == np.mean(length < 20) < 1
+
+    def test_rows_that_the_data_loader_cuts(self, tiny_encoder, rows, tmp_path):
+        """They count as truncated where the model itself could read more."""
+        model = tiny_encoder()
+        loss = self.build(model, mlm_weight=0)
+        trainer = trainer_of(model, loss, tmp_path, Dataset.from_dict(rows), max_steps=1)
+        trainer.data_collator.max_length = 20
+        trainer.train()
+        columns = [model.preprocess(list(rows[name]), max_length=20) for name in ("anchor", "masked")]
+        length = np.maximum(*(numpy(column["attention_mask"].sum(dim=1)) for column in columns))
+        assert 0 < np.mean(length < 20) < 1
+        expected = np.mean(length < 20)
+        loss([model.preprocess(list(column), max_length=20) for column in rows.values()])
+        assert loss.diagnostics["scored_share"].item() == pytest.approx(expected)
 
     def test_what_is_trained(self, tiny_encoder, rows):
         """The encoder's embedding module at what is read, and the output matrix apart, at each word."""

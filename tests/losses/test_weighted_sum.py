@@ -64,7 +64,8 @@ class TestTerms:
         found = gradients(encoder)
         encoder.zero_grad()
         torch.manual_seed(0)
-        views = [encoder(dict(column))["sentence_embedding"] for _ in range(2)]
+        twice = {key: torch.cat([x, x]) for key, x in column.items() if isinstance(x, torch.Tensor)}
+        views = encoder(twice)["sentence_embedding"].chunk(2)
         expected = torch.nn.functional.cross_entropy(20.0 * cos_sim(*views), labels)
         expected.backward()
         torch.testing.assert_close(value, expected)
@@ -93,9 +94,9 @@ class TestSharedPasses:
     @pytest.mark.parametrize(
         ("names", "rows"),
         [
-            ("simcse arccse", [8, 8]),  # two dropout views serve both
+            ("simcse arccse", [16]),  # two dropout views serve both
             ("arccse simcse", [16]),
-            ("simcse consert", [8, 8, 16]),  # views are not shared
+            ("simcse consert", [16, 16]),  # views are not shared
             ("consert words", [16]),  # words are read in any view
             ("words consert", [8, 16]),
             ("arccse words", [16]),
@@ -162,6 +163,18 @@ class TestErrors:
     def test_a_batch_with_too_few_columns(self, encoder, rows):
         with pytest.raises(ValueError, match=r"losses\['paser'\] .* \[0, 3, 4\], got .* 3 col"):
             supervised(encoder)(batch(encoder, *rows[:3]))
+
+    def test_a_column_that_no_loss_reads(self, encoder):
+        ranking = MultipleNegativesRankingLoss(encoder)
+        loss = sum_of(encoder, a=(ranking, 1.0, [0, 2]), b=(words(encoder), 1.0, [0]))
+        with pytest.raises(ValueError, match=r"\[1, 3\] of 4"):
+            loss(batch(encoder, *[SENTENCES, OTHERS] * 2))
+        loss = sum_of(encoder, a=(ranking, 1.0), b=(words(encoder), 1.0, [0]))  # without columns: all
+        assert loss(batch(encoder, SENTENCES, OTHERS))["a"].isfinite()
+
+    def test_a_negative_weight(self, encoder):
+        with pytest.raises(ValueError, match="-0.1"):
+            sum_of(encoder, a=(words(encoder), -0.1))
 
     def test_a_column_twice_without_dropout(self, tiny_encoder):
         model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()

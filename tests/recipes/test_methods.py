@@ -2,14 +2,14 @@ import sys
 from dataclasses import fields
 
 import pytest
-from datasets import Dataset
-from encoders import project_text
+from encoders import SENTENCES, project_counts, project_text
 from recipe_inputs import SMALL, anchors, prepare, rows
 from sentence_transformers import SentenceTransformer
+from tools import batch
 from torch import nn
 
 from sbert_plugins import losses, recipes, training
-from sbert_plugins.recipes import denosent, paser, recommended, simcse, slt_fai
+from sbert_plugins.recipes import denosent, paser, recommended, slt_fai
 from sbert_plugins.recipes.budgets import SEVEN_TASKS
 from sbert_plugins.recipes.methods import check_keywords, read_value
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED
@@ -158,12 +158,15 @@ class TestSLTFAI:
             slt_fai.slt_fai_loss(model, backbone="bert", **found)
 
 
-def test_simcse_contrasts_with_positives_where_there_are_some(tiny_encoder):
-    model = tiny_encoder()
-    for columns, read in ((["anchor"], [0, 0]), (["anchor", "positive"], [0, 1])):
-        table = Dataset.from_dict({name: project_text()[:4] for name in columns})
-        found = prepare("simcse", table, model).loss_keywords
-        assert simcse.simcse_loss(model, **found).columns_of["simcse"] == read
+@pytest.mark.parametrize("method", ["simcse", "slt-fai"])
+def test_a_third_column_is_not_left_unread(method, tiny_encoder):
+    model = tiny_encoder().train()
+    keywords = {"frequencies": project_counts(model.tokenizer)} if method == "slt-fai" else {}
+    loss = recipes.RECIPES[method].build_loss(model, **keywords)
+    for count in (1, 2):
+        assert all(term.isfinite() for term in loss(batch(model, *[SENTENCES] * count)).values())
+    with pytest.raises(ValueError, match="anchor, positive, .* got 3"):
+        loss(batch(model, *[SENTENCES] * 3))
 
 
 @pytest.mark.parametrize(("steps", "count"), [(2, 12), (100, 20), (-1, 20)])

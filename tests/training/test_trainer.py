@@ -1,6 +1,7 @@
 """The additions of our trainer to that of sentence-transformers, in one process."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import sentence_transformers
@@ -23,6 +24,14 @@ BOTH_TRAINERS = [training.SentenceTransformerTrainer, sentence_transformers.Sent
 @pytest.fixture
 def model(tiny_encoder):
     return tiny_encoder()
+
+
+class Undeclared(Loss):
+    """A loss whose author did not say whether it waits for other processes."""
+
+
+class Alone(Loss):
+    waits_for_other_ranks = False
 
 
 def test_simcse_is_that_of_a_loop_written_by_hand(tiny_encoder, tmp_path):
@@ -132,7 +141,7 @@ class TestLog:
         both = DatasetDict({name: ROWS.select(range(size)) for name, size in {"org/a": 8, "b": 4}.items()})
         values = {"org/a": 1.0, "b": 3.0}
         loss = {
-            name: Value(model, lambda number, value=value: {"term": 0 * number + value})
+            name: Value(model, lambda number, value=value: {"term": number - number.detach() + value})
             for name, value in values.items()
         }
         evaluation = {"eval_dataset": both, "eval_strategy": "epoch"} if kind == "eval" else {}
@@ -271,12 +280,48 @@ class TestMistakes:
         with pytest.raises(ValueError, match="use_cpu=True"):
             trainer.train()
 
-    def test_losses_that_would_wait_for_each_other(self, model, tmp_path, monkeypatch):
-        """One process may compute this loss while another computes that."""
-        both = {"a": Probe(model), "b": losses.PTBERTLoss(model)}
-        trainer = trainer_of(model, both, tmp_path, {"a": ROWS, "b": ROWS})
+    @pytest.mark.parametrize(
+        ("build", "waits"),
+        [
+            (losses.PTBERTLoss, True),
+            (Undeclared, True),
+            (Alone, False),
+            (lambda model: losses.WeightedSumLoss(model, {"a": (Undeclared(model), 1)}), True),
+            (lambda model: losses.WeightedSumLoss(model, {"a": (Alone(model), 1)}), False),
+            (lambda model: losses.WeightedSumLoss(model, {"a": (Alone(model), 1)}, balance=1.0), True),
+            (lambda model: losses.SimCSELoss(model, gather_across_devices=True), True),
+            (lambda model: MultipleNegativesRankingLoss(model, gather_across_devices=True), True),
+            *((kind, False) for kind in (losses.SimCSELoss, losses.ConSERTLoss, losses.DenoSentLoss)),
+        ],
+    )
+    def test_losses_that_would_wait_for_each_other(self, model, tmp_path, monkeypatch, build, waits):
+        """One process may compute this loss while another computes that. A new class has to declare it."""
+        trainer = trainer_of(model, {"a": Probe(model), "b": build(model)}, tmp_path, {"a": ROWS, "b": ROWS})
         monkeypatch.setattr(training.trainer, "get_world_size", lambda: 2)
-        with pytest.raises(ValueError, match="waits for the other processes"):
+        monkeypatch.setattr(training.trainer, "require_processes_together", lambda arguments: None)
+        with pytest.raises(ValueError, match="waits for the other processes") if waits else nullcontext():
+            trainer._check_setup()
+
+    def test_a_rank_without_other_processes(self, model, tmp_path, monkeypatch):
+        """Left over in the environment: nothing would be written."""
+        monkeypatch.setenv("RANK", "1")
+        with pytest.raises(ValueError, match="RANK=1"):
+            trainer_of(model, Probe(model), tmp_path).train()
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("label_smoothing_factor", 0.1),
+            ("neftune_noise_alpha", 5.0),
+            ("train_sampling_strategy", "group_by_length"),
+            ("resume_from_checkpoint", "checkpoint-2"),
+            ("fsdp", "full_shard"),
+        ],
+    )
+    def test_arguments_without_effect(self, model, tmp_path, name, value):
+        trainer = trainer_of(model, Probe(model), tmp_path)
+        setattr(trainer.args, name, value)  # FSDP cannot be built in one process
+        with pytest.raises(ValueError, match=name):
             trainer.train()
 
 
