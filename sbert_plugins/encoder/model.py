@@ -55,7 +55,8 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
     encoder = host.inside_compiled(encoder) or encoder
     if not isinstance(encoder, PreTrainedModel):
         raise ValueError(
-            f"This loss needs a model that begins with a transformers encoder, got {type(encoder).__name__}."
+            "The model must begin with a transformers encoder, got one that begins with "
+            f"{type(unwrap(model)[0]).__name__}."
         )
     return encoder
 
