@@ -458,6 +458,34 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
         return F.cross_entropy(cosines / temperature, target)
 
 
+def listwise_distillation(student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
+    r"""Cross-entropy between a teacher's and a student's shares of the entries of a list: ListNet.
+
+    .. math::
+        -\frac{1}{B}\sum_i\sum_j p_{ij} \log q_{ij},\quad
+        p_i = \mathrm{softmax}(t_i),\quad q_i = \mathrm{softmax}(s_i / \tau)
+
+    It is the loss of Cao et al. (ICML 2007) for the probability of each entry to be the first.
+
+    Args:
+        student: (B, M), :math:`s`, for instance cosines.
+        teacher: (B, M), :math:`t`. Entries of minus infinity do not belong to the list of their row. No
+            gradient reaches it.
+        temperature: :math:`\tau`, above 0.
+
+    Returns:
+        The mean over rows, a scalar.
+
+    Raises:
+        ValueError: If the temperature is not above 0.
+    """
+    _check_temperature(temperature)
+    with torch.autocast(student.device.type, enabled=False):
+        student, teacher = _full_precision(student), _full_precision(teacher.detach())
+        own = (student / temperature).masked_fill(teacher == -math.inf, torch.finfo(student.dtype).min)
+        return F.cross_entropy(own, teacher.softmax(dim=1).to(own.dtype))
+
+
 def similarity_distillation(
     student: Tensor, teacher: Tensor, *, temperature: float, teacher_temperature: float
 ) -> Tensor:
@@ -467,6 +495,8 @@ def similarity_distillation(
         -\frac{1}{B}\sum_i\sum_{j \ne i} p_{ij} \log q_{ij},\quad
         p_{ij} = \mathrm{softmax}_j\left(\frac{\cos(t_i, t_j)}{\tau_t}\right),\quad
         q_{ij} = \mathrm{softmax}_j\left(\frac{\cos(z_i, z_j)}{\tau}\right)
+
+    It is :func:`listwise_distillation` of cosines without the diagonal.
 
     Args:
         student: (B, D), :math:`z`, of any length, normalised here.
@@ -480,21 +510,14 @@ def similarity_distillation(
     Raises:
         ValueError: If a temperature is not above 0.
     """
-    _check_temperature(temperature)
     _check_temperature(teacher_temperature)
     if len(student) < 3:
         return student.sum() * 0.0
     with torch.autocast(student.device.type, enabled=False):
         student, teacher = _unit(student), _unit(teacher.detach())
-        own = _without_diagonal(student @ student.T) / temperature
-        target = _without_diagonal(teacher @ teacher.T) / teacher_temperature
-        return F.cross_entropy(own, target.softmax(dim=1).to(own.dtype))
-
-
-def _without_diagonal(square: Tensor) -> Tensor:
-    """Return (B, B - 1), a (B, B) matrix without its diagonal. A boolean mask would wait for the device."""
-    size = len(square)
-    return square.flatten()[1:].view(size - 1, size + 1)[:, :-1].reshape(size, size - 1)
+        target = teacher @ teacher.T / teacher_temperature
+        target = target.masked_fill(torch.eye(len(target), device=target.device) > 0, -math.inf)
+        return listwise_distillation(student @ student.T, target, temperature=temperature)
 
 
 def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 from datasets import Dataset
 from encoders import SENTENCES, project_counts, project_text
 from sentence_transformers.sentence_transformer.losses import (
@@ -97,6 +98,22 @@ OFFICIAL = {
     ),
 }
 EVERY = METHODS | OFFICIAL
+
+
+@cache
+def _searches():
+    documents = project_text()[:30]
+    queries = SENTENCES + project_text()[30:70]
+    return queries, documents, data.bm25_scores(documents, queries)
+
+
+# A method with labels, of which the other suites pass none: in the suites that resume and that run two ranks.
+LABELLED = {
+    "search distillation": (
+        lambda model: losses.SearchDistillationLoss(_weighted(model), _searches()[2], np.eye(30)),
+        lambda count: data.search_rows(*_searches(), size=2).select(range(count)),
+    )
+}
 
 # A loss of sentence-transformers that owns weights, and whose settings show one that it has learned.
 HOST = {"contrastive tension": (ContrastiveTensionLossInBatchNegatives, _pairs)}

@@ -197,6 +197,19 @@ def similarity_distillation(student, teacher, *, temperature, teacher_temperatur
     return sum(losses) / len(losses)
 
 
+def listwise_distillation(student, teacher, *, temperature):
+    """ListNet: cross entropy of the shares of each list; a score of minus infinity is not in the list."""
+    losses = []
+    for scores, targets in zip(student, teacher, strict=True):
+        kept = [(score, target) for score, target in zip(scores, targets, strict=True) if target > -math.inf]
+        total = sum(math.exp(target) for _, target in kept)
+        normaliser = math.log(sum(math.exp(score / temperature) for score, _ in kept))
+        losses.append(
+            -sum(math.exp(target) / total * (score / temperature - normaliser) for score, target in kept)
+        )
+    return sum(losses) / len(losses)
+
+
 def layer_norm(x, weight, bias, epsilon=1e-5):
     return (x - x.mean()) / math.sqrt(((x - x.mean()) ** 2).mean() + epsilon) * weight + bias
 

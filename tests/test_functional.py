@@ -148,6 +148,14 @@ class TestAgainstReference:
             reference.nt_xent(a.numpy(), b.numpy(), temperature=temperature), rel=1e-12
         )
 
+    @pytest.mark.parametrize("temperature", [0.05, 1.0])
+    def test_listwise_distillation(self, temperature):
+        student, teacher = rows(5, 4), 3 * rows(5, 4, seed=1)
+        teacher[[0, 0, 3], [1, 2, 0]] = -math.inf
+        value = functional.listwise_distillation(student, teacher, temperature=temperature)
+        expected = reference.listwise_distillation(student.numpy(), teacher.numpy(), temperature=temperature)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+
     @pytest.mark.parametrize(("temperature", "teacher_temperature"), [(0.1, 0.05), (1.0, 1.0)])
     def test_similarity_distillation(self, temperature, teacher_temperature):
         """The teacher's vectors may have another width."""
@@ -180,6 +188,13 @@ class TestByHand:
         x = on_circle(0, 90)
         value = functional.nt_xent(x, x, temperature=1.0)
         assert value.item() == pytest.approx(math.log(1 + 2 * math.exp(-1)), rel=1e-12)
+
+    def test_listwise_distillation_of_a_teacher_that_is_sure(self):
+        """The first list has one entry; in the second, entry 1 of the two with cosines 0.1 log 3 and 0."""
+        student = torch.tensor([[0.3, 0.9, 0.1], [0.1 * math.log(3), 0.0, 5.0]], dtype=torch.float64)
+        teacher = torch.tensor([[-math.inf, 2.0, -math.inf], [0.0, -800.0, -math.inf]])
+        value = functional.listwise_distillation(student, teacher, temperature=0.1)
+        assert value.item() == pytest.approx(math.log(4 / 3) / 2, rel=1e-12)
 
     def test_similarity_distillation_of_three_rows(self):
         """Each row sees two others. The student's are all at the same angle, so each of its shares is 1/2."""
@@ -398,6 +413,13 @@ class TestGradients:
     def test_nt_xent(self):
         inputs = [rows(3, 5, seed).requires_grad_() for seed in range(2)]
         assert torch.autograd.gradcheck(lambda a, b: functional.nt_xent(a, b, temperature=0.5), inputs)
+
+    def test_listwise_distillation(self):
+        student, teacher = rows(3, 4).requires_grad_(), rows(3, 4, seed=1)
+        teacher[0, 1] = -math.inf
+        assert torch.autograd.gradcheck(
+            lambda x: functional.listwise_distillation(x, teacher, temperature=0.3), [student]
+        )
 
     def test_similarity_distillation(self):
         """The teacher gets no gradient."""

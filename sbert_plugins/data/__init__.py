@@ -8,24 +8,29 @@ from .paser import paser_columns
 from .passages import split_passages
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .read import load_table, read_documents, read_pairs, read_sentences, read_table, read_triplets
+from .search_lists import PseudoQueries, bm25_scores, mix_scores, pseudo_queries, search_rows
 from .synonyms import SynonymReplacer, synonyms_if_installed
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
     "Chunks",
     "Phrase",
+    "PseudoQueries",
     "Rake",
     "SynonymReplacer",
     "TokenFrequencies",
     "back_translate",
+    "bm25_scores",
     "crop_pairs",
     "delete_words",
     "duplicate_words",
     "hide_phrase",
     "load_table",
     "locate_phrases",
+    "mix_scores",
     "paser_columns",
     "positive_pairs",
+    "pseudo_queries",
     "rank_phrases",
     "read_documents",
     "read_pairs",
@@ -33,6 +38,7 @@ __all__ = [
     "read_table",
     "read_triplets",
     "recombine_roles",
+    "search_rows",
     "split_passages",
     "split_sentences",
     "swap_words",

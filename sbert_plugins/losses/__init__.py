@@ -11,6 +11,7 @@ from .consert import ConSERTLoss
 from .denosent import DenoSentLoss
 from .paser import PaSeRLoss
 from .pt_bert import PTBERTLoss
+from .search_distillation import SearchDistillationLoss
 from .self_distillation import SelfDistillationLoss
 from .simcse import SimCSELoss
 from .slt_fai import SLTFAILoss
@@ -24,6 +25,7 @@ __all__ = [
     "PTBERTLoss",
     "PaSeRLoss",
     "SLTFAILoss",
+    "SearchDistillationLoss",
     "SelfDistillationLoss",
     "SimCSELoss",
     "WeightedSumLoss",

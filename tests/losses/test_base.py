@@ -28,7 +28,8 @@ PLAIN = {
     "consert": losses.ConSERTLoss,
 }
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-CLASSES = [*(getattr(losses, name) for name in losses.__all__)]
+# SearchDistillationLoss reads other columns and labels.
+CLASSES = [getattr(losses, name) for name in losses.__all__ if name != "SearchDistillationLoss"]
 CLASSES += [getattr(official, name) for name in official.__all__]
 
 

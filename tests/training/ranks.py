@@ -17,7 +17,7 @@ import torch.distributed as dist
 import transformers
 from datasets import Dataset
 from encoders import LONG, SENTENCES, project_text
-from methods import METHODS
+from methods import LABELLED, METHODS
 from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -59,7 +59,7 @@ def spread(tensors) -> float:
 
 def train_method(encoder: str, folder: Path, method: str, **changes) -> dict:
     """Make two updates from different fresh weights in each process."""
-    build, dataset = METHODS[method]
+    build, dataset = (METHODS | LABELLED)[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(100 + dist.get_rank())
     loss = build(model)
@@ -162,7 +162,7 @@ def main() -> None:
     encoder, folder = sys.argv[1], Path(sys.argv[2])
     training.TrainingArguments(str(folder), use_cpu=True, ddp_backend="gloo")  # starts the process group
     report = {}
-    for method in METHODS:
+    for method in METHODS | LABELLED:
         report[method] = train_method(encoder, folder / method, method)
         report[f"{method} accumulated"] = train_method(
             encoder, folder / method, method, gradient_accumulation_steps=2

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import training_runs
-from methods import EVERY, HOST, METHODS, WITHOUT_SAM
+from methods import EVERY, HOST, LABELLED, METHODS, WITHOUT_SAM
 
 from sbert_plugins import training
 
@@ -23,7 +23,7 @@ RUNS = [
     ),
     *(
         {"method": method, "rows": 10, "save_steps": 1, "steps": 4}
-        for method in (*EVERY, *HOST)
+        for method in (*EVERY, *HOST, *LABELLED)
         if method != "arccse"
     ),
     *({"method": "arccse", "kill": moment} for moment in ("half a file", "half the marker")),

@@ -21,7 +21,7 @@ import quick_host
 import torch
 import transformers
 from encoders import project_counts
-from methods import EVERY, HOST
+from methods import EVERY, HOST, LABELLED
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import training
@@ -71,7 +71,7 @@ def run(
     torch.set_num_threads(1)
     if kill:
         kill_while_saving(kill)
-    build, dataset = (EVERY | HOST)[method]
+    build, dataset = (EVERY | HOST | LABELLED)[method]
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights
     loss = build(model)
