@@ -65,6 +65,10 @@ SCORES: dict[str, dict[str, Any]] = {
         "metavar": "DIR",
         "help": "your search: queries.tsv and corpus.tsv (id, text), qrels.tsv (query id, text id, 1)",
     },
+    "--documents": {
+        "metavar": "FILE",
+        "help": "documents for known-item search, which needs no labels: a file or folder as in train search",
+    },
     "--sts": {**_FLAG, "help": "the seven STS tasks, from --data_dir or else from the Hub"},
     "--data_dir": {"help": "folder of the STS tasks (default: the environment variable SBERT_PLUGINS_DATA)"},
 }

@@ -50,12 +50,14 @@ def train(options: argparse.Namespace) -> None:
         _print_plan(options, recipe, text, start, given, arguments)
         return
     options.sts = options.sts or protocol is not None
-    evaluators = [one for one in _evaluators(options) if dev is None or one.name != dev.name]
+    rows = _read(options, text, recipe, start.get("positives"))
+    documents = recipes.join_titles(rows) if recipe.fit else _read_documents(options)
+    evaluators = [one for one in _evaluators(options, documents) if dev is None or one.name != dev.name]
     if options.data_dir and dev is None and [one.name for one in evaluators] == ["graded pairs"]:
         evaluators.append(_stsb_dev(options))
     results = recipes.train(
         recipe,
-        _read(options, text, recipe, start.get("positives")),
+        rows,
         _start(options, start.get("pooling", recipe.pooling), start),
         evaluators=evaluators,
         resume=options.resume,
@@ -78,7 +80,7 @@ def compare(options: argparse.Namespace) -> None:
         _read(options, text, recipes.RECIPES["recommended"]),
         model=lambda: _start(options, "mean"),
         output=options.output,
-        evaluators=_evaluators(options),
+        evaluators=_evaluators(options, _read_documents(options)),
         seeds=options.seeds,
         dev=_stsb_dev(options) if options.dev else None,
         max_seq_length=options.max_seq_length or 32,
@@ -97,9 +99,9 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score models, and print the scores."""
     from sbert_plugins import evaluation
 
-    has_labels = options.pairs or options.topics or options.retrieval
+    has_labels = options.pairs or options.topics or options.retrieval or options.documents
     options.sts = options.sts or not (has_labels or (options.offline and not options.data_dir))
-    evaluators = _evaluators(options)
+    evaluators = _evaluators(options, _read_documents(options))
     if options.report and options.sts:
         geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False)
         evaluators.append(geometry)
@@ -308,6 +310,8 @@ def _read(
         return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans")
     if text == "sts-sentences":
         return Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)[: options.limit]})
+    if "document" in recipe.reads:
+        return data.read_documents(text, column=options.column, limit=options.limit)
     if "negative" in recipe.reads and columns is None:
         return data.read_triplets(text, limit=options.limit)
     rows = recipe.read(data.load_table(text), columns, text)
@@ -336,8 +340,13 @@ def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | No
     )
 
 
-def _evaluators(options: argparse.Namespace) -> list[Any]:
-    """Build what scores a model: the user's labels, the STS tasks, or else the built-in graded pairs."""
+def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = None) -> list[Any]:
+    """Build what scores a model: the user's labels, known items, the STS tasks, or the built-in pairs.
+
+    Args:
+        options: The options of the command.
+        documents: Documents for known-item search. Search by vectors is then scored with BM25, too.
+    """
     from sbert_plugins import evaluation
 
     shown: dict[str, Any] = {"write_csv": False, "show_progress_bar": sys.stderr.isatty()}
@@ -348,11 +357,22 @@ def _evaluators(options: argparse.Namespace) -> list[Any]:
     }
     given = {name: getattr(options, name) for name in readers}
     found: list[Any] = [readers[name](path, **shown) for name, path in given.items() if path is not None]
+    if options.retrieval is not None and documents is not None:
+        found.append(evaluation.MixedRetrievalEvaluator(found[-1], **shown))
+    if documents is not None:
+        found.append(evaluation.KnownItemEvaluator(documents, name="known items", **shown))
     if options.sts:
         found.append(evaluation.STSSuiteEvaluator(options.data_dir, name="STS", **shown))
     if not found:
         found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", **shown))
     return found
+
+
+def _read_documents(options: argparse.Namespace) -> list[str] | None:
+    """Read the documents for known-item search."""
+    from sbert_plugins import data
+
+    return recipes.join_titles(data.read_documents(options.documents)) if options.documents else None
 
 
 def _stsb_dev(options: argparse.Namespace) -> Any:
@@ -390,6 +410,27 @@ def _print_plan(
     )
 
 
+def _print_search(results: dict[str, Any]) -> None:
+    """Print what a mix with BM25 gains, and what the index of a search needs."""
+    from sbert_plugins.evaluation import format_score
+
+    for name, mixed in results["after"].items():
+        alone = results["after"].get(name.removesuffix(" with BM25"))
+        if alone is None or name not in (f"{alone['name']} with BM25",):
+            continue
+        vectors, (both, bm25) = next(iter(alone["values"].values())), mixed["values"].values()
+        before = next(iter(results["before"][name]["values"].values()))
+        word = "better than" if both > vectors else "no better than"
+        print(
+            f"A mix with BM25 is {word} the trained model alone: {format_score(both)} and "
+            f"{format_score(vectors)}. BM25 alone has {format_score(bm25)}. The training adds "
+            f"{both - before:+.2f} to the mix of the start."
+        )
+    if results["method"] == "search":
+        print("Encode your documents again: vectors of the start and of this model do not belong together.")
+        print("Known items chose the settings, so their gain is no proof. Check with your own queries.")
+
+
 def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Protocol | None) -> None:
     from sbert_plugins.evaluation import format_score
 
@@ -405,6 +446,7 @@ def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Proto
         print(f"Reported: {reported.value} on average over the seven STS tasks ({reported.source}).")
     print(f'\n{results["updates"]:,} updates. The model is in {model}: SentenceTransformer("{model}")\n')
     print(*results["verdict"], sep="\n")
+    _print_search(results)
     if results["worse"]:
         print(
             f"The trained model is worse than the start on {', '.join(results['worse'])}. Keep the start, or "

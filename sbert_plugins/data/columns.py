@@ -14,10 +14,10 @@ from datasets import Dataset, Value
 logger = logging.getLogger(__name__)
 #: The names under which a table may have a column. For other columns only their own name counts.
 USUAL_NAMES = {
-    "anchor": ("anchor", "text", "sentence"),
+    "anchor": ("anchor", "text", "sentence", "document"),
     "positive": ("positive", "paraphrase"),
     "paraphrase": ("paraphrase", "positive"),
-    "document": ("document", "text"),
+    "document": ("document", "text", "anchor"),
 }
 LABELS = ("label", "labels", "score", "scores")  # sentence-transformers reads them as labels
 _NOUNS = {"document": "documents", "positive": "pairs", "paraphrase": "pairs", "negative": "triplets"}

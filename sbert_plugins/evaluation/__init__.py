@@ -4,6 +4,7 @@ from .analysis import CosineDensityEvaluator, analysis_sections
 from .encoding import EmbeddingEvaluator, JointEvaluator, describe_labels, encode_once, evaluate
 from .geometry import AlignmentUniformityEvaluator
 from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
+from .mixed_retrieval import MixedRetrievalEvaluator
 from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
 from .reranking import RerankingEvaluator, own_reranking
@@ -34,6 +35,7 @@ __all__ = [
     "HardLengthEvaluator",
     "JointEvaluator",
     "KnownItemEvaluator",
+    "MixedRetrievalEvaluator",
     "PairsEvaluator",
     "RerankingEvaluator",
     "RetrievalEvaluator",

@@ -23,6 +23,7 @@ from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords, r
 from sbert_plugins.recipes.protocol import Protocol, protocol_names, read_protocol
 from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.recommended import recommended_loss
+from sbert_plugins.recipes.search import SearchFit, adapt_to_search, join_titles
 from sbert_plugins.recipes.train import train
 from sbert_plugins.recipes.trained_loss import load_loss, reconstruct_phrases
 
@@ -33,6 +34,8 @@ __all__ = [
     "Comparison",
     "Protocol",
     "Recipe",
+    "SearchFit",
+    "adapt_to_search",
     "average_with_start",
     "build_encoder",
     "compare",
@@ -41,6 +44,7 @@ __all__ = [
     "graded_pairs",
     "has_pooling",
     "is_installed",
+    "join_titles",
     "load_loss",
     "name_of_model",
     "offline_encoder",

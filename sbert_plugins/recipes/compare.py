@@ -198,7 +198,11 @@ def compare(
 
     start = build()
     rows = read_columns(
-        texts, ["anchor"], optional=["positive", "negative"], columns=columns, source=text or "The dataset"
+        texts,
+        ["anchor"],
+        optional=["positive", "negative", "title"],
+        columns=columns,
+        source=text or "The dataset",
     )
     for line in (describe_texts(rows), *map(evaluation.describe_labels, evaluators)):
         logger.info(line)
@@ -226,6 +230,7 @@ def compare(
                     logger.info("%s: finished before.", name)
                     continue
                 logger.info("%s", name)
+                fits = find_recipe(method.name).fit is not None  # it has settings of its own
                 folder = output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}"
                 try:
                     results = train(
@@ -234,15 +239,15 @@ def compare(
                         build(),
                         output=folder,
                         loss_keywords=method.loss_keywords,
-                        max_seq_length=max_seq_length,
-                        dev=dev,
+                        max_seq_length=None if fits else max_seq_length,
+                        dev=None if fits else dev,
                         evaluators=evaluators,
                         before=before,
                         seed=seed,
                         text=text,
                         resume=True,
                         hub_token=secret,
-                        **override(settings, method.arguments),
+                        **(method.arguments if fits else override(settings, method.arguments)),
                     )
                 except Exception as error:  # the other cells are not lost
                     logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))

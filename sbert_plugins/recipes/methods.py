@@ -17,6 +17,7 @@ from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
 from sbert_plugins.recipes.pt_bert import PT_BERT
 from sbert_plugins.recipes.recipe import Recipe, did_you_mean
 from sbert_plugins.recipes.recommended import RECOMMENDED
+from sbert_plugins.recipes.search import SEARCH
 from sbert_plugins.recipes.simcse import SIMCSE
 from sbert_plugins.recipes.slt_fai import SLT_FAI
 
@@ -24,6 +25,7 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         RECOMMENDED,
+        SEARCH,
         ARCCSE,
         PASER,
         PASER_SUPERVISED,
@@ -129,6 +131,9 @@ def known_keywords(recipe: Recipe) -> dict[str, Any] | None:
     from sbert_plugins import losses
 
     is_ours = recipe.name in RECIPES
+    if recipe.fit is not None:
+        known = _keywords_of(recipe.loss)
+        return {name: value for name, value in known.items() if name not in (*recipe.arguments, "seed")}
     build: Any = getattr(losses, recipe.loss) if isinstance(recipe.loss, str) else recipe.loss
     known = _keywords_of(build, is_ours=is_ours)
     if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(build).parameters.values()):

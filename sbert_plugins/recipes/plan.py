@@ -169,7 +169,7 @@ class Plan:
         rows = [(name, _show(value), source) for name, (value, source) in self.settings.items()]
         if self.described_texts:
             rows.insert(0, ("read", self.described_texts.removeprefix("text: "), "text"))
-        if self.rows is not None and self.model is not None:
+        if self.rows is not None and self.model is not None and not self.recipe.fit:
             arguments = self.training_arguments()
             decided: dict[str, Any] = {
                 "rows": len(self.rows),
@@ -286,6 +286,8 @@ def make_plan(
     recipe = method if isinstance(method, Recipe) else find_recipe(method)
     given = dict(arguments or {})
     check_arguments(recipe, given)
+    if recipe.fit and (dev is not None or others.get("start_weight") or others.get("patience")):
+        raise ValueError(f"{recipe.name} has no checkpoints: leave out dev, patience and start_weight.")
     check_keywords(recipe, loss_keywords or {})
     plan, settings = None, dict[str, tuple[Any, str]]()
     if protocol is not None:
@@ -323,6 +325,8 @@ def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
         ValueError: With the nearest name, or what to give instead.
     """
     names = _argument_names()
+    if recipe.fit:
+        names = {*recipe.arguments, "push_to_hub", "hub_model_id", "hub_private_repo"}
     for name in given:
         if name in _REFUSED:
             raise ValueError(f"{name} cannot be set here. {_REFUSED[name]}")
@@ -330,7 +334,7 @@ def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
             hint = did_you_mean(name, names)
             if name in (known_keywords(recipe) or ()):
                 hint = f" It is a keyword of the loss: loss_keywords={{{name!r}: ...}}."
-            raise ValueError(f"There is no training argument {name!r}.{hint}")
+            raise ValueError(f"{recipe.name} has no training argument {name!r}.{hint}")
     if given.get("push_to_hub") and not given.get("hub_model_id"):
         raise ValueError(
             "push_to_hub needs hub_model_id. Without a name of its own, each training would replace the last."

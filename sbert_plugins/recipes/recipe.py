@@ -68,6 +68,8 @@ class Recipe:
         columns: The columns that the loss reads, if ``prepare`` makes them from what is read.
         prepare: Prepares a training: ``prepare(rows, model, request)`` returns :class:`Prepared`. It makes
             columns, and chooses what depends on the text or the model.
+        fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
+            ``arguments`` and the keywords of the loss. It returns a log.
         pooling: The pooling that a plain transformer gets.
         max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
         offline_arguments: Override ``arguments`` in the demo (``--offline`` without a model).
@@ -89,6 +91,7 @@ class Recipe:
     optional: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     prepare: Callable[[Dataset, SentenceTransformer, Request], Prepared] | None = None
+    fit: Callable[..., list[dict[str, float]]] | None = None
     pooling: str = "mean"
     max_seq_length: int | None = 32
     offline_arguments: dict[str, Any] = field(default_factory=dict)

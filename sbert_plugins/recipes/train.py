@@ -131,8 +131,6 @@ def train(
         >>> results["verdict"]  # doctest: +SKIP
     """
 
-    from transformers import set_seed
-
     from sbert_plugins import evaluation
     from sbert_plugins.encoder import set_dropout
 
@@ -168,42 +166,65 @@ def train(
         if plan.value("dropout") is not None:
             set_dropout(model, plan.value("dropout"))
         before = evaluation.measure(model, scored) if before is None else before
-        start = deepcopy(model) if start_weight else None
-        plan.prepare()
-        set_seed(seed)
-        loss = plan.build_loss()
-        trainer = _build_trainer(plan, loss, share_examples)
         if is_first_process():
             write_json(plan.output / RUN_FILE, run)
-            plan.announce(trainer.args)
         began = time.monotonic()
-        trainer.train(resume_from_checkpoint=resume)
-        seconds = time.monotonic() - began
-        if start is not None:
-            average_with_start(model, start, start_weight)
-        results = run | _describe_training(plan, trainer, loss, seconds)
+        outcome = (
+            _fit(plan) if recipe.fit else _train_loss(plan, resume=resume, share_examples=share_examples)
+        )
+        results = run | outcome | {"seconds": round(time.monotonic() - began, 1)}
+        results["max_seq_length"] = {"training": plan.tokens(), "model": model.max_seq_length}
         if is_first_process():
             model.save_pretrained(str(plan.output / "model"))
-            save_loss(loss, model, plan.output)
             write_json(plan.output / RESULTS_FILE, results)  # kept, whatever fails from here on
         results |= _judge(before, evaluation.measure(model, scored))
         if is_first_process():
             write_card(plan.output / "model", recipe, results)
             write_json(plan.output / RESULTS_FILE, results)
             _check_saved_model(model, plan.output / "model")
-            _upload(trainer, plan.output / "model")
+            _upload(plan)
             write_json(plan.output / RESULTS_FILE, results | {"finished": True})
             if not keep_checkpoints:
                 shutil.rmtree(plan.output / "checkpoints", ignore_errors=True)
     return results
 
 
-def _describe_training(
-    plan: Plan, trainer: SentenceTransformerTrainer, loss: nn.Module, seconds: float
-) -> dict[str, Any]:
-    """Return what is known of a training that has ended, before its scores."""
-    model, arguments, best = plan.model, trainer.args, None
-    assert model is not None and plan.rows is not None
+def _fit(plan: Plan) -> dict[str, Any]:
+    """Adapt a model by a recipe that trains no loss."""
+    recipe = plan.recipe
+    assert recipe.fit is not None and plan.rows is not None
+    name_data(plan.model, name_of_text(plan.text))
+    keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
+    log = recipe.fit(plan.model, plan.rows, seed=plan.seed, **keywords)
+    return {
+        "rows": len(plan.rows),
+        "updates": plan.value("max_steps"),
+        "saved_update": plan.value("max_steps"),
+        "deviations": {},
+        "log": log,
+    }
+
+
+def _train_loss(plan: Plan, *, resume: bool, share_examples: bool) -> dict[str, Any]:
+    """Train a model with the loss of its recipe."""
+    from transformers import set_seed
+
+    model, best = plan.model, None
+    assert model is not None
+    start = deepcopy(model) if plan.value("start_weight") else None
+    plan.prepare()
+    set_seed(plan.seed)
+    loss = plan.build_loss()
+    trainer = _build_trainer(plan, loss, share_examples)
+    arguments = trainer.args
+    if is_first_process():
+        plan.announce(arguments)
+    trainer.train(resume_from_checkpoint=resume)
+    if start is not None:
+        average_with_start(model, start, plan.value("start_weight"))
+    if is_first_process():
+        save_loss(loss, model, plan.output)
+    assert plan.rows is not None
     if arguments.load_best_model_at_end:
         best = trainer.state.best_model_checkpoint
     used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
@@ -214,9 +235,7 @@ def _describe_training(
         "loss_keywords": describe_value(plan.loss_keywords),
         "updates": trainer.state.global_step,
         "saved_update": int(best.rpartition("-")[2]) if best else trainer.state.global_step,
-        "max_seq_length": {"training": plan.tokens(), "model": model.max_seq_length},
         "deviations": deviations_from_paper(plan.recipe, used),
-        "seconds": round(seconds, 1),
         "log": trainer.state.log_history,
     }
 
@@ -338,10 +357,12 @@ def _check_saved_model(model: SentenceTransformer, folder: Path) -> None:
         )
 
 
-def _upload(trainer: SentenceTransformerTrainer, folder: Path) -> None:
+def _upload(plan: Plan) -> None:
     """Upload the model, if it is asked for."""
-    if trainer.args.push_to_hub:
+    if plan.value("push_to_hub"):
         from huggingface_hub import HfApi
 
-        HfApi().upload_folder(repo_id=str(trainer.hub_model_id), folder_path=folder)
-        logger.info("Uploaded to https://huggingface.co/%s.", trainer.hub_model_id)
+        name, private = plan.value("hub_model_id"), plan.value("hub_private_repo")
+        HfApi().create_repo(name, private=private is not False, exist_ok=True)
+        HfApi().upload_folder(repo_id=name, folder_path=plan.output / "model")
+        logger.info("Uploaded to https://huggingface.co/%s.", name)

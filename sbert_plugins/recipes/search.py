@@ -1,0 +1,305 @@
+"""Search that gets better without labels: token weights and a linear map, learned from documents alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sbert_plugins import host
+from sbert_plugins.recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+POWERS = (0.0, 0.25, 0.5, 1.0, 1.5)
+_BATCH = 64  # texts whose token vectors are in memory at the same time
+_DOCUMENTS = 20_000  # at most this many are encoded to learn from
+_PAIRS = 6 * 10**7  # at most this many scores of a query and a document are in memory
+
+
+@dataclass(frozen=True)
+class SearchFit:
+    """The result of :func:`adapt_to_search`.
+
+    Attributes:
+        power: The power of the token weights; 0 if there are none.
+        has_map: Whether the model has a linear map.
+        log: What was measured on the way: known-item search by power, and with and without the map.
+    """
+
+    power: float
+    has_map: bool
+    log: list[dict[str, float]]
+
+
+def join_titles(rows: Dataset) -> list[str]:
+    """Return the documents of a dataset, each behind its title if there is one."""
+    if "title" not in rows.column_names:
+        return rows["document"][:]
+    return [f"{title} {text}".strip() for title, text in zip(rows["title"], rows["document"], strict=True)]
+
+
+def adapt_to_search(
+    model: SentenceTransformer,
+    documents: Sequence[str],
+    *,
+    power: float | str = "known items",
+    linear_map: bool = True,
+    mix: float = 0.3,
+    temperature: float = 0.05,
+    sharpness: float = 4.0,
+    keep: float = 0.1,
+    list_size: int = 4,
+    max_steps: int = 300,
+    learning_rate: float = 3e-4,
+    per_device_train_batch_size: int = 64,
+    seed: int = 42,
+) -> SearchFit:
+    """Adapt a model to search in documents, in place, without labels and without training its transformer.
+
+    1. **Token weights.** The tokens of a text are weighed in its mean by their idf on the documents, to a
+       power that known-item search chooses (:func:`choose_power`).
+    2. **A linear map** behind the pooling. It learns to rank documents for their own sentences as a teacher
+       does: a mix of the model's cosines and BM25 (:func:`data.mix_scores`). The document that a sentence is
+       from is taken out of its list. The map starts as the identity, so the search is unchanged at first. It
+       is learned on cached vectors. If known-item search is worse with it, the model does not get it.
+
+    The model consists of sentence-transformers' own modules. Its vectors are others than before: encode the
+    documents again.
+
+    Args:
+        model: A model that pools by the mean.
+        documents: The documents that will be searched, with their titles in front. At least 20 need three
+            sentences.
+        power: Power of the idf, or ``"known items"`` to choose it among 0, 0.25, 0.5, 1 and 1.5.
+        linear_map: Whether to learn the map.
+        mix: Share of BM25 in the teacher.
+        temperature: Divides the student's cosines.
+        sharpness: Multiplies the teacher's z-scores.
+        keep: Weight of :func:`functional.similarity_distillation`, which keeps the similarities among
+            documents.
+        list_size: Documents of the teacher's best for each query. All queries of a batch share their lists.
+        max_steps: Updates of the map.
+        learning_rate: Learning rate of the map, which falls to 0.
+        per_device_train_batch_size: Queries per update.
+        seed: Seed of the sentences and the batches.
+
+    Raises:
+        ValueError: If the model does not pool by the mean, or too few documents have three sentences.
+
+    Example:
+        >>> from sbert_plugins import data, recipes
+        >>> documents = recipes.join_titles(data.read_documents("documents.csv"))  # doctest: +SKIP
+        >>> fit = recipes.adapt_to_search(model, documents)  # doctest: +SKIP
+        >>> model.save_pretrained("search-model")  # doctest: +SKIP
+    """
+    import random
+
+    import numpy as np
+
+    from sbert_plugins import data, evaluation
+    from sbert_plugins.evaluation.known_items import answer_ranks, reciprocal_ranks
+    from sbert_plugins.modules import apply_token_weights, count_idf
+
+    texts = list(dict.fromkeys(documents))
+    sample = texts if len(texts) <= _DOCUMENTS else random.Random(seed).sample(texts, _DOCUMENTS)
+    items = evaluation.KnownItemEvaluator(sample, name="known items", write_csv=False)
+    idf, log = count_idf(model, texts), list[dict[str, float]]()
+    if isinstance(power, str):
+        power, log = choose_power(model, items, idf)
+    if power:
+        apply_token_weights(model, idf**power)
+    logger.info("Token weights: idf ** %g, counted on %s documents.", power, f"{len(texts):,}")
+    if not linear_map:
+        return SearchFit(power, False, log)
+    queries, own = data.pseudo_queries(sample, limit=_PAIRS // len(sample), seed=seed)
+    logger.info("Encoding %s documents and %s of their sentences.", f"{len(sample):,}", f"{len(queries):,}")
+    with evaluation.encode_once(model):
+        vectors = [
+            model.encode_document(sample, batch_size=_BATCH, normalize_embeddings=True),
+            model.encode_query(queries, batch_size=_BATCH, normalize_embeddings=True),
+            *(items.encoder(model)(side).cpu().numpy() for side in (items.queries, items.documents)),
+        ]
+    scores = data.mix_scores(vectors[1] @ vectors[0].T, data.bm25_scores(sample, queries), own, mix=mix)
+    lists = np.argsort(-scores, axis=1, kind="stable")[:, :list_size]
+    matrix = learn_map(
+        *(vectors[1], vectors[0], scores, lists),
+        max_steps=max_steps,
+        learning_rate=learning_rate,
+        batch_size=per_device_train_batch_size,
+        temperature=temperature,
+        sharpness=sharpness,
+        keep=keep,
+        seed=seed,
+    ).numpy()
+    before, after = (
+        reciprocal_ranks(answer_ranks(vectors[2] @ one, vectors[3] @ one, items.answers))
+        for one in (np.eye(len(matrix), dtype=np.float32), matrix)
+    )
+    log.append({"known items": 100 * before.mean(), "known items with the map": 100 * after.mean()})
+    has_map = bool(after.mean() >= before.mean())
+    if has_map:
+        _append_map(model, matrix)
+    used = "used" if has_map else "not used: known-item search is worse with it"
+    logger.info("Linear map: MRR@10 of known items %.2f to %.2f, %s.", *log[-1].values(), used)
+    return SearchFit(power, has_map, log)
+
+
+def choose_power(
+    model: SentenceTransformer, items: Any, idf: Tensor, powers: Sequence[float] = POWERS
+) -> tuple[float, list[dict[str, float]]]:
+    """Choose the power of the token weights by known-item search. The texts are encoded once.
+
+    The power 0, which changes nothing, stays unless another one is better by more than two standard errors
+    of the difference on the same items.
+
+    Args:
+        model: A model without token weights.
+        items: A :class:`evaluation.KnownItemEvaluator`.
+        idf: (V,), from :func:`modules.count_idf`.
+        powers: Powers, of which the first is 0.
+
+    Returns:
+        The power, and MRR@10 by power.
+    """
+    import numpy as np
+
+    from sbert_plugins.evaluation.known_items import answer_ranks, reciprocal_ranks
+
+    logger.info("Encoding %s documents to choose the token weights.", f"{len(items.documents):,}")
+    weights = [idf**power for power in powers]
+    queries, documents = (_pool_with(model, side, weights) for side in (items.queries, items.documents))
+    values = [
+        reciprocal_ranks(answer_ranks(*sides, items.answers))
+        for sides in zip(queries, documents, strict=True)
+    ]
+    log = [{"power": power, "mrr@10": 100 * each.mean()} for power, each in zip(powers, values, strict=True)]
+    best = powers[0], 0.0
+    for power, each in zip(powers[1:], values[1:], strict=True):
+        gain = each - values[0]
+        if best[1] < gain.mean() > 2 * gain.std(ddof=1) / np.sqrt(len(gain)):
+            best = power, gain.mean()
+    return best[0], log
+
+
+def learn_map(
+    queries: Any,
+    documents: Any,
+    scores: Any,
+    lists: Any,
+    *,
+    max_steps: int,
+    learning_rate: float,
+    batch_size: int,
+    temperature: float,
+    sharpness: float,
+    keep: float,
+    seed: int,
+) -> Tensor:
+    """Learn a linear map that ranks documents as the scores of a teacher do.
+
+    Args:
+        queries: (Q, D)
+        documents: (N, D)
+        scores: (Q, N), minus infinity for a document that is not in the list of a query.
+        lists: (Q, n), the documents that the teacher ranks first.
+        max_steps: Updates.
+        learning_rate: Learning rate, which falls to 0.
+        batch_size: Queries per update.
+        temperature: Of :func:`functional.listwise_distillation`.
+        sharpness: Multiplies the scores.
+        keep: Weight of :func:`functional.similarity_distillation`.
+        seed: Seed of the batches.
+
+    Returns:
+        (D, D). A vector times it is the new vector.
+    """
+    import torch
+    from torch.nn.functional import normalize
+
+    from sbert_plugins import functional
+
+    queries, documents, scores, lists = map(torch.as_tensor, (queries, documents, scores, lists))
+    matrix = torch.eye(queries.shape[1], requires_grad=True)
+    optimizer = torch.optim.Adam([matrix], lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=max_steps)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(queries), generator=generator)
+    for step in range(max_steps):
+        rows = order.roll(-step * batch_size)[:batch_size]
+        found = lists[rows].unique()
+        student = normalize(documents[found] @ matrix, dim=1)
+        cosines = normalize(queries[rows] @ matrix, dim=1) @ student.T
+        teacher = sharpness * scores[rows][:, found]
+        loss = functional.listwise_distillation(cosines, teacher, temperature=temperature)
+        loss = loss + keep * functional.similarity_distillation(
+            student, documents[found], temperature=0.1, teacher_temperature=0.05
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return matrix.detach()
+
+
+def _append_map(model: SentenceTransformer, matrix: Any) -> None:
+    """Put a linear map behind the pooling, in front of a normalisation."""
+    import torch
+    from sentence_transformers.base.modules import Dense
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    size = len(matrix)
+    dense = Dense(size, size, bias=False, activation_function=torch.nn.Identity())
+    with torch.no_grad():
+        dense.linear.weight.copy_(torch.as_tensor(matrix).T)
+    places = [place for place, part in enumerate(model) if isinstance(part, Normalize)]
+    model.insert(places[0] if places else len(model), dense.to(model.device))
+
+
+def _pool_with(model: SentenceTransformer, texts: Sequence[str], weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return the vectors of texts for each weighting of the tokens, with one pass over the texts."""
+    import torch
+    from sentence_transformers.util import batch_to_device
+
+    prompt = host.resolve_prompt(model, None, None)
+    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+    vectors: list[list[Tensor]] = [[] for _ in weights]
+    with torch.inference_mode():
+        model.eval()
+        for start in range(0, len(order), _BATCH):
+            batch = [prompt + texts[row] for row in order[start : start + _BATCH]]
+            out = model[0](batch_to_device(model.preprocess(batch), model.device))
+            mask, tokens = out["attention_mask"], out["token_embeddings"]
+            for place, each in enumerate(weights):
+                shares = each.to(model.device)[out["input_ids"]] * mask
+                mean = torch.einsum("bl,bld->bd", shares, tokens) / shares.sum(dim=1, keepdim=True)
+                pooled = {"sentence_embedding": mean}
+                for module in list(model)[2:]:
+                    pooled = module(pooled)
+                vectors[place].append(pooled["sentence_embedding"].cpu())
+    back = torch.tensor(order).argsort()
+    return [torch.cat(each)[back] for each in vectors]
+
+
+def _fit(model: SentenceTransformer, rows: Dataset, **keywords: Any) -> list[dict[str, float]]:
+    return adapt_to_search(model, join_titles(rows), **keywords).log
+
+
+SEARCH = Recipe(
+    name="search",
+    title="Search",
+    paper="this library, after SIF and GPL",
+    url="https://sbert-plugins.github.io/sbert-plugins/methods/search.html",
+    summary="token weights and a linear map for search, learned from documents with BM25 as a teacher",
+    loss=adapt_to_search,
+    reads=("document",),
+    optional=("title",),
+    arguments={"max_steps": 300, "learning_rate": 3e-4, "per_device_train_batch_size": 64},
+    fit=_fit,
+    max_seq_length=None,
+)
