@@ -280,7 +280,7 @@ def _model(options: argparse.Namespace, protocol: recipes.Protocol | None) -> st
     if protocol is not None:
         return protocol.section("start")["encoder"]
     method = recipes.find_recipe(getattr(options, "method", "recommended")).name
-    if method != "recommended" and not options.offline:
+    if method not in ("recommended", "search") and not options.offline:
         raise ValueError(
             f"--model is missing. {method} is usually trained from a plain language model, such as --model "
             "bert-base-uncased."

@@ -150,6 +150,8 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
               Subfolders are read as well, hidden files and other files are left out;
             - one ``.pdf``, ``.docx`` or ``.html`` file;
             - a text file whose documents are separated by blank lines;
+            - the corpus of a search collection: a folder with ``corpus.jsonl`` (BEIR) or ``corpus.tsv``, or
+              this file. Its lines are id, title and text, or id and text, with or without a header;
             - a table or Hub dataset with one document per row, in the formats of :func:`read_sentences`.
 
             ``.pdf``, ``.docx`` and ``.html`` need the extra ``documents``.
@@ -171,15 +173,34 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
         ValueError: As :func:`read_sentences`.
     """
     path = Path(source)
+    corpora = [path / f"corpus{ending}" for ending in (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")]
+    path = next((corpus for corpus in corpora if corpus.is_file()), path)
+    source = path if path != Path(source) else source
     files = [path] if path.is_file() and path.suffix.lower() in _CONVERTED else []
     if path.is_dir() and str(source).strip():  # the path of an empty name is the current folder
         files = _document_files(path)
-    rows = _read_document_files(files) if files else load_table(source)
+    if files:
+        rows = _read_document_files(files)
+    elif path.is_file() and path.name.lower().startswith("corpus.tsv"):
+        rows = _read_corpus(path)
+    else:
+        rows = load_table(source)
     if not files and path.is_file() and _format_of(source) == "text":
         paragraphs = groupby(map(str.strip, rows["text"][:]), key=bool)
         rows = _dataset_of({"document": ["\n".join(lines) for has_text, lines in paragraphs if has_text]})
     rows = read_columns(rows, ["document"], optional=["title"], columns=column, source=str(source))
     return _first(rows, limit)
+
+
+def _read_corpus(path: Path) -> Dataset:
+    cells = [(place, row) for place, row in read_rows(path) if any(map(str.strip, row))]
+    if cells and cells[0][1][0].lower() in ("id", "_id"):
+        del cells[0]
+    if wrong := next((place for place, row in cells if len(row) not in (2, 3)), None):
+        raise ValueError(f"{wrong}: expected id, title and text, or id and text.")
+    titles = [row[1] if len(row) == 3 else "" for _, row in cells]
+    documents = [row[-1].strip() or title for (_, row), title in zip(cells, titles, strict=True)]
+    return _dataset_of({"document": documents, "title": titles})
 
 
 def _document_files(folder: Path) -> list[Path]:

@@ -42,7 +42,8 @@ class MixedRetrievalEvaluator(EmbeddingEvaluator):
     def __init__(self, retrieval: RetrievalEvaluator, *, mix: float = 0.3, **options: Any) -> None:
         super().__init__("ndcg@10", **({"name": f"{retrieval.name} with BM25"} | options))
         self.retrieval, self.mix = retrieval, mix
-        self.bm25 = bm25_scores(retrieval.corpus, retrieval.queries)
+        corpus, queries = ([str(text) for text in side] for side in (retrieval.corpus, retrieval.queries))
+        self.bm25 = bm25_scores(corpus, queries)
         self.config = {"queries": len(retrieval.queries), "documents": len(retrieval.corpus), "mix": mix}
 
     def encoder(self, model: SentenceTransformer) -> Encode:
@@ -62,7 +63,7 @@ class MixedRetrievalEvaluator(EmbeddingEvaluator):
             self._ndcg(np.where(is_same, -np.inf, scores).round(6))
             for scores in (mix_scores(similarities, self.bm25, mix=self.mix), self.bm25)
         ]
-        self.items = label_items(gains[0], self.retrieval.queries)
+        self.items = label_items(gains[0], map(str, self.retrieval.queries))
         return {"ndcg@10": float(gains[0].mean()), "bm25_ndcg@10": float(gains[1].mean())}
 
     def _ndcg(self, scores: np.ndarray) -> np.ndarray:

@@ -84,7 +84,7 @@ class Recipe:
     paper: str
     url: str
     summary: str
-    loss: str | Callable[..., nn.Module]
+    loss: str | Callable[..., Any]
     arguments: dict[str, Any]
     loss_class: str = ""
     reads: tuple[str, ...] = ("anchor",)

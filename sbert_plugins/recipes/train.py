@@ -192,7 +192,7 @@ def train(
 def _fit(plan: Plan) -> dict[str, Any]:
     """Adapt a model by a recipe that trains no loss."""
     recipe = plan.recipe
-    assert recipe.fit is not None and plan.rows is not None
+    assert recipe.fit is not None and plan.rows is not None and plan.model is not None
     name_data(plan.model, name_of_text(plan.text))
     keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
     log = recipe.fit(plan.model, plan.rows, seed=plan.seed, **keywords)
