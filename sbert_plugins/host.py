@@ -235,6 +235,28 @@ def half_for_flash(encoder: nn.Module | None) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+def has_fast_bf16(device: torch.device) -> bool:
+    """Return whether bfloat16 mixed precision is faster than float32 on a device.
+
+    On a processor these are the instruction sets AMX and AVX512-BF16, about which torch has no public
+    question.
+    """
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in names)
+
+
+def autocast_bf16(device: torch.device, enabled: bool | None = None) -> Any:
+    """Compute in bfloat16 mixed precision inside the context; by default where it is faster."""
+    import torch
+
+    enabled = has_fast_bf16(device) if enabled is None else enabled
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+
+
 def has_new_adapter(model: nn.Module) -> bool:
     """Return whether a model trains LoRA adapters only, which do not change its outputs yet. peft 0.21."""
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

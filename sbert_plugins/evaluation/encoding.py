@@ -28,7 +28,7 @@ _KNOWN = {
 
 
 @contextmanager
-def encode_once(model: SentenceTransformer) -> Iterator[None]:
+def encode_once(model: SentenceTransformer, *, bf16: bool | None = False) -> Iterator[None]:
     """Let ``model.encode`` remember its embeddings inside the block, so that no text is encoded twice.
 
     This includes ``encode_query`` and ``encode_document``, which call ``encode``. Two calls share the
@@ -39,6 +39,8 @@ def encode_once(model: SentenceTransformer) -> Iterator[None]:
 
     Args:
         model: The model. Its method is replaced inside the block and restored afterwards.
+        bf16: Whether to encode in bfloat16 mixed precision; None where it is faster. Similarities are
+            computed in float32 in any case.
 
     Raises:
         ValueError: From ``encode``, if an embedding is not finite.
@@ -72,7 +74,8 @@ def encode_once(model: SentenceTransformer) -> Iterator[None]:
         )
         known = remembered.setdefault(key, {})
         if new := [text for text in dict.fromkeys(texts) if text not in known]:
-            embeddings = original(new, **given, convert_to_tensor=True)
+            with host.autocast_bf16(model.device, bf16):
+                embeddings = original(new, **given, convert_to_tensor=True)
             if bad := int((~torch.isfinite(embeddings)).any(dim=1).sum()):
                 raise ValueError(
                     f"The embeddings of {bad} of {len(new)} texts contain NaN or infinity. The training has "

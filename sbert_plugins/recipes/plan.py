@@ -215,8 +215,6 @@ class Plan:
 
     def _defaults(self) -> dict[str, Any]:
         """Return the training arguments that follow from the model, the text and the folder."""
-        import torch
-
         given, dev, model, rows = self.arguments, self.dev, self.model, self.rows
         on_cpu = model is None or model.device.type == "cpu"
         batch, count = given["per_device_train_batch_size"], 0 if rows is None else len(rows)
@@ -226,7 +224,7 @@ class Plan:
         return {
             "output_dir": str(self.output / "checkpoints"),
             "use_cpu": on_cpu,
-            "bf16": not on_cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+            "bf16": model is not None and host.has_fast_bf16(model.device),
             "dataloader_drop_last": count > batch and count % batch == 1,  # a single row has no negatives
             "prompts": prompts if prompt else None,
             "logging_steps": max(1, int(given["eval_steps"]) // 5),

@@ -109,9 +109,10 @@ def adapt_to_search(
     texts = list(dict.fromkeys(documents))
     sample = texts if len(texts) <= _DOCUMENTS else random.Random(seed).sample(texts, _DOCUMENTS)
     items = evaluation.KnownItemEvaluator(sample, name="known items", write_csv=False)
-    idf, log = count_idf(model, texts), list[dict[str, float]]()
-    if isinstance(power, str):
-        power, log = choose_power(model, items, idf)
+    idf = count_idf(model, texts)
+    powers = POWERS if isinstance(power, str) else (float(power),)
+    with host.autocast_bf16(model.device):
+        power, pooled, log = choose_power(model, items, idf, powers)
     if power:
         apply_token_weights(model, idf**power)
     logger.info("Token weights: idf ** %g, counted on %s documents.", power, f"{len(texts):,}")
@@ -119,16 +120,16 @@ def adapt_to_search(
         return SearchFit(power, False, log)
     queries, own = data.pseudo_queries(sample, limit=_PAIRS // len(sample), seed=seed)
     logger.info("Encoding %s documents and %s of their sentences.", f"{len(sample):,}", f"{len(queries):,}")
-    with evaluation.encode_once(model):
-        vectors = [
-            model.encode_document(sample, batch_size=_BATCH, normalize_embeddings=True),
-            model.encode_query(queries, batch_size=_BATCH, normalize_embeddings=True),
-            *(items.encoder(model)(side).cpu().numpy() for side in (items.queries, items.documents)),
-        ]
-    scores = data.mix_scores(vectors[1] @ vectors[0].T, data.bm25_scores(sample, queries), own, mix=mix)
+    options: dict[str, Any] = {"batch_size": _BATCH, "normalize_embeddings": True}
+    with host.autocast_bf16(model.device):
+        vectors, query_vectors = (
+            model.encode_document(sample, **options),
+            model.encode_query(queries, **options),
+        )
+    scores = data.mix_scores(query_vectors @ vectors.T, data.bm25_scores(sample, queries), own, mix=mix)
     lists = np.argsort(-scores, axis=1, kind="stable")[:, :list_size]
     matrix = learn_map(
-        *(vectors[1], vectors[0], scores, lists),
+        *(query_vectors, vectors, scores, lists),
         max_steps=max_steps,
         learning_rate=learning_rate,
         batch_size=per_device_train_batch_size,
@@ -138,7 +139,7 @@ def adapt_to_search(
         seed=seed,
     ).numpy()
     before, after = (
-        reciprocal_ranks(answer_ranks(vectors[2] @ one, vectors[3] @ one, items.answers))
+        reciprocal_ranks(answer_ranks(pooled[0] @ one, pooled[1] @ one, items.answers))
         for one in (np.eye(len(matrix), dtype=np.float32), matrix)
     )
     log.append({"known items": 100 * before.mean(), "known items with the map": 100 * after.mean()})
@@ -152,20 +153,20 @@ def adapt_to_search(
 
 def choose_power(
     model: SentenceTransformer, items: Any, idf: Tensor, powers: Sequence[float] = POWERS
-) -> tuple[float, list[dict[str, float]]]:
+) -> tuple[float, tuple[Any, Any], list[dict[str, float]]]:
     """Choose the power of the token weights by known-item search. The texts are encoded once.
 
-    The power 0, which changes nothing, stays unless another one is better by more than two standard errors
-    of the difference on the same items.
+    The first power, by default 0, which changes nothing, stays unless another one is better by more than two
+    standard errors of the difference on the same items.
 
     Args:
         model: A model without token weights.
         items: A :class:`evaluation.KnownItemEvaluator`.
         idf: (V,), from :func:`modules.count_idf`.
-        powers: Powers, of which the first is 0.
+        powers: Powers. The first one stays unless another is better.
 
     Returns:
-        The power, and MRR@10 by power.
+        The power, the vectors of the queries and the documents with it, and MRR@10 by power.
     """
     import numpy as np
 
@@ -173,18 +174,17 @@ def choose_power(
 
     logger.info("Encoding %s documents to choose the token weights.", f"{len(items.documents):,}")
     weights = [idf**power for power in powers]
-    queries, documents = (_pool_with(model, side, weights) for side in (items.queries, items.documents))
+    vectors = [_pool_with(model, side, weights) for side in (items.queries, items.documents)]
     values = [
-        reciprocal_ranks(answer_ranks(*sides, items.answers))
-        for sides in zip(queries, documents, strict=True)
+        reciprocal_ranks(answer_ranks(both[0], both[1], items.answers)) for both in zip(*vectors, strict=True)
     ]
     log = [{"power": power, "mrr@10": 100 * each.mean()} for power, each in zip(powers, values, strict=True)]
-    best = powers[0], 0.0
-    for power, each in zip(powers[1:], values[1:], strict=True):
+    best, most = 0, 0.0
+    for place, each in enumerate(values):
         gain = each - values[0]
-        if best[1] < gain.mean() > 2 * gain.std(ddof=1) / np.sqrt(len(gain)):
-            best = power, gain.mean()
-    return best[0], log
+        if gain.mean() > max(most, 2 * gain.std(ddof=1) / np.sqrt(len(gain))):
+            best, most = place, gain.mean()
+    return powers[best], (vectors[0][best].numpy(), vectors[1][best].numpy()), log
 
 
 def learn_map(
@@ -281,7 +281,7 @@ def _pool_with(model: SentenceTransformer, texts: Sequence[str], weights: Sequen
                 pooled = {"sentence_embedding": mean}
                 for module in list(model)[2:]:
                     pooled = module(pooled)
-                vectors[place].append(pooled["sentence_embedding"].cpu())
+                vectors[place].append(pooled["sentence_embedding"].float().cpu())
     back = torch.tensor(order).argsort()
     return [torch.cat(each)[back] for each in vectors]
 

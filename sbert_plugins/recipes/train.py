@@ -165,7 +165,7 @@ def train(
             return finished
         if plan.value("dropout") is not None:
             set_dropout(model, plan.value("dropout"))
-        before = evaluation.measure(model, scored) if before is None else before
+        before = evaluation.measure(model, scored, bf16=plan.value("bf16")) if before is None else before
         if is_first_process():
             write_json(plan.output / RUN_FILE, run)
         began = time.monotonic()
@@ -177,7 +177,7 @@ def train(
         if is_first_process():
             model.save_pretrained(str(plan.output / "model"))
             write_json(plan.output / RESULTS_FILE, results)  # kept, whatever fails from here on
-        results |= _judge(before, evaluation.measure(model, scored))
+        results |= _judge(before, evaluation.measure(model, scored, bf16=plan.value("bf16")))
         if is_first_process():
             write_card(plan.output / "model", recipe, results)
             write_json(plan.output / RESULTS_FILE, results)
