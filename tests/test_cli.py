@@ -88,20 +88,13 @@ class TestHelp:
             ["train", "recommended", "text.txt", "--lerning_rate", "3"],
         ],
     )
-    def test_loads_no_torch_and_is_quick(self, command):
+    def test_loads_no_torch(self, command):
         script = (
-            "import sys, time\nbegan = time.perf_counter()\nfrom sbert_plugins import cli\ntry:\n"
-            f"    cli.main({command!r})\nexcept SystemExit:\n    pass\n"
-            "assert not {'torch', 'transformers', 'datasets'} & {*sys.modules}\n"
-            "print(time.perf_counter() - began)\n"
+            f"import sys\nfrom sbert_plugins import cli\ntry:\n    cli.main({command!r})\n"
+            "except SystemExit:\n    pass\n"
+            "assert not {'torch', 'transformers', 'datasets', 'numpy'} & {*sys.modules}\n"
         )
-        seconds = []
-        for _ in range(2):  # the first may read the files
-            result = subprocess.run(
-                [sys.executable, "-c", script], capture_output=True, text=True, check=True
-            )
-            seconds.append(float(result.stdout.split()[-1]))
-        assert min(seconds) < 0.5
+        subprocess.run([sys.executable, "-c", script], check=True)
 
     def test_the_names_of_all_arguments_are_known_without_torch(self):
         assert command_module._argument_names() == {
@@ -212,14 +205,14 @@ class TestArguments:
 
     def test_a_protocol_chooses_by_stsb_dev(self, text, encoder, seen, monkeypatch):
         monkeypatch.setattr(run_module, "_stsb_dev", lambda options: SimpleNamespace(name="STS-B dev"))
-        monkeypatch.setattr(run_module, "_evaluators", lambda options: [])
+        monkeypatch.setattr(run_module, "_evaluators", lambda *_: [])
         assert cli.main(["train", "arccse", text, "--model", encoder, "--protocol", "paper"]) == 0
         assert seen[0]["protocol"] == "paper"
         assert seen[0]["dev"].name == "STS-B dev"
 
     def test_a_protocol_translates_what_its_updates_read(self, text, encoder, seen, monkeypatch):
         monkeypatch.setattr(run_module, "_stsb_dev", lambda options: SimpleNamespace(name="STS-B dev"))
-        monkeypatch.setattr(run_module, "_evaluators", lambda options: [])
+        monkeypatch.setattr(run_module, "_evaluators", lambda *_: [])
         monkeypatch.setattr(data, "back_translate", lambda rows: rows)
         given = ["--model", encoder, "--protocol", "paper", "--per_device_train_batch_size", "4"]
         for more, count in ([], 30), (["--max_steps", "3"], 12), (["--num_train_epochs", "1"], 30):

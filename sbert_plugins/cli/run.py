@@ -414,9 +414,10 @@ def _print_search(results: dict[str, Any]) -> None:
     """Print what a mix with BM25 gains, and what the index of a search needs."""
     from sbert_plugins.evaluation import format_score
 
-    for name, mixed in results["after"].items():
-        alone = results["after"].get(name.removesuffix(" with BM25"))
-        if alone is None or name not in (f"{alone['name']} with BM25",):
+    after = results.get("after", {})
+    for name, mixed in after.items():
+        alone = after.get(name.removesuffix(" with BM25"), mixed)
+        if alone is mixed:
             continue
         vectors, (both, bm25) = next(iter(alone["values"].values())), mixed["values"].values()
         before = next(iter(results["before"][name]["values"].values()))
@@ -426,7 +427,7 @@ def _print_search(results: dict[str, Any]) -> None:
             f"{format_score(vectors)}. BM25 alone has {format_score(bm25)}. The training adds "
             f"{both - before:+.2f} to the mix of the start."
         )
-    if results["method"] == "search":
+    if results.get("method") == "search":
         print("Encode your documents again: vectors of the start and of this model do not belong together.")
         print("Known items chose the settings, so their gain is no proof. Check with your own queries.")
 

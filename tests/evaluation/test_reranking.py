@@ -61,7 +61,7 @@ def test_a_file_and_the_scores_of_sentence_transformers(tiny_encoder, tmp_path, 
         ],
         write_csv=False,
     )(tiny_encoder(pooling="mean"))
-    assert score.values == pytest.approx({"ndcg@10": 100 * expected["ndcg@10"]})
+    assert score.values == pytest.approx({"nDCG@10": 100 * expected["ndcg@10"]})
     assert score.items.mean() == pytest.approx(score.value)
     assert (score.labels, score.noun) == (2, "queries")
     assert evaluator.get_config_dict() == {"queries": 2, "candidates": 6, "similarity": "cosine"}

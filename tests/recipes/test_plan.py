@@ -152,7 +152,7 @@ class TestWritten:
     def test_what_fails_after_a_training_loses_nothing(self, tiny_encoder, tmp_path, monkeypatch):
         before = evaluation.measure(tiny_encoder(), [pairs("graded")])
 
-        def fail(*_):
+        def fail(*_, **__):
             raise OSError("disk full")
 
         with monkeypatch.context() as patch:

@@ -25,7 +25,7 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module", params=recipes.RECIPES)
+@pytest.fixture(scope="module", params=[name for name, one in recipes.RECIPES.items() if one.fit is None])
 def trained(request, tiny_encoder, tmp_path_factory):
     """A short training of each method that selects among its checkpoints."""
     model, output = tiny_encoder(pooling="mean"), tmp_path_factory.mktemp("trained") / "run"
@@ -38,12 +38,8 @@ def trained(request, tiny_encoder, tmp_path_factory):
 class TestEveryMethod:
     def test_leaves_a_plain_model_and_a_record(self, trained):
         method, model, output, results = trained
-        assert sorted(path.name for path in output.iterdir()) == [
-            "checkpoints",
-            "model",
-            "results.json",
-            "run.json",
-        ]
+        files = {path.name for path in output.iterdir()} - {"loss"}  # of a loss with weights of its own
+        assert files == {"checkpoints", "model", "results.json", "run.json"}
         assert read(output / "results.json")["method"] == method
         assert results["updates"] == 4
         loaded = SentenceTransformer(str(output / "model"), device="cpu")
