@@ -51,7 +51,7 @@ def adapt_to_search(
     power: float | str = "known items",
     linear_map: bool = True,
     mix: float = 0.3,
-    temperature: float = 0.05,
+    temperature: float = 0.07,
     sharpness: float = 4.0,
     keep: float = 0.1,
     list_size: int = 4,

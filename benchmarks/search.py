@@ -1,0 +1,142 @@
+"""Adapt all-MiniLM-L6-v2 to the documents of two search collections, and score search and what it may harm.
+
+    python benchmarks/search.py --rows start "token weights" search --collections cranfield cisi --seeds 0 1 2
+
+Each cell appends a line to ``results/search.jsonl``, unless it is there already. Texts are cut at 128 tokens,
+and embeddings are computed in bfloat16. Cranfield and CISI chose the settings of ``search``. SICK-R and the
+topics are the samples of ``adaptation.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from typing import Any
+
+import adaptation
+import numpy as np
+import quality
+import records
+import testbeds
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import data, evaluation, recipes
+from sbert_plugins.data.crops import split_sentences
+from sbert_plugins.evaluation.tables import data_directory
+
+LENGTH, SAMPLE = 128, 1_500
+# Name in the table: the method of recipes.train, keywords of its loss, and what it reads.
+ROWS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "token weights": ("search", {"linear_map": False}, "documents"),
+    "teacher": ("search", {"power": 0}, "documents"),
+    "search": ("search", {}, "documents"),
+    "recommended": ("recommended", {}, "sentences"),
+    "recommended --positives crops": ("recommended", {}, "crops"),
+    "SimCSE": ("simcse", {"projection_head": False}, "sentences"),
+    "TSDAE": ("quality:tsdae", {}, "sentences"),
+}
+
+
+def main() -> None:
+    """Run the cells that are asked for and not recorded yet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", nargs="+", choices=["start", *ROWS], required=True, metavar="ROW")
+    parser.add_argument("--collections", nargs="+", default=["cranfield", "cisi"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    options = parser.parse_args()
+    records.require_clean_tree()
+    cells = [
+        {"row": row, "collection": collection, "seed": seed}
+        for seed in options.seeds
+        for row in options.rows
+        for collection in options.collections
+        if row not in ("start", "token weights") or seed == options.seeds[0]  # nothing is drawn
+    ]
+    built: dict[str, Any] = {}
+    for cell in cells:
+        if records.holds("search", cell):
+            continue
+        collection = cell["collection"]
+        if collection not in built:
+            built[collection] = build(collection)
+        search, documents, evaluators, old = built[collection]
+        model = testbeds.encoder("all-minilm", max_seq_length=LENGTH)
+        if cell["row"] != "start":
+            cell |= train(model, cell, documents)
+        scores = evaluation.measure(model, evaluators, bf16=True)
+        cell["scores"] = {name: dict(score.values) for name, score in scores.items()}
+        cell["errors"] = {name: score.error for name, score in scores.items()}
+        if cell["row"] == "search":
+            cell["old index"] = score_old_index(model, search, old)
+        records.append("search", cell)
+        print(cell, flush=True)
+
+
+def build(collection: str) -> tuple[Any, list[str], list[Any], np.ndarray]:
+    """Return the search, its documents, the evaluators, and the vectors of the documents by the start."""
+    folder = data_directory(None)
+    assert folder is not None
+    search = evaluation.own_retrieval(folder / "rerank" / collection, name="search")
+    documents = [str(text) for text in search.corpus]
+    topics = (evaluation.agnews_topics(), evaluation.biomedical_topics())
+    evaluators = [
+        search,
+        evaluation.MixedRetrievalEvaluator(search, name="mix", write_csv=False),
+        evaluation.KnownItemEvaluator(documents, name="known items", write_csv=False),
+        *(adaptation.build_pairs(task, SAMPLE) for task in ("STS-B dev", "SICK-R")),
+        *(adaptation.sample_topics(one, half=1) for one in topics),
+    ]
+    start = testbeds.encoder("all-minilm", max_seq_length=LENGTH)
+    old = start.encode_document(documents, batch_size=64, normalize_embeddings=True)
+    return search, documents, evaluators, old
+
+
+def train(model: SentenceTransformer, cell: dict[str, Any], documents: list[str]) -> dict[str, Any]:
+    """Train ``model`` in place and return the seconds and the log."""
+    method, keywords, reads = ROWS[cell["row"]]
+    texts: Any = documents
+    if reads == "sentences":
+        texts = list(dict.fromkeys(one for each in documents for one in split_sentences(each)))
+    elif reads == "crops":
+        texts = data.crop_pairs(documents, seed=cell["seed"])
+    if cell["row"] == "TSDAE":
+        texts = quality.delete_words(texts, cell["seed"])
+    settings: dict[str, Any] = {}
+    if method != "search":
+        settings = {"max_seq_length": 32, "max_steps": 60, "learning_rate": 5e-5, "save_strategy": "no"}
+        settings |= {"per_device_train_batch_size": 64, "bf16": True, **quality.EQUAL}
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        results = recipes.train(
+            method, texts, model, output=folder, loss_keywords=keywords, seed=cell["seed"], **settings
+        )
+    model.max_seq_length = LENGTH
+    seconds = round(time.monotonic() - began, 1)
+    return {"seconds": seconds} | ({"log": results["log"]} if method == "search" else {})
+
+
+def score_old_index(model: SentenceTransformer, search: Any, old: np.ndarray) -> dict[str, float]:
+    """Return nDCG@10 of new queries on the start's vectors of the documents, without and with a map."""
+    options: dict[str, Any] = {"batch_size": 64, "normalize_embeddings": True}
+    documents = model.encode_document([str(text) for text in search.corpus], **options)
+    queries = model.encode_query([str(text) for text in search.queries], **options)
+    back = np.linalg.lstsq(documents, old, rcond=None)[0]
+    found = {}
+    for name, vectors in (("as they are", queries), ("with a map", queries @ back)):
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        best = np.argsort(-(unit @ old.T), axis=1, kind="stable")[:, :10]
+        gains = []
+        for query, places in zip(search.queries_ids, best, strict=True):
+            relevant = search.relevant_docs[query]
+            hits = [search.corpus_ids[place] in relevant for place in places]
+            ideal = search.compute_dcg_at_k([1] * len(relevant), 10)
+            gains.append(search.compute_dcg_at_k(hits, 10) / ideal)
+        found[name] = 100 * float(np.mean(gains))
+    return found
+
+
+if __name__ == "__main__":
+    main()
