@@ -158,7 +158,8 @@ _MTEB: dict[str, dict[str, Any]] = {
         "nargs": "+",
         "required": True,
         "metavar": "TASK",
-        "help": "sets (paper-sts, quora, ...), benchmarks ('MTEB(eng, v2)') or tasks of mteb",
+        "help": "sets (paper-sts, quora, ...), benchmarks ('MTEB(eng, v2)'), tasks of mteb, or your own "
+        "files: my_task.py, graded pairs, labels and texts, a folder for retrieval",
     },
     "--cache": {"metavar": "DIR", "help": "folder of results (default: MTEB_CACHE or ~/.cache/mteb)"},
 }

@@ -5,7 +5,7 @@ from .encoding import EmbeddingEvaluator, JointEvaluator, describe_labels, encod
 from .geometry import AlignmentUniformityEvaluator
 from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
 from .mixed_retrieval import MixedRetrievalEvaluator
-from .mteb import TASK_SETS, Submission, evaluate_mteb, submit_mteb
+from .mteb import TASK_SETS, Submission, evaluate_mteb, own_task, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
 from .reranking import RerankingEvaluator, own_reranking
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
@@ -64,6 +64,7 @@ __all__ = [
     "own_pairs",
     "own_reranking",
     "own_retrieval",
+    "own_task",
     "own_topics",
     "plot_learning_curves",
     "plot_scores",

@@ -9,6 +9,7 @@ import keyword
 import math
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+
+from .retrieval import own_retrieval
+from .sts import read_scored_pairs
+from .tables import read_fields, stem_of
 
 if TYPE_CHECKING:
     from mteb import ResultCache
@@ -65,7 +70,7 @@ class Submission(NamedTuple):
 
 def evaluate_mteb(
     model: SentenceTransformer,
-    tasks: str | Sequence[str] = "paper-sts",
+    tasks: str | AbsTask | Sequence[str | AbsTask] = "paper-sts",
     *,
     name: str = "local/model",
     revision: str | None = None,
@@ -78,12 +83,17 @@ def evaluate_mteb(
 
     mteb stores results by the model's name and revision. All unnamed models share one place, so that a second
     model would get the scores of the first one. Here the default revision is a hash of the model. A result on
-    an older version of a task's data is computed again. mteb sets the seeds of all random generators to 42.
+    an older version of a task's data is computed again, and so is each result on a task that mteb does not
+    have. mteb sets the seeds of all random generators to 42.
 
     Args:
         model: The model. Its prompts are used in mteb's way.
-        tasks: Names of sets (``TASK_SETS``), of benchmarks such as ``"MTEB(eng, v2)"``, or of tasks. The data
-            come from the Hub.
+        tasks: Names of sets (``TASK_SETS``), of benchmarks such as ``"MTEB(eng, v2)"``, or of tasks, whose
+            data come from the Hub; task objects; or tasks of your own, which need no network:
+
+            - a ``.py`` file with subclasses of mteb's task classes;
+            - a file of graded pairs, as for ``own_pairs``, or of labels and texts, as for ``own_topics``;
+            - a folder of queries, documents and judgements, as for ``own_retrieval``.
         name: ``organization/model``.
         revision: The commit of a public model (40 hexadecimal digits), which is needed for a submission.
         cache: Folder of mteb's results. Default: the environment variable ``MTEB_CACHE``, otherwise
@@ -125,13 +135,12 @@ def evaluate_mteb(
     results: list[TaskResult] = []
     results_cache = mteb.ResultCache(cache)
     for task in chosen:
+        is_stored = _is_official(task) and _has_current_data(results_cache, task, described)
         found = mteb.evaluate(
             encoder,
             task,
             cache=results_cache,
-            overwrite_strategy="only-missing"
-            if _has_current_data(results_cache, task, described)
-            else "always",
+            overwrite_strategy="only-missing" if is_stored else "always",
             encode_kwargs={"batch_size": batch_size, "show_progress_bar": show_progress_bar},
             show_progress_bar=show_progress_bar,
             co2_tracker=False,
@@ -216,29 +225,130 @@ def submit_mteb(
     return Submission(dict(answer), files, unknown)
 
 
-def find_tasks(names: str | Sequence[str]) -> list[AbsTask]:
-    """Return mteb's tasks for the names of sets, benchmarks and tasks.
+def find_tasks(names: str | AbsTask | Sequence[str | AbsTask]) -> list[AbsTask]:
+    """Return mteb's tasks for the names of sets, benchmarks, tasks and files. Task objects are kept.
 
     Raises:
-        ValueError: For an unknown name.
+        ValueError: For an unknown name, or a file that is not a task.
     """
     mteb = _import_mteb()
     english = {task.metadata.name: task for task in mteb.get_benchmark("MTEB(eng, v1)").tasks}
     benchmarks = {benchmark.name: benchmark for benchmark in mteb.get_benchmarks()}
-    tasks: dict[str, AbsTask] = {}
-    for name in [names] if isinstance(names, str) else names:
-        if name in TASK_SETS:
-            tasks |= {task: english[task] for task in TASK_SETS[name]}
+    found: list[AbsTask] = []
+    given: Any = [names] if isinstance(names, str | mteb.AbsTask) else names
+    for name in given:
+        if not isinstance(name, str):
+            found.append(name)
+        elif name in TASK_SETS:
+            found += [english[task] for task in TASK_SETS[name]]
         elif name in benchmarks:
-            tasks |= {task.metadata.name: task for task in benchmarks[name].tasks}
+            found += benchmarks[name].tasks
+        elif Path(name).suffix == ".py":
+            found += _tasks_of_module(Path(name))
         else:
             try:
-                tasks[name] = mteb.get_task(name)
+                found.append(mteb.get_task(name))
             except KeyError as error:
-                raise ValueError(
-                    f"{name!r} is not a set ({', '.join(TASK_SETS)}), a benchmark or a task. {error}"
-                ) from None
+                if not Path(name).exists():
+                    raise ValueError(
+                        f"{name!r} is not a set ({', '.join(TASK_SETS)}), a benchmark, a task or a file. "
+                        f"{error}"
+                    ) from None
+                found.append(own_task(name))
+    tasks: dict[str, AbsTask] = {}
+    for task in found:
+        if tasks.setdefault(task.metadata.name, task) is not task and not _is_official(task):
+            raise ValueError(f"Two tasks have the name {task.metadata.name}. Rename one of them.")
     return list(tasks.values())
+
+
+def own_task(path: str | Path) -> AbsTask:
+    """Return a task of mteb on files of your own.
+
+    The name of the task is that of the file or folder, after ``Own``. The revision of its data is a hash.
+
+    Args:
+        path: One of
+
+            - a folder as for ``own_retrieval``, for retrieval;
+            - a file of graded pairs as for ``own_pairs``, for STS;
+            - a file of labels and texts as for ``own_topics``, for classification. mteb trains a classifier
+              on eight texts of each label, ten times. Here they are drawn from every second text of a label,
+              and the others are the test set.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file cannot be read, or if there are not two labels with two texts each.
+
+    Example:
+        >>> from sbert_plugins.evaluation import evaluate_mteb, own_task
+        >>> result = evaluate_mteb(model, own_task("my_pairs.tsv"))  # doctest: +SKIP
+    """
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval, AbsTaskSTS
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    path = Path(path)
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()] or [path]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    base: Any
+    kind: Any
+    content: Any
+    if path.is_dir():
+        base, kind, score = AbsTaskRetrieval, "Retrieval", "ndcg_at_10"
+        evaluator = own_retrieval(path)
+        queries = {"id": evaluator.queries_ids, "text": evaluator.queries}
+        corpus = {"id": evaluator.corpus_ids, "text": evaluator.corpus}
+        content = {
+            "queries": Dataset.from_dict(queries),
+            "corpus": Dataset.from_dict(corpus),
+            "relevant_docs": {
+                each: dict.fromkeys(evaluator.relevant_docs[each], 1) for each in evaluator.queries_ids
+            },
+            "top_ranked": None,
+        }
+        content = {"test": content}
+    elif len(next(read_fields(path, 2, 3, 4))[1]) > 2:
+        base, kind, score = AbsTaskSTS, "STS", "cosine_spearman"
+        columns = dict(zip(("sentence1", "sentence2", "score"), read_scored_pairs(path), strict=True))
+        content = DatasetDict(test=Dataset.from_dict(columns))
+    else:
+        base, kind, score = AbsTaskClassification, "Classification", "accuracy"
+        rows: dict[str, list[dict[str, Any]]] = {"test": [], "train": []}
+        counts: Counter[str] = Counter()
+        for _, (label, text) in read_fields(path, 2):
+            counts[label] += 1
+            row = {"label": list(counts).index(label), "text": text}
+            rows["test" if counts[label] % 2 else "train"].append(row)
+        if min(counts.values()) < 2 or len(counts) < 2:
+            raise ValueError(f"{path} needs at least two labels with two texts each, got {dict(counts)}.")
+        content = DatasetDict({split: Dataset.from_list(each) for split, each in rows.items()})
+    metadata = TaskMetadata(
+        name="Own" + re.sub(r"\W", "_", stem_of(path)),
+        description=f"Own data of {path.name}.",
+        dataset={"path": f"local/{path.name}", "revision": f"files-{digest}"},
+        type=kind,
+        category="t2c" if kind == "Classification" else "t2t",
+        eval_langs=["eng-Latn"],
+        main_score=score,
+    )
+    task = type(metadata.name, (base,), {"metadata": metadata})()
+    task.dataset, task.data_loaded = {"default": content}, True
+    return task
+
+
+def _tasks_of_module(path: Path) -> list[AbsTask]:
+    """Return the tasks that a Python file defines."""
+    from mteb.abstasks import AbsTask
+
+    spec: Any = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, AbsTask)]
+    tasks = [each() for each in classes if each.__module__ == path.stem and hasattr(each, "metadata")]
+    if not tasks:
+        raise ValueError(f"{path} has no subclass of a task class of mteb with metadata.")
+    return tasks
 
 
 def model_meta(
@@ -307,6 +417,11 @@ def _import_mteb() -> Any:
     return mteb
 
 
+def _is_official(task: AbsTask) -> bool:
+    """Return whether a task belongs to mteb."""
+    return type(task).__module__.startswith("mteb.")
+
+
 def _has_current_data(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> bool:
     """Return whether the stored results of a task and its parts, if any, are of the present data."""
     result = cache.load_task_result(task.metadata.name, meta)
@@ -326,6 +441,9 @@ def _faults(folder: Path, tasks: Sequence[AbsTask]) -> list[str]:
         )
     for task in tasks:
         name, path = task.metadata.name, folder / f"{task.metadata.name}.json"
+        if not _is_official(task):
+            faults.append(f"{name} is not a task of mteb.")
+            continue
         if not path.is_file():
             faults.append(f"{name} was not run.")
             continue

@@ -9,10 +9,21 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from encoders import project_text
+from evaluation_inputs import write_rows
 from mteb.abstasks import AbsTaskSTS
 from mteb.models import ModelMeta
 
-from sbert_plugins.evaluation import TASK_SETS, PairsEvaluator, ScoredPairs, evaluate_mteb, submit_mteb
+from sbert_plugins import cli
+from sbert_plugins.evaluation import (
+    TASK_SETS,
+    PairsEvaluator,
+    ScoredPairs,
+    evaluate_mteb,
+    own_pairs,
+    own_retrieval,
+    own_task,
+    submit_mteb,
+)
 from sbert_plugins.evaluation import mteb as module
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -171,6 +182,112 @@ class TestTasks:
     @pytest.mark.parametrize(("name", "count"), [("MTEB(eng, v1)", 56), ("MTEB(eng, v2)", 41), ("STS17", 1)])
     def test_benchmarks_and_tasks(self, name, count):
         assert len(module.find_tasks(name)) == count
+
+
+MY_TASK = """
+from datasets import Dataset, DatasetDict
+from mteb.abstasks import AbsTaskSTS
+from mteb.abstasks.task_metadata import TaskMetadata
+
+
+class MyPairs(AbsTaskSTS):
+    metadata = TaskMetadata(
+        name="MyPairs", description="Mine.", dataset={"path": "mine", "revision": "1"}, type="STS",
+        category="t2t", eval_langs=["eng-Latn"], main_score="cosine_spearman",
+    )
+
+    def load_data(self, num_proc=None, **options):
+        rows = [line.split("\\t") for line in open(%r, encoding="utf-8")]
+        columns = {"sentence1": [row[1] for row in rows], "sentence2": [row[2].strip() for row in rows]}
+        columns["score"] = [float(row[0]) for row in rows]
+        self.dataset, self.data_loaded = {"default": DatasetDict(test=Dataset.from_dict(columns))}, True
+"""
+
+
+@pytest.fixture
+def pairs_file(tmp_path):
+    first, second, scores = scored_pairs()
+    return write_rows(tmp_path / "my pairs.tsv", *zip(scores, first, second, strict=True))
+
+
+class TestOwnTasks:
+    """They need no network: HF_HUB_OFFLINE is set."""
+
+    def test_task_objects(self, tiny_encoder, loads, tmp_path):
+        task = mteb.get_task("STS12")
+        (one,) = run(tiny_encoder(), task, tmp_path)
+        result = run(tiny_encoder(), [task, "STS13"], tmp_path)
+        assert [each.task_name for each in result] == ["STS12", "STS13"]
+        assert result[0].get_score() == pytest.approx(one.get_score(), abs=1e-6)
+        assert loads == ["STS12", "STS13"]  # the stored result is used
+
+    def test_a_python_file(self, tiny_encoder, pairs_file, tmp_path):
+        file = tmp_path / "my_task.py"
+        file.write_text(MY_TASK % str(pairs_file), encoding="utf-8")
+        (result,) = run(tiny_encoder(), str(file), tmp_path / "cache")
+        expected = PairsEvaluator(scored_pairs())(tiny_encoder())["spearman"]
+        assert result.task_name == "MyPairs"
+        assert 100 * result.get_score() == pytest.approx(expected, abs=1e-3)
+        write_rows(pairs_file, (0, "a cat", "a cat"), (1, "it rains", "prices"), (2, "a dog", "the sea"))
+        (changed,) = run(tiny_encoder(), str(file), tmp_path / "cache")
+        assert changed.get_score() != result.get_score()  # never a stored result
+        file.write_text("from mteb.abstasks import AbsTaskSTS", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"my_task\.py"):
+            module.find_tasks(str(file))
+
+    def test_pairs(self, tiny_encoder, pairs_file, tmp_path):
+        (result,) = run(tiny_encoder(), str(pairs_file), tmp_path / "cache")
+        expected = own_pairs(pairs_file)(tiny_encoder())["my pairs_spearman"]
+        assert result.task_name == "Ownmy_pairs"
+        assert 100 * result.get_score() == pytest.approx(expected, abs=1e-3)
+
+    def test_retrieval(self, tiny_encoder, tmp_path):
+        text = project_text()
+        write_rows(tmp_path / "mine" / "queries.tsv", *((f"q{i}", text[200 + i]) for i in range(5)))
+        write_rows(tmp_path / "mine" / "corpus.tsv", *((i, text[i]) for i in range(30)))
+        write_rows(tmp_path / "mine" / "qrels.tsv", *((f"q{i}", 3 * i, 1) for i in range(5)))
+        (result,) = run(tiny_encoder(), str(tmp_path / "mine"), tmp_path / "cache")
+        ours = own_retrieval(tmp_path / "mine")(tiny_encoder())
+        scores = result.scores["test"][0]
+        for name in ("ndcg@10", "map@100", "mrr@10"):
+            assert scores[name.replace("@", "_at_")] == pytest.approx(ours[f"mine_cosine_{name}"], abs=2e-5)
+        assert 0 < result.get_score() < 1
+
+    def test_classification(self, tiny_encoder, tmp_path):
+        """The word decides, and both halves have both labels."""
+        text = project_text()
+        rows = [(("sea", "war")[i % 2], f"{('boat ', 'army ')[i % 2] * 6}{text[i]}") for i in range(60)]
+        file = write_rows(tmp_path / "mine.tsv", *rows)
+        (result,) = run(tiny_encoder(pooling="mean"), str(file), tmp_path / "cache")
+        assert result.get_score() > 0.9
+        task = own_task(file)
+        assert {len(task.dataset["default"][split]) for split in ("train", "test")} == {30}
+        before = task.metadata.revision
+        write_rows(file, *rows[1:])
+        assert own_task(file).metadata.revision != before
+        with pytest.raises(ValueError, match="two texts"):
+            own_task(write_rows(file, *rows[:3]))
+
+    def test_the_command(self, encoder_path, tiny_encoder, pairs_file, tmp_path, capsys):
+        file = tmp_path / "my_task.py"
+        file.write_text(MY_TASK % str(pairs_file), encoding="utf-8")
+        cache = ["--offline", "--cache", str(tmp_path / "cache")]
+        cli.main(["mteb", "run", encoder_path, "--tasks", str(file), str(pairs_file), *cache])
+        expected = PairsEvaluator(scored_pairs())(tiny_encoder())["spearman"]
+        lines = capsys.readouterr().out.splitlines()
+        for task in ("MyPairs", "Ownmy_pairs"):
+            (score,) = [line.split()[1] for line in lines if line.startswith(task)]
+            assert float(score) == pytest.approx(expected, abs=0.01)
+
+    def test_two_tasks_of_one_name(self, pairs_file, tmp_path):
+        other = write_rows(tmp_path / "other" / pairs_file.name, (1, "a", "b"))
+        with pytest.raises(ValueError, match="Ownmy_pairs"):
+            module.find_tasks([str(pairs_file), str(other)])
+
+    def test_they_cannot_be_submitted(self, tiny_encoder, pairs_file, tmp_path):
+        run(tiny_encoder(), str(pairs_file), tmp_path / "cache", name=NAME, revision=COMMIT)
+        with pytest.raises(ValueError, match="Ownmy_pairs is not"):
+            submit_mteb(NAME, str(pairs_file), cache=tmp_path / "cache")
 
 
 @pytest.fixture
