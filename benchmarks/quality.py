@@ -58,6 +58,7 @@ def tsdae(model: SentenceTransformer) -> nn.Module:
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "SimCSE 0.05": ("simcse", {"projection_head": False}),
     "SimCSE 0.1": ("simcse", {"temperature": 0.1, "projection_head": False}),
+    "SimCSE 0.05 with head": ("simcse", {}),
     "SimCSE 0.1 + bag of words": ("quality:simcse_with_words", {}),
     "ConSERT": ("consert", {}),
     "ConSERT with head": ("consert", {"projection_head": True}),
