@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
 from torch import Tensor, nn
+
+from sbert_plugins import host
 
 from .balance import GradientTap
 from .dropout import dropout_off
@@ -270,3 +273,20 @@ def input_embeddings(model: nn.Module, ids: Tensor) -> Tensor:
     embeddings = getattr(encoder, "embeddings", None) or encoder.get_input_embeddings()
     with dropout_off(embeddings):
         return embeddings(ids)
+
+
+@torch.no_grad()
+def first_token_is_blind(model: SentenceTransformer) -> bool:
+    """Return whether a change of the last token leaves the vector of a text as it is.
+
+    With [CLS] pooling that shows a causal model. The texts are made of ids, because a vocabulary may hold no
+    word that could be written here (DNA, proteins).
+    """
+    tokenizer: Any = model.tokenizer
+    ordinary = sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids})
+    first, last = ordinary[0], ordinary[-1]
+    ids = torch.tensor([[first, first], [first, last]], device=model.device)
+    features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    with dropout_off(model), host.half_for_flash(model.transformers_model):
+        one, other = model(features)["sentence_embedding"]
+    return bool((one - other).abs().max() <= 1e-6 * one.abs().max())

@@ -61,6 +61,17 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
     return encoder
 
 
+def position_limit(model: nn.Module) -> int | None:
+    """Return the most tokens that a table of learned positions holds, or None if a model has no such table.
+
+    RoBERTa numbers the positions from behind the id of the padding, so it uses fewer rows.
+    """
+    table = getattr(getattr(transformer_of(model), "embeddings", None), "position_embeddings", None)
+    if not isinstance(table, nn.Embedding):
+        return None
+    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+
+
 def sentence_width(model: SentenceTransformer) -> int:
     """Return the width of the sentence vectors in training, which ``truncate_dim`` does not change."""
     with model.truncate_embeddings(None):

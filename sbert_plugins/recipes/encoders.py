@@ -56,7 +56,7 @@ def build_encoder(
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
     from torch import nn, zeros
 
-    from sbert_plugins.encoder import apply_mask_template
+    from sbert_plugins.encoder import apply_mask_template, first_token_is_blind, position_limit
 
     if has_pooling(name):
         model = SentenceTransformer(
@@ -80,6 +80,9 @@ def build_encoder(
             cache_dir=host.model_cache(),
         )
 
+        # With padding on the left, absolute positions depend on the other sentences of a batch.
+        transformer.tokenizer.padding_side = "right"
+
         def pooled(mode: str) -> SentenceTransformer:
             width, config = transformer.get_embedding_dimension(), transformer.model.config
             modules: list[nn.Module] = [transformer]
@@ -101,18 +104,12 @@ def build_encoder(
             apply_mask_template(model, template)
     if pooling_of(model) in _TWO_LAYERS:
         model[1].requires_grad_(False)  # a module of sentence-transformers learns the weights
-    if max_seq_length is not None:
-        model.max_seq_length = max_seq_length
+    limits = (max_seq_length or model.max_seq_length, position_limit(model))
+    model.max_seq_length = min((limit for limit in limits if limit), default=None)
     adapted: Any = model.transformers_model
     if adapters := getattr(adapted, "peft_config", None):
         adapted.set_adapter(list(adapters))  # sentence-transformers loads adapters frozen
     return model
-
-
-def first_token_is_blind(model: SentenceTransformer) -> bool:
-    """Return whether the vectors of two sentences that differ in their last token are the same."""
-    first, second = model.encode(["a b", "a c"], convert_to_tensor=True, prompt="")
-    return bool((first - second).abs().max() <= 1e-6 * first.abs().max())
 
 
 def raise_if_blind(model: SentenceTransformer) -> None:
@@ -121,6 +118,8 @@ def raise_if_blind(model: SentenceTransformer) -> None:
     Raises:
         ValueError: If the sentence vector depends on the first token alone.
     """
+    from sbert_plugins.encoder import first_token_is_blind
+
     if pooling_of(model) == "cls" and first_token_is_blind(model):
         raise ValueError(
             "The model pools its first token, which does not see the others: it is a decoder. Take lasttoken "

@@ -92,7 +92,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
     Raises:
         ValueError: For a ``model_init``, and for columns that are not text. From ``train``, before the first
             update: for a loss built on another model, a checkpoint that is incomplete or holds another loss,
-            an optimizer without the loss's weights, DataParallel, FSDP and DeepSpeed.
+            an optimizer without the loss's weights, DoRA, DataParallel, FSDP and DeepSpeed, a training
+            argument without effect, and a training that would teach nothing.
         TypeError: For rows that are not a dataset.
         OSError: From ``train``, if a checkpoint cannot be written, or the best one cannot be loaded.
         DivergedError: From ``train``, with the update and the term that is not finite.
@@ -212,6 +213,11 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # by accelerate's own settings
             raise ValueError(
                 "FSDP and DeepSpeed are not supported: they ignore the loss's weights. Use torchrun."
+            )
+        if any("lora_magnitude_vector" in name for name, _ in self.model.named_parameters()):
+            raise ValueError(
+                "DoRA is not restored when a checkpoint or the model is loaded, so the vectors would change. "
+                "Use LoRA without use_dora."
             )
         require_processes_together(self.args)
         require_same_model(self.loss, self.model)

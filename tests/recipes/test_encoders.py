@@ -1,14 +1,17 @@
 import copy
+import itertools
 
 import pytest
 import torch
 from recipe_inputs import anchors, train
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from transformers import AutoConfig, AutoModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from sbert_plugins import recipes
-from sbert_plugins.recipes.encoders import first_token_is_blind, name_of_encoder
+from sbert_plugins.encoder import first_token_is_blind
+from sbert_plugins.recipes.encoders import name_of_encoder
 
 
 @pytest.fixture
@@ -74,6 +77,53 @@ class TestDecoders:
 
     def test_encoders_see_their_other_tokens(self, tiny_encoder):
         assert not first_token_is_blind(tiny_encoder())
+
+
+class TestVocabularies:
+    """Without any of the letters that a test could write: 3-mers of DNA."""
+
+    @pytest.fixture(params=["bert", "gpt2"])
+    def folder(self, request, tmp_path):
+        words = ["<pad>", "<unk>", *map("".join, itertools.product("ACGT", repeat=3))]
+        vocabulary = models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>")
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer(vocabulary), pad_token="<pad>", unk_token="<unk>", padding_side="left"
+        )
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+        if request.param == "gpt2":
+            size = {"n_embd": 32, "n_layer": 2, "n_head": 4}
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(request.param, vocab_size=66, initializer_range=0.2, **size)
+        AutoModel.from_config(config).save_pretrained(tmp_path)
+        tokenizer.save_pretrained(tmp_path)
+        return request.param, str(tmp_path)
+
+    def test_the_architecture_decides_about_the_pooling(self, folder):
+        name, path = folder
+        model = recipes.build_encoder(path, default_pooling="cls")
+        assert recipes.pooling_of(model) == ("cls" if name == "bert" else "lasttoken")
+
+    def test_a_vector_does_not_depend_on_the_batch(self, folder):
+        """Padding on the left would move the absolute positions of a short text."""
+        model = recipes.build_encoder(folder[1])
+        alone = model.encode(["ACG TTT"])[0]
+        assert model.encode(["ACG TTT", "GGA " * 9])[0] == pytest.approx(alone, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("roberta", 158), ("mpnet", 158), ("bert", 160), ("modernbert", None)]
+)
+def test_the_limit_is_that_of_the_positions(name, limit, tiny_encoder, tmp_path):
+    """RoBERTa has two fewer positions than rows. Its tokenizer may state no limit."""
+    model = tiny_encoder(name)
+    model.tokenizer.model_max_length = 10**30
+    model[0].model.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    built = recipes.build_encoder(str(tmp_path))
+    assert torch.isfinite(built.encode(["word " * 500], convert_to_tensor=True)).all()
+    assert limit is None or built.max_seq_length == limit
+    assert recipes.build_encoder(str(tmp_path), max_seq_length=12).max_seq_length == 12
 
 
 class TestAverageWithStart:
