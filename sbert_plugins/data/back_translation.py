@@ -92,9 +92,14 @@ def _translate_batch(
 ) -> dict[str, list[str]]:
     texts = batch["anchor"]
     for translator in (forward, backward):
-        texts = (
+        made: Any = (
             translator(texts) if callable(translator) else _translate(texts, translator, generation, device)
         )
+        if made is None or len(made) != len(texts):
+            raise ValueError(
+                f"{translator} must return a list of {len(texts)} texts, one per text, got {made!r:.80}."
+            )
+        texts = [text or "" for text in made]
     return {"positive": [text.strip() or anchor for anchor, text in zip(batch["anchor"], texts, strict=True)]}
 
 

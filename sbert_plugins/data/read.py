@@ -6,6 +6,7 @@ import csv
 import glob
 import gzip
 import logging
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
@@ -372,8 +373,8 @@ def cached_map(
         options: Further arguments of ``Dataset.map``.
     """
     fingerprint = Hasher.hash([__version__, host.fingerprint(rows), function, key])
-    folder = Path(datasets.config.HF_DATASETS_CACHE) / "sbert_plugins"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _cache_folder() / "sbert_plugins"
+    folder.mkdir(exist_ok=True)
     made = rows.map(
         function,
         batched=True,
@@ -383,6 +384,19 @@ def cached_map(
         **options,
     )
     return made.with_format(None)
+
+
+def _cache_folder() -> Path:
+    """Return the cache of ``datasets``, or raise ``OSError`` if it cannot be written."""
+    folder = Path(datasets.config.HF_DATASETS_CACHE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(
+            f"The cache {folder} cannot be written: {error}. Set HF_DATASETS_CACHE to another folder."
+        ) from error
+    return folder
 
 
 def expand_rows(
@@ -468,6 +482,7 @@ def _load_file(path: Path) -> Dataset:
         return _dataset_of(read_table(path, blank=True))
     if kind != "parquet":
         deque(_decode_lines(path), maxlen=0)  # raises with the line, unlike load_dataset
+    _cache_folder()
     return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
 
 

@@ -117,3 +117,12 @@ class TestModels:
         settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 16}))
         data.back_translate(["A dog.", "word " * 30], forward=str(there), backward=marian[1])
         assert "16 tokens" in caplog.text
+
+
+def test_a_translator_without_a_result():
+    """None for a text leaves the sentence as it is. None for all is an error."""
+    pairs = data.back_translate(["A dog.", "A cat."], forward=lambda texts: [None, "X"], backward=list)
+    assert pairs["positive"][:] == ["A dog.", "X"]
+    for wrong in (lambda texts: None, lambda texts: texts[:1]):
+        with pytest.raises(ValueError, match="2 texts"):
+            data.back_translate(["A dog.", "A cat."], forward=wrong, backward=list)

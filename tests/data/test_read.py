@@ -7,6 +7,7 @@ import pytest
 from datasets import Dataset
 
 from sbert_plugins.data import (
+    back_translate,
     crop_pairs,
     read,
     read_documents,
@@ -293,3 +294,13 @@ class TestTable:
     def test_errors(self, write, content):
         with pytest.raises(ValueError, match="cells|no text|UTF-8"):
             read_table(write("t.tsv", content), ["topic", "text"])
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    """Of a file that is read, and of columns that are made."""
+    (tmp_path / "file").write_text("A dog.\nA cat.\n", encoding="utf-8")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "cache")
+    with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
+        read_sentences(tmp_path / "file")
+    with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
+        back_translate(["A dog."], forward=list, backward=list)
