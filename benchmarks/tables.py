@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import records
 from records import ROOT
+from scipy.stats import spearmanr
 
 from sbert_plugins import recipes
 
@@ -99,6 +100,8 @@ def main() -> None:
     for page in PAGES:
         page.write_text(fill(page.read_text("utf-8")), encoding="utf-8")
     draw_curves()
+    if search_changes():
+        draw_known_items()
 
 
 def fill(text: str) -> str:
@@ -420,6 +423,121 @@ def demo() -> str:
     )
 
 
+# Column of the table of search: evaluator and score in the record.
+SEARCH = {
+    "Cranfield": ("cranfield", "search", "nDCG@10"),
+    "CISI": ("cisi", "search", "nDCG@10"),
+    "Cranfield, with BM25": ("cranfield", "mix", "nDCG@10"),
+    "CISI, with BM25": ("cisi", "mix", "nDCG@10"),
+    "STS-B dev": (None, "sts STS-B dev", "Spearman"),
+    "SICK-R": (None, "sts SICK-R", "Spearman"),
+    "AG News": (None, "agnews", "purity@10"),
+    "biomedical": (None, "biomedical", "purity@10"),
+}
+
+
+def search_values(row: str, name: str) -> list[float]:
+    """Return the values of a column of the table of search, one per seed; of both collections if it has none."""
+    collection, evaluator, score = SEARCH[name]
+    lines = [line for line in records.read("search") if line["row"] == row]
+    return [line["scores"][evaluator][score] for line in lines if collection in (None, line["collection"])]
+
+
+def search() -> str:
+    """Search after an adaptation to the documents: the start's scores, and changes against them."""
+    rows = list(dict.fromkeys(line["row"] for line in records.read("search")))
+    if "start" not in rows:
+        return "No records yet.\n"
+    first = {name: float(np.mean(search_values("start", name))) for name in SEARCH}
+    lines = [["all-MiniLM-L6-v2", "", *(f"{value:.1f}" for value in first.values())]]
+    bm25 = [
+        line["scores"]["mix"]["bm25_ndcg@10"] for line in records.read("search") if line["row"] == "start"
+    ]
+    lines.append(["BM25 alone", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(SEARCH) - 2)])
+    for row in rows:
+        found = {name: [value - first[name] for value in search_values(row, name)] for name in SEARCH}
+        seeds = len(found["Cranfield"])
+        if row != "start":
+            lines.append([row, str(seeds), *(error_text(values, "+") for values in found.values())])
+    return table(["", "seeds", *SEARCH], lines)
+
+
+def first_search() -> str:
+    """The gain in search in one line per collection, for the README."""
+    rows = []
+    for name in ("Cranfield", "CISI"):
+        before = float(np.mean(search_values("start", name)))
+        after = search_values("search", name)
+        rows.append([f"search in {name}: nDCG@10", f"{before:.1f}", error_text(after)])
+    return table(["score", "all-MiniLM-L6-v2", "after `search`"], rows)
+
+
+def old_index() -> str:
+    """What a search finds with new queries and the start's vectors of the documents."""
+    parts = []
+    for name, collection in (("Cranfield", "cranfield"), ("CISI", "cisi")):
+        lines = [
+            line["old index"]
+            for line in records.read("search")
+            if line["row"] == "search" and line["collection"] == collection
+        ]
+        if not lines:
+            return "No records yet.\n"
+        start = float(np.mean(search_values("start", name)))
+        as_is, mapped = (
+            100 * float(np.mean([line[key] for line in lines])) / start
+            for key in ("as they are", "with a map")
+        )
+        parts.append(
+            f"On {name}, they find {as_is:.0f} % of the start's nDCG@10, and {mapped:.0f} % with a map."
+        )
+    return " ".join(parts) + "\n"
+
+
+def known_items() -> str:
+    """Whether the change in known-item search follows the change in search."""
+    changes = search_changes()
+    if len(changes) < 5:
+        return "No records yet.\n"
+    pairs = np.array(list(changes.values()))
+    return (
+        f"Over {len(changes)} trainings the rank correlation of both changes is "
+        f"{spearmanr(*pairs.T).statistic:.2f}.\n"
+    )
+
+
+def search_changes() -> dict[tuple[str, str, int], tuple[float, float]]:
+    """Return the changes in known-item search and in search, by row, collection and seed."""
+    lines, found = records.read("search"), {}
+    starts = {line["collection"]: line["scores"] for line in lines if line["row"] == "start"}
+    for line in lines:
+        if line["row"] != "start":
+            first, now = starts[line["collection"]], line["scores"]
+            known, own = (
+                now[name][score] - first[name][score]
+                for name, score in (("known items", "mrr@10"), ("search", "nDCG@10"))
+            )
+            found[line["row"], line["collection"], line["seed"]] = (known, own)
+    return found
+
+
+def draw_known_items() -> None:
+    """Draw the changes in known-item search and in search."""
+    from sbert_plugins.evaluation import new_figure
+
+    figure, (axes,) = new_figure(3.6)
+    groups = defaultdict(list)
+    for (row, _, _), values in search_changes().items():
+        groups[row].append(values)
+    for row, values in groups.items():
+        axes.plot(*zip(*values, strict=True), "o", ms=4, label=row)
+    axes.axhline(0, color="grey", lw=0.8)
+    axes.axvline(0, color="grey", lw=0.8)
+    axes.set(xlabel="change in known items, MRR@10", ylabel="change in search, nDCG@10")
+    figure.legend(loc="outside upper left", fontsize=7, frameon=False, ncols=2)
+    figure.savefig(records.RESULTS / "known_items.png", dpi=130, metadata={"Software": None})
+
+
 def draw_curves() -> None:
     """Draw STS-B dev along trainings of 2,000 updates."""
     import matplotlib as mpl
@@ -453,6 +571,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "families": families,
     "lengths": lengths,
     "documents": documents,
+    "search": search,
+    "first search": first_search,
+    "old index": old_index,
+    "known items": known_items,
 }
 
 
