@@ -135,6 +135,8 @@ def evaluate(options: argparse.Namespace) -> None:
         rows.append([name, facts[name]["pooling"], *map(evaluation.format_score, values.values())])
     print()
     print_table(rows)
+    for note in filter(None, (evaluation.name_similarity(*each) for each in scored.items())):
+        print(note)
     first, *others = scored
     for name in others:
         print("", f"{name}:", sep="\n")

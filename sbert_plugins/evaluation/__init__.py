@@ -9,7 +9,7 @@ from .mteb import TASK_SETS, Submission, evaluate_mteb, own_task, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
 from .reranking import RerankingEvaluator, own_reranking
 from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
-from .score import Change, Score, format_score, judge, judge_all, measure, summarize
+from .score import Change, Score, format_score, judge, judge_all, measure, name_similarity, summarize
 from .sts import (
     TASKS,
     HardLengthEvaluator,
@@ -60,6 +60,7 @@ __all__ = [
     "judge_all",
     "load_sts",
     "measure",
+    "name_similarity",
     "new_figure",
     "own_pairs",
     "own_reranking",

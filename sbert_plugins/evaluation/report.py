@@ -19,7 +19,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from .score import Scores, format_score, judge_all, summarize
+from .score import Scores, format_score, judge_all, name_similarity, summarize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -191,7 +191,7 @@ def _score_table(models: Mapping[str, Scores]) -> Section:
     for name, score in first.items():
         for title in score.values:
             values = [scores[name].values[title] for scores in models.values()]
-            if score.higher_is_better and len(values) > 1:
+            if score.higher_is_better and len(values) > 1 and "deviation" not in title:
                 best |= {(len(rows), place) for place, one in enumerate(values, 1) if one == max(values)}
             errors = [
                 "" if title != score.metric or (error := scores[name].error) is None else f" ± {error:.2f}"
@@ -205,7 +205,9 @@ def _score_table(models: Mapping[str, Scores]) -> Section:
         if any(score.values.get("uniformity", -math.inf) > _COLLAPSED for score in scores.values())
     ]
     notes = dict.fromkeys(score.note for score in first.values() if score.note)
-    caption = " ".join([_TABLE, *(["The best score of a row is bold."] if best else []), *notes, *collapsed])
+    notes |= dict.fromkeys(name_similarity(name, scores) for name, scores in models.items())
+    bold = ["The best score of a row is bold."] if best else []
+    caption = " ".join(filter(None, [_TABLE, *bold, *notes, *collapsed]))
     return Section("All scores", columns=["", *models], rows=rows, best=best, caption=caption)
 
 

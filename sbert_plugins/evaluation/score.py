@@ -67,9 +67,8 @@ class Score:
 
     @property
     def title(self) -> str:
-        """The heading of the score in tables. It names the similarity, unless that is the cosine."""
-        other = "" if self.similarity == "cosine" else f" ({self.similarity})"
-        return f"{self.name}: {self.metric}{other}"
+        """The heading of the score in tables."""
+        return f"{self.name}: {self.metric}"
 
     @property
     def labels(self) -> int | None:
@@ -203,8 +202,8 @@ class Change:
 
     @property
     def title(self) -> str:
-        """The heading of the score in tables. It names the similarity, unless that is the cosine."""
-        return Score(self.name, {self.metric: self.after}, similarity=self.similarity).title
+        """The heading of the score in tables."""
+        return f"{self.name}: {self.metric}"
 
     @property
     def gain(self) -> float:
@@ -217,10 +216,11 @@ class Change:
 
     @property
     def sentence(self) -> str:
-        """The verdict in one sentence."""
+        """The verdict in one sentence. It names the similarity function, unless that is the cosine."""
         digits = _digits(self.after)
         verdict = _WORDS.get(self.result, self.result).format(self.against)
-        values = f"{self.metric} {format_score(self.before)} to {format_score(self.after)}"
+        similarity = "" if self.similarity == "cosine" else f" by {self.similarity} similarity"
+        values = f"{self.metric}{similarity} {format_score(self.before)} to {format_score(self.after)}"
         difference = f"{self.after - self.before:+.{digits}f}"
         error = "" if self.margin is None else f"standard error {self.format_error()} over "
         level = "" if self.margin is None else f"; up to {self.margin:.{digits}f} is level"
@@ -330,6 +330,12 @@ def summarize(name: str, changes: Sequence[Change]) -> str:
         groups.setdefault(verdict, []).append(f"{change.name} ({change.metric} {difference})")
     verdicts = (f"{verdict} on {', '.join(each)}" for verdict, each in groups.items())
     return f"{name}: {'; '.join(verdicts)}."
+
+
+def name_similarity(name: str, scores: Scores) -> str:
+    """Return a sentence on the similarity function of a model, empty if it is the cosine."""
+    others = {score.similarity for score in scores.values()} - {"cosine"}
+    return f"{name} compares texts by its own similarity function, {', '.join(others)}." if others else ""
 
 
 def format_score(score: float) -> str:

@@ -70,12 +70,10 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """The best result in one sentence."""
+        """The best method in one sentence, compared with the start and with the next best method."""
         from sbert_plugins.evaluation import summarize
 
-        return summarize(self.best, self.changes[self.best]) + "".join(
-            f" {self.best} against {change.against}: {change.sentence}" for change in self.rivals
-        )
+        return summarize(self.best, [*self.changes[self.best], *self.rivals[:1]])
 
     @property
     def best(self) -> str:
@@ -97,8 +95,9 @@ class Comparison:
 
     @property
     def verdict(self) -> list[str]:
-        """One sentence per method and score."""
-        return [f"{method}, {one.sentence}" for method, changes in self.changes.items() for one in changes]
+        """One sentence per method and score, and one per method that the best one is compared with."""
+        changes = [*self.changes.items(), (self.best, self.rivals)]
+        return [f"{method}, {one.sentence}" for method, each in changes for one in each]
 
 
 def read_method(text: str) -> Method:

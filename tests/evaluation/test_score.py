@@ -134,9 +134,11 @@ class TestScore:
         assert number(0.7).to_dict()["error"] is None
 
     def test_the_similarity_is_named_unless_it_is_the_cosine(self, start):
-        assert score(start).title == "mine: nDCG@10"
-        assert "dot" in score(start, similarity="dot").title
-        assert "dot" in judge(score(start), score(start, similarity="dot")).title
+        cosine, dot = score(start), score(start, similarity="dot")
+        assert "cosine" not in judge(cosine, cosine).sentence
+        assert "dot" in judge(cosine, dot).sentence
+        assert evaluation.name_similarity("a", {"mine": cosine}) == ""
+        assert "dot" in evaluation.name_similarity("a", {"mine": cosine, "other": dot})
 
     def test_digits(self):
         assert [evaluation.format_score(value) for value in (71.3, 0.713, -0.5)] == [
