@@ -80,7 +80,7 @@ class PairsEvaluator(EmbeddingEvaluator):
                 "pairs must be three lists of the same length, at least 3, with finite, different grades. "
                 f"Got the lengths {lengths} and {len(grades)} different grades."
             )
-        self.config = {"pairs": len(pairs.scores), "measure": "Spearman x 100"}
+        self.config = {"measure": "Spearman x 100", "pairs": len(pairs.scores)}
         self.pairs = pairs
 
     def compute(self, encode: Encode) -> dict[str, float]:
