@@ -135,8 +135,8 @@ def test_known_model(write):
     write("adaptation", *lines)
     rows = rows_of(tables.known_model())
     titles = {key: name for name, (key, _) in tables.KNOWN_SCORES.items()}
-    assert rows[titles["sts"]] == ["70.0", "71.5 ± 0.5"]
-    assert rows[titles["quora_map"]] == ["90.0", "91.0 ± 1.0"]
+    assert rows[titles["sts"]] == ["70.0", "71.5", "+1.5 ± 0.5", "`recommended`"]
+    assert rows[titles["quora_map"]] == ["90.0", "91.0", "+1.0 ± 1.0", "`recommended`"]
     assert len(rows) == 3  # with the heading: recommended was trained on no other text
 
 
