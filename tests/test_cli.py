@@ -380,6 +380,30 @@ class TestEvaluate:
         page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
         assert str(tmp_path) not in page
 
+    def test_candidates_and_an_analysis(self, encoder, text, tmp_path, capsys):
+        rows = [
+            f"{query}\t{one}\t{int(query == place)}" for query in range(3) for place, one in enumerate("abc")
+        ]
+        (tmp_path / "rerank.tsv").write_text("\n".join(rows), encoding="utf-8")
+        command = ["evaluate", encoder, "--rerank", str(tmp_path / "rerank.tsv"), "--text", text]
+        assert cli.main([*command, "--report", str(tmp_path / "page"), "--names", "mine"]) == 0
+        assert "rerank: nDCG@10" in capsys.readouterr().out
+        assert "mine" in (tmp_path / "page" / "analysis.html").read_text(encoding="utf-8")
+
+    def test_known_items_of_documents(self, encoder, tmp_path, capsys):
+        documents = "\n\n".join(" ".join(project_text()[start : start + 3]) for start in range(0, 75, 3))
+        (tmp_path / "documents.txt").write_text(documents, encoding="utf-8")
+        assert cli.main(["evaluate", encoder, "--documents", str(tmp_path / "documents.txt")]) == 0
+        assert "known items: MRR@10" in capsys.readouterr().out
+
+    def test_a_vector_is_read(self, text, encoder, tmp_path, capsys):
+        command = ["train", "paser", text, "--model", encoder, "--output", str(tmp_path / "run"), *QUICK]
+        command += ["--columns", "synonyms=none", "top_k=1", "--loss", "decoder_layers=1", "decoder_heads=4"]
+        assert cli.main(command) == 0
+        read = ["evaluate", str(tmp_path / "run" / "model"), "--reconstruct", "--text", text]
+        assert cli.main(read) == 0
+        assert "hidden phrase" in capsys.readouterr().out
+
     def test_a_folder_that_does_not_exist(self, tmp_path, capsys):
         assert cli.main(["evaluate", str(tmp_path / "runs" / "nothing"), "--offline"]) == 2
         error = capsys.readouterr().err

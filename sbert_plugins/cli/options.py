@@ -148,6 +148,16 @@ EVALUATE: dict[str, dict[str, Any]] = {
     "--revision": {"help": "branch or commit of the models on the Hub"},
     "--trust_remote_code": {**_FLAG, "help": "run code of the models' repositories"},
     "--offline": {**_FLAG, "help": "use no network"},
+    "--rerank": {
+        "metavar": "FILE",
+        "help": "your candidates: tab-separated query, candidate, label (1 for a right answer)",
+    },
+    "--transfer": {**_FLAG, "help": "the seven transfer tasks of SentEval, from --data_dir"},
+    "--text": {
+        "metavar": "FILE",
+        "help": "sentences, for pictures of the vectors (analysis.html with --report) and for --reconstruct",
+    },
+    "--reconstruct": {**_FLAG, "help": "let the decoder of each PaSeR MODEL write the phrases of --text"},
     "--report": {
         "metavar": "DIR",
         "help": "write DIR/index.html with plots; the first MODEL is the baseline",

@@ -99,17 +99,21 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score models, and print the scores."""
     from sbert_plugins import evaluation
 
-    has_labels = options.pairs or options.topics or options.retrieval or options.documents
-    options.sts = options.sts or not (has_labels or (options.offline and not options.data_dir))
+    if options.reconstruct:
+        _reconstruct(options)
+        return
+    has_labels = (
+        *(options.pairs, options.topics, options.retrieval, options.documents, options.rerank),
+        options.transfer,
+    )
+    options.sts = options.sts or not (any(has_labels) or (options.offline and not options.data_dir))
     evaluators = _evaluators(options, _read_documents(options))
     if options.report and options.sts:
         geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False)
         evaluators.append(geometry)
     for one in evaluators:
         print(evaluation.describe_labels(one))
-    names = options.names or [recipes.name_of_model(path) for path in options.models]
-    if len(set(names)) < len(options.models) or len(names) != len(options.models):
-        raise ValueError(f"--names must be {len(options.models)} different names, got {', '.join(names)}.")
+    names = _name_models(options)
     models = _load_alike(options)
     scored: dict[str, Any] = {}
     facts: dict[str, dict[str, str]] = {}
@@ -144,6 +148,42 @@ def evaluate(options: argparse.Namespace) -> None:
             print(change.sentence)
     if options.report:
         print(f"Report: {evaluation.write_report(scored, options.report, facts=facts, logs=logs)}")
+    if options.report and options.text:
+        loaded = {name: models(path) for name, path in zip(names, options.models, strict=True)}
+        print(f"Analysis: {_write_analysis(loaded, options)}")
+
+
+def _name_models(options: argparse.Namespace) -> list[str]:
+    names = options.names or [recipes.name_of_model(path) for path in options.models]
+    if len(set(names)) < len(options.models) or len(names) != len(options.models):
+        raise ValueError(f"--names must be {len(options.models)} different names, got {', '.join(names)}.")
+    return names
+
+
+def _write_analysis(models: dict[str, Any], options: argparse.Namespace) -> Path:
+    """Write a page with pictures of the vectors of models."""
+    from sbert_plugins import data, evaluation
+
+    pairs = evaluation.own_pairs(options.pairs).pairs if options.pairs else recipes.graded_pairs()
+    sentences = data.read_sentences(options.text)["anchor"][:]
+    sections = evaluation.analysis_sections(models, sentences, pairs=pairs)
+    page = Path(options.report) / "analysis.html"
+    headline = f"Vectors of {len(sentences):,} sentences by {', '.join(models)}."
+    page.write_text(evaluation.render_page("Analysis of sentence embeddings", headline, sections), "utf-8")
+    return page
+
+
+def _reconstruct(options: argparse.Namespace) -> None:
+    """Print the phrases that decoders write for sentences."""
+    from sbert_plugins import data
+
+    if not options.text:
+        raise ValueError("--reconstruct needs --text FILE.")
+    for path in map(Path, options.models):
+        output = path.parent if path.name == "model" else path
+        rows = recipes.reconstruct_phrases(output, data.read_sentences(options.text))
+        columns = (rows[name][:] for name in ("anchor", "phrase", "written"))
+        print_table([("sentence", "hidden phrase", "written"), *zip(*columns, strict=True)])
 
 
 def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:
@@ -234,7 +274,7 @@ def names_on_hub(options: argparse.Namespace) -> list[str]:
     if options.offline:
         return []
     names = getattr(options, "models", None) or [_model(options, _protocol(options))]
-    texts = [_text(options)] if hasattr(options, "text") else []
+    texts = [] if hasattr(options, "models") else [_text(options)]
     return [
         name
         for name in [*names, *texts]
@@ -363,6 +403,10 @@ def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = N
         found.append(evaluation.MixedRetrievalEvaluator(found[-1], **shown))
     if documents is not None:
         found.append(evaluation.KnownItemEvaluator(documents, name="known items", **shown))
+    if getattr(options, "rerank", None):
+        found.append(evaluation.own_reranking(options.rerank))
+    if getattr(options, "transfer", False):
+        found.append(evaluation.TransferEvaluator(options.data_dir, name="transfer", **shown))
     if options.sts:
         found.append(evaluation.STSSuiteEvaluator(options.data_dir, name="STS", **shown))
     if not found:

@@ -50,6 +50,7 @@ class Method:
     name: str
     loss_keywords: dict[str, Any]
     arguments: dict[str, Any]
+    protocol: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class Comparison:
 def read_method(text: str) -> Method:
     """Read ``name``, ``name:key=value,key=value`` or ``package.module:Class:key=value``.
 
-    A key is a keyword of the loss or a field of :class:`training.TrainingArguments`.
+    A key is a keyword of the loss or a field of :class:`training.TrainingArguments`. ``protocol=paper`` takes
+    the settings of a protocol instead of those that all methods share.
 
     Raises:
         ValueError: For an unknown method or keyword.
@@ -123,12 +125,14 @@ def read_method(text: str) -> Method:
     if bare := next((key for key, equals, _ in pairs if not equals), None):
         raise ValueError(f"A keyword of a method is KEY=VALUE, got {bare!r} in {text!r}.")
     names = {field.name for field in fields(TrainingArguments)}
-    arguments = {key: read_value(value) for key, _, value in pairs if key in names}
-    keywords = {key: read_value(value) for key, _, value in pairs if key not in names}
+    values = {key: read_value(value) for key, _, value in pairs}
+    protocol = values.pop("protocol", None)
+    arguments = {key: value for key, value in values.items() if key in names}
+    keywords = {key: value for key, value in values.items() if key not in names}
     if "seed" in arguments:
         raise ValueError(f"All methods have the same seeds, got {text!r}. Give their number with --seeds.")
     check_keywords(recipe, keywords)
-    return Method(text, name, keywords, arguments)
+    return Method(text, name, keywords, arguments, protocol)
 
 
 def compare(
@@ -229,7 +233,7 @@ def compare(
                     logger.info("%s: finished before.", name)
                     continue
                 logger.info("%s", name)
-                fits = find_recipe(method.name).fit is not None  # it has settings of its own
+                has_own = method.protocol is not None or find_recipe(method.name).fit is not None
                 folder = output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}"
                 try:
                     results = train(
@@ -238,15 +242,16 @@ def compare(
                         build(),
                         output=folder,
                         loss_keywords=method.loss_keywords,
-                        max_seq_length=None if fits else max_seq_length,
-                        dev=None if fits else dev,
+                        protocol=method.protocol,
+                        max_seq_length=None if has_own else max_seq_length,
+                        dev=None if find_recipe(method.name).fit else dev,
                         evaluators=evaluators,
                         before=before,
                         seed=seed,
                         text=text,
                         resume=True,
                         hub_token=secret,
-                        **(method.arguments if fits else override(settings, method.arguments)),
+                        **(method.arguments if has_own else override(settings, method.arguments)),
                     )
                 except Exception as error:  # the other cells are not lost
                     logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))

@@ -68,8 +68,20 @@ def test_a_keyword_without_a_value():
         read_method("recommended:keep")
 
 
+def test_a_protocol_is_a_method():
+    method = read_method("arccse:protocol=paper,max_steps=5")
+    assert (method.protocol, method.arguments, method.loss_keywords) == ("paper", {"max_steps": 5}, {})
+
+
 @pytest.mark.slow
 class TestCompare:
+    def test_a_protocol_has_its_own_settings(self, run, tmp_path):
+        quick = ",".join(f"{name}={value}" for name, value in ARGUMENTS.items())
+        run([f"arccse:protocol=paper,{quick}"], seeds=1)
+        _, cell = records(tmp_path / "out")
+        assert cell["arguments"]["learning_rate"] == 3e-5
+        assert cell["loss_keywords"]["margin_degrees"] == 10.0
+
     def test_every_cell_is_a_line(self, run, tmp_path):
         comparison = run()
         start, *cells = records(tmp_path / "out")
