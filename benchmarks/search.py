@@ -23,6 +23,7 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.data.crops import split_sentences
+from sbert_plugins.evaluation.mixed_retrieval import ndcg_of_scores
 from sbert_plugins.evaluation.tables import data_directory
 
 LENGTH, SAMPLE = 128, 1_500
@@ -134,14 +135,7 @@ def score_old_index(model: SentenceTransformer, search: Any, old: np.ndarray) ->
     found = {}
     for name, vectors in (("as they are", queries), ("with a map", queries @ back)):
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        best = np.argsort(-(unit @ old.T), axis=1, kind="stable")[:, :10]
-        gains = []
-        for query, places in zip(search.queries_ids, best, strict=True):
-            relevant = search.relevant_docs[query]
-            hits = [search.corpus_ids[place] in relevant for place in places]
-            ideal = search.compute_dcg_at_k([1] * len(relevant), 10)
-            gains.append(search.compute_dcg_at_k(hits, 10) / ideal)
-        found[name] = 100 * float(np.mean(gains))
+        found[name] = float(ndcg_of_scores(search, unit @ old.T).mean())
     return found
 
 

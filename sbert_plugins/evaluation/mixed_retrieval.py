@@ -60,19 +60,26 @@ class MixedRetrievalEvaluator(EmbeddingEvaluator):
         similarities = self._model.similarity(queries[:, :-1], documents[:, :-1]).numpy()
         is_same = (queries[:, -1:] == documents[:, -1]).numpy()
         gains = [
-            self._ndcg(np.where(is_same, -np.inf, scores).round(6))
+            ndcg_of_scores(self.retrieval, np.where(is_same, -np.inf, scores).round(6))
             for scores in (mix_scores(similarities, self.bm25, mix=self.mix), self.bm25)
         ]
         self.items = label_items(gains[0], map(str, self.retrieval.queries))
         return {"ndcg@10": float(gains[0].mean()), "bm25_ndcg@10": float(gains[1].mean())}
 
-    def _ndcg(self, scores: np.ndarray) -> np.ndarray:
-        """Return nDCG@10, times 100, of each query."""
-        search, gains = self.retrieval, []
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :10]  # the corpus is in the order of the ids
-        for query, places in zip(search.queries_ids, best, strict=True):
-            relevant = search.relevant_docs[query]
-            found = [search.corpus_ids[place] in relevant for place in places]
-            ideal = search.compute_dcg_at_k([1] * len(relevant), 10)
-            gains.append(100 * search.compute_dcg_at_k(found, 10) / ideal)
-        return np.array(gains)
+
+def ndcg_of_scores(retrieval: RetrievalEvaluator, scores: np.ndarray) -> np.ndarray:
+    """Return nDCG@10, times 100, of each query.
+
+    Args:
+        retrieval: The queries, the corpus and the judgements.
+        scores: (Q, N), of each query for each document. Equal scores rank in the order of the ids.
+    """
+    gains = []
+    for query, places in zip(
+        retrieval.queries_ids, np.argsort(-scores, axis=1, kind="stable")[:, :10], strict=True
+    ):
+        relevant = retrieval.relevant_docs[query]
+        found = [retrieval.corpus_ids[place] in relevant for place in places]
+        ideal = retrieval.compute_dcg_at_k([1] * len(relevant), 10)
+        gains.append(100 * retrieval.compute_dcg_at_k(found, 10) / ideal)
+    return np.array(gains)
