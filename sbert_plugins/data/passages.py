@@ -37,9 +37,6 @@ def split_passages(
         The passages in the column ``document``, in the order of the documents. Other columns are repeated for
         each passage. The numbers of documents and passages are logged.
 
-    Raises:
-        ValueError: If ``max_tokens`` is not larger than the number of special tokens.
-
     Example:
         >>> text = "It rains. Nobody sails today. The boats stay in the harbour."
         >>> passages = split_passages([text], model.tokenizer, max_tokens=10)
@@ -48,20 +45,13 @@ def split_passages(
     """
     rows = as_dataset(documents, "document")
     room = max_tokens - tokenizer.num_special_tokens_to_add()
-    if room < 1:
-        raise ValueError(f"max_tokens must be larger than the number of special tokens, got {max_tokens}.")
-    passages = [
-        row | {"document": passage}
-        for row in rows
-        for passage in _cut(
-            split(row["document"]), tokenizer, room - min(_count(row.get("title"), tokenizer), room // 2)
-        )
-    ]
+    passages = []
+    for row in rows:
+        title = tokenizer(row.get("title") or "", add_special_tokens=False, verbose=False)["input_ids"]
+        cut = _cut(split(row["document"]), tokenizer, room - min(len(title), room // 2))
+        passages += [row | {"document": passage} for passage in cut]
     logger.info(
-        "Cut %s documents into %s passages of at most %s tokens.",
-        f"{len(rows):,}",
-        f"{len(passages):,}",
-        max_tokens,
+        "Cut %s documents into %s passages of at most %s tokens.", len(rows), len(passages), max_tokens
     )
     return Dataset.from_list(passages, features=rows.features)
 
@@ -82,7 +72,3 @@ def _cut(sentences: Iterable[str], tokenizer: Any, room: int) -> Iterator[str]:
             passage, length = f"{passage} {text}".strip(), length + len(piece)
     if passage:
         yield passage
-
-
-def _count(text: str | None, tokenizer: Any) -> int:
-    return len(tokenizer(text or "", add_special_tokens=False, verbose=False)["input_ids"])

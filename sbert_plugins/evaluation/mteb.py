@@ -9,10 +9,9 @@ import keyword
 import math
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -265,7 +264,7 @@ def find_tasks(names: str | AbsTask | Sequence[str | AbsTask]) -> list[AbsTask]:
 def own_task(path: str | Path) -> AbsTask:
     """Return a task of mteb on files of your own.
 
-    The name of the task is that of the file or folder, after ``Own``. The revision of its data is a hash.
+    The name of the task is that of the file or folder, after ``Own``.
 
     Args:
         path: One of
@@ -278,7 +277,7 @@ def own_task(path: str | Path) -> AbsTask:
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If a file cannot be read, or if there are not two labels with two texts each.
+        ValueError: If a file cannot be read.
 
     Example:
         >>> from sbert_plugins.evaluation import evaluate_mteb, own_task
@@ -288,65 +287,58 @@ def own_task(path: str | Path) -> AbsTask:
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval, AbsTaskSTS
     from mteb.abstasks.task_metadata import TaskMetadata
 
-    path = Path(path)
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()] or [path]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-    base: Any
-    kind: Any
-    content: Any
-    if path.is_dir():
-        base, kind, score = AbsTaskRetrieval, "Retrieval", "ndcg_at_10"
+    path, kind, splits = Path(path), "Retrieval", cast(Any, {})
+    if not path.is_dir():
+        kind = "STS" if len(next(read_fields(path, 2, 3, 4))[1]) > 2 else "Classification"
+    base, score = {
+        "Retrieval": (AbsTaskRetrieval, "ndcg_at_10"),
+        "STS": (AbsTaskSTS, "cosine_spearman"),
+        "Classification": (AbsTaskClassification, "accuracy"),
+    }[kind]
+    if kind == "Retrieval":
         evaluator = own_retrieval(path)
-        queries = {"id": evaluator.queries_ids, "text": evaluator.queries}
-        corpus = {"id": evaluator.corpus_ids, "text": evaluator.corpus}
-        content = {
-            "queries": Dataset.from_dict(queries),
-            "corpus": Dataset.from_dict(corpus),
+        splits["test"] = {
+            "queries": Dataset.from_dict({"id": evaluator.queries_ids, "text": evaluator.queries}),
+            "corpus": Dataset.from_dict({"id": evaluator.corpus_ids, "text": evaluator.corpus}),
             "relevant_docs": {
-                each: dict.fromkeys(evaluator.relevant_docs[each], 1) for each in evaluator.queries_ids
+                query: dict.fromkeys(evaluator.relevant_docs[query], 1) for query in evaluator.queries_ids
             },
             "top_ranked": None,
         }
-        content = {"test": content}
-    elif len(next(read_fields(path, 2, 3, 4))[1]) > 2:
-        base, kind, score = AbsTaskSTS, "STS", "cosine_spearman"
+    elif kind == "STS":
         columns = dict(zip(("sentence1", "sentence2", "score"), read_scored_pairs(path), strict=True))
-        content = DatasetDict(test=Dataset.from_dict(columns))
+        splits = DatasetDict(test=Dataset.from_dict(columns))
     else:
-        base, kind, score = AbsTaskClassification, "Classification", "accuracy"
-        rows: dict[str, list[dict[str, Any]]] = {"test": [], "train": []}
-        counts: Counter[str] = Counter()
+        texts: dict[str, list[str]] = {}
         for _, (label, text) in read_fields(path, 2):
-            counts[label] += 1
-            row = {"label": list(counts).index(label), "text": text}
-            rows["test" if counts[label] % 2 else "train"].append(row)
-        if min(counts.values()) < 2 or len(counts) < 2:
-            raise ValueError(f"{path} needs at least two labels with two texts each, got {dict(counts)}.")
-        content = DatasetDict({split: Dataset.from_list(each) for split, each in rows.items()})
+            texts.setdefault(label, []).append(text)
+        for split, half in (("test", slice(0, None, 2)), ("train", slice(1, None, 2))):
+            rows = [(label, text) for label, each in enumerate(texts.values()) for text in each[half]]
+            splits[split] = Dataset.from_dict(
+                dict(zip(("label", "text"), zip(*rows, strict=True), strict=True))
+            )
+        splits = DatasetDict(splits)
     metadata = TaskMetadata(
         name="Own" + re.sub(r"\W", "_", stem_of(path)),
         description=f"Own data of {path.name}.",
-        dataset={"path": f"local/{path.name}", "revision": f"files-{digest}"},
-        type=kind,
+        dataset={"path": f"local/{path.name}", "revision": "local"},
+        type=cast(Any, kind),
         category="t2c" if kind == "Classification" else "t2t",
         eval_langs=["eng-Latn"],
         main_score=score,
     )
     task = type(metadata.name, (base,), {"metadata": metadata})()
-    task.dataset, task.data_loaded = {"default": content}, True
+    task.dataset, task.data_loaded = {"default": splits}, True
     return task
 
 
 def _tasks_of_module(path: Path) -> list[AbsTask]:
     """Return the tasks that a Python file defines."""
-    from mteb.abstasks import AbsTask
-
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, AbsTask)]
-    tasks = [each() for each in classes if each.__module__ == path.stem and hasattr(each, "metadata")]
-    if not tasks:
+    defined = [each for each in vars(module).values() if getattr(each, "__module__", "") == path.stem]
+    if not (tasks := [each() for each in defined if isinstance(each, type) and hasattr(each, "metadata")]):
         raise ValueError(f"{path} has no subclass of a task class of mteb with metadata.")
     return tasks
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,6 @@ from sentence_transformers.util import SimilarityFunction
 
 from .encoding import encode_once
 from .tables import read_fields, stem_of
-
-logger = logging.getLogger(__name__)
 
 
 class RerankingEvaluator(evaluation.RerankingEvaluator):
@@ -37,7 +33,7 @@ class RerankingEvaluator(evaluation.RerankingEvaluator):
         items: nDCG@10, times 100, of each query in the last call.
 
     Raises:
-        ValueError: If no query has both kinds of candidates, or if an embedding is not finite.
+        ValueError: If an embedding is not finite.
 
     Example:
         >>> from sbert_plugins import evaluation
@@ -47,19 +43,9 @@ class RerankingEvaluator(evaluation.RerankingEvaluator):
         100.0
     """
 
-    description = "Reranking"
     noun = "queries"
     similarity = "cosine"
     items: np.ndarray | None = None
-
-    def __init__(self, samples: list[dict[str, Any]], **options: Any) -> None:
-        super().__init__(samples, **options)
-        if not self.samples:
-            raise ValueError("No query has a relevant and an irrelevant candidate.")
-        if without := len(samples) - len(self.samples):
-            logger.warning(
-                "Left out %s queries without a relevant or without an irrelevant candidate.", without
-            )
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, *arguments: Any, **keywords: Any
@@ -67,20 +53,15 @@ class RerankingEvaluator(evaluation.RerankingEvaluator):
         """Return the metrics, with the name in front."""
         self.similarity = str(model.similarity_fn_name)
         self.similarity_fct = SimilarityFunction.to_similarity_fn(self.similarity)
+        options: dict[str, Any] = {"at_k": self.at_k, "similarity_fct": self.similarity_fct}
         with encode_once(model):
             metrics = super().__call__(model, *arguments, **keywords)
-            gains = []
-            for sample in self.samples:
-                one = copy(self)
-                one.samples = [sample]
-                gains.append(100 * one.compute_metrics(model)["ndcg"])
-        self.items = np.array(gains)
+            each = [
+                evaluation.RerankingEvaluator([sample], **options).compute_metrics(model)["ndcg"]
+                for sample in self.samples
+            ]
+        self.items = 100 * np.array(each)
         return {name: 100 * value for name, value in metrics.items()}
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the numbers of queries and candidates for the model card."""
-        candidates = sum(len(sample["positive"]) + len(sample["negative"]) for sample in self.samples)
-        return {"queries": len(self.samples), "candidates": candidates, "similarity": self.similarity}
 
 
 def own_reranking(path: str | Path, **options: Any) -> RerankingEvaluator:
@@ -106,6 +87,8 @@ def own_reranking(path: str | Path, **options: Any) -> RerankingEvaluator:
             raise ValueError(
                 f"{place}: the label must be a number, got {label!r}. The file has no header."
             ) from None
-    return RerankingEvaluator(
-        list(samples.values()), **({"name": stem_of(path), "write_csv": False} | options)
-    )
+    given: dict[str, Any] = {"name": stem_of(path), "write_csv": False} | options
+    evaluator = RerankingEvaluator(list(samples.values()), **given)
+    if not evaluator.samples:
+        raise ValueError(f"{path}: no query has a relevant and an irrelevant candidate.")
+    return evaluator

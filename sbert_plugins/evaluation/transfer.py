@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,6 @@ class TransferEvaluator(EmbeddingEvaluator):
         >>> accuracy = evaluator(model)["CR"]  # doctest: +SKIP
     """
 
-    description = "Transfer Tasks"
-    csv_file = "transfer_results.csv"
     noun = "sentences"
     note = "Transfer tasks are scored by scikit-learn's logistic regression, so papers have other numbers."
 
@@ -100,11 +98,10 @@ class TransferEvaluator(EmbeddingEvaluator):
         return {f"avg{len(scores)}": float(self.items.mean()), **scores}
 
 
-def _read(files: Iterable[str], data_dir: str | Path | None, width: int) -> list[tuple[str, ...]]:
+def _read(files: Sequence[str], data_dir: str | Path | None, width: int) -> list[tuple[str, ...]]:
     """Return the columns of some files: labels, and one or two columns of sentences."""
     paths = (data_file(data_dir, "transfer", f"{file}.tsv.gz") for file in files)
-    rows = [fields for path in paths for _, fields in read_fields(path, width)]
-    return list(zip(*rows, strict=True))
+    return list(zip(*(fields for path in paths for _, fields in read_fields(path, width)), strict=True))
 
 
 def _features(encode: Encode, texts: Sequence[Sequence[str]]) -> np.ndarray:
@@ -114,20 +111,16 @@ def _features(encode: Encode, texts: Sequence[Sequence[str]]) -> np.ndarray:
 
 def _classify(features: list[np.ndarray], labels: list[np.ndarray]) -> np.ndarray:
     """Return whether each row of the last split is classified correctly."""
+    rows, wanted, ends = *map(np.concatenate, (features, labels)), np.cumsum([len(split) for split in labels])
+    folds: Any = StratifiedKFold(10, shuffle=True, random_state=_SEED).split(rows, wanted)
     inner: Any = StratifiedKFold(5, shuffle=True, random_state=_SEED)
-    if len(features) == 1:
-        (rows,), (wanted,), correct = features, labels, np.empty(len(labels[0]))
-        for train, test in StratifiedKFold(10, shuffle=True, random_state=_SEED).split(rows, wanted):
-            correct[test] = _fit(rows[train], wanted[train], inner).predict(rows[test]) == wanted[test]
-        return correct
-    if len(features) == 3:
-        sizes = np.cumsum([len(split) for split in labels[:2]])
-        inner = [(np.arange(sizes[0]), np.arange(*sizes))]
-    classifier = _fit(np.concatenate(features[:-1]), np.concatenate(labels[:-1]), inner)
-    return classifier.predict(features[-1]) == labels[-1]
-
-
-def _fit(features: np.ndarray, labels: np.ndarray, inner: Any) -> GridSearchCV:
-    """Return the classifier with the regularisation that is best on the inner split."""
+    if len(ends) > 1:
+        folds = [(np.arange(ends[-2]), np.arange(ends[-2], ends[-1]))]
+    if len(ends) > 2:
+        inner = [(np.arange(ends[0]), np.arange(ends[0], ends[1]))]
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    return GridSearchCV(classifier, {"logisticregression__C": _STRENGTHS}, cv=inner).fit(features, labels)
+    search = GridSearchCV(classifier, {"logisticregression__C": _STRENGTHS}, cv=inner)
+    correct = np.empty(len(wanted))
+    for train, test in folds:
+        correct[test] = search.fit(rows[train], wanted[train]).predict(rows[test]) == wanted[test]
+    return correct[-len(labels[-1]) :]

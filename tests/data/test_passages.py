@@ -48,11 +48,9 @@ def test_columns_titles_and_the_number(tokenizer, caplog):
     assert f"2 documents into {len(passages)} passages" in caplog.text
 
 
-def test_another_splitter_and_too_few_tokens(tokenizer):
+def test_another_splitter(tokenizer):
     text = "one; two; three"
     (length,) = lengths(tokenizer, ["one two"])
     passages = split_passages([text], tokenizer, length, split=lambda text: text.split("; "))
     assert passages["document"][:] == ["one two", "three"]
     assert split_sentences(text) == [text]
-    with pytest.raises(ValueError, match="special"):
-        split_passages([text], tokenizer, 2)
