@@ -31,9 +31,8 @@ def train(options: argparse.Namespace) -> None:
     if options.keep is not None:
         keywords["keep"] = options.keep
     arguments, text = _given_arguments(options), _text(options)
-    dev = (
-        _stsb_dev(options) if (options.dev or options.patience or protocol) and not options.dry_run else None
-    )
+    selects = options.dev or options.patience or protocol is not None
+    dev = _stsb_dev(options) if selects and not options.dry_run else None
     given: dict[str, Any] = {
         "output": Path(options.output or f"{options.method.replace(':', '-')}-model"),
         "protocol": options.protocol,
@@ -75,12 +74,14 @@ def compare(options: argparse.Namespace) -> None:
     arguments, text = _given_arguments(options), _text(options)
     if "seed" in arguments:
         raise ValueError("compare trains with the seeds 0, 1, ...: give their number with --seeds.")
+    searches = any(method.partition(":")[0] == "search" for method in options.methods)
+    rows = _read(options, text, recipes.RECIPES["search" if searches else "recommended"])
     comparison = recipes.compare(
         options.methods,
-        _read(options, text, recipes.RECIPES["recommended"]),
+        rows,
         model=lambda: _start(options, "mean"),
         output=options.output,
-        evaluators=_evaluators(options, _read_documents(options)),
+        evaluators=_evaluators(options, recipes.join_titles(rows) if searches else _read_documents(options)),
         seeds=options.seeds,
         dev=_stsb_dev(options) if options.dev else None,
         max_seq_length=options.max_seq_length or 32,
