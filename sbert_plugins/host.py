@@ -141,6 +141,7 @@ def undo_preparation(model: Any) -> None:
     DistributedDataParallel, and a model trained in bfloat16 would keep computing in bfloat16.
     """
     vars(model).pop("_is_accelerate_prepared", None)
+    # For mixed precision accelerate replaces forward by a wrapper, and keeps the old one here.
     if (original := vars(model).pop("_original_forward", None)) is not None:
         vars(model).pop("forward", None)
         if model.forward != original:  # the forward was an attribute of the model before
@@ -148,9 +149,13 @@ def undo_preparation(model: Any) -> None:
 
 
 def leave_unprepared(trainer: Any) -> None:
-    """Keep an evaluation outside of a training from preparing the model for good. transformers 5.3."""
+    """Keep an evaluation outside of a training from preparing the model for good. transformers 5.3.
+
+    transformers prepares the model for an evaluation if accelerate's list of models is empty, and a training
+    clears that list.
+    """
     if not trainer.accelerator._models:
-        trainer.accelerator._models.append(trainer.model)  # a training clears this list
+        trainer.accelerator._models.append(trainer.model)
 
 
 # --- Models and tokenizers of sentence-transformers -------------------------------------------------------

@@ -156,10 +156,10 @@ class TokenFrequencies:
         return self.counts / self.counts.sum()
 
     def low_frequency_ids(self, share: float = 0.5, low_frequency_by: str = "types") -> np.ndarray:
-        r"""Return the ids of the rare tokens, the lower :math:`\lambda` of those that occur or of the text.
+        r"""Return the ids of the rare tokens: a share :math:`\lambda` of those that occur, or of the text.
 
-        Of tokens that occur equally often all or none are rare: the cut is the one whose share is nearest to
-        :math:`\lambda`. Tokens that do not occur are rare, special tokens are not.
+        Tokens that occur equally often are all rare, or none is. Of the possible shares the one nearest to
+        :math:`\lambda` is taken. Tokens that do not occur are rare, special tokens are not.
 
         Args:
             share: :math:`\lambda`, in (0, 1).

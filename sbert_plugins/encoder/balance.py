@@ -36,7 +36,7 @@ class GradientTap:
 
     def __init__(self) -> None:
         self.factor: Tensor | None = None
-        # Pairs of an encoder output and the tensor that the objective reads instead of it.
+        # Pairs: an output of the encoder, and its copy behind this tap, which the objective reads.
         self.tensors: list[tuple[Tensor, Tensor]] = []
         self.rows: slice | None = None
 
@@ -64,12 +64,12 @@ def _without_taps(x: Tensor) -> Tensor:
 def bound_gradients(
     main: tuple[Tensor, GradientTap], others: Mapping[str, tuple[Tensor, GradientTap]], *, balance: float
 ) -> dict[str, Tensor]:
-    """Limit the gradients of other objectives relative to the main one's, by their taps.
+    """Limit the gradient of each other objective to a multiple of the main objective's gradient.
 
-    The factors are those of :func:`functional.balance_factor`. Call this function between forward and
-    backward. It computes the gradients at the taps, and the backward pass computes them once more: the part
-    from the loss to the encoder's outputs runs twice, the encoder itself once. All processes use the same
-    factor.
+    Call this function between forward and backward. It sets the factors of the taps by
+    :func:`functional.balance_factor`, the same in all processes. For that it computes the gradients at the
+    taps, from the losses to the encoder's outputs. The backward pass computes them again, and goes on through
+    the encoder.
 
     Args:
         main: Value of the main objective, and the tap through which it read.

@@ -130,9 +130,8 @@ class Encoder:
                 "MatryoshkaLoss cannot cut the vectors of passes that not every process makes: train in one "
                 "process, or with triplet_weight=0."
             )
-        # A view has the shape of its own column, so different columns with views pass separately. This also
-        # holds for columns of one length: ranks that make different numbers of forwards would wait for each
-        # other.
+        # A view has the shape of its own column, so different columns with views pass separately. Columns
+        # of one length do so, too: each rank must make the same number of forwards.
         mergeable = views is None or all(column["input_ids"] is columns[0]["input_ids"] for column in columns)
         if len(columns) > 1 and len(set(dropout)) == 1 and mergeable:
             merged = merge_feature_batches(list(columns))
@@ -146,7 +145,7 @@ class Encoder:
 
 
 class MemberEncoder(Encoder):
-    """The encoder of a loss inside another loss. It runs the outer loss's encoder.
+    """The encoder that an inner loss gets. It passes the columns on to the outer loss's encoder.
 
     Args:
         outer: The outer loss's encoder.

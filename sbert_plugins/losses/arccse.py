@@ -164,7 +164,7 @@ class ArcCSELoss(Loss):
             require_dropout(self.model, "ArcCSELoss with one column")
         short = [self._cut(anchor), self._cut(positive)]
         passes = encode(short, dropout=[True, self.positive_dropout])
-        anchors, positives = (self.head(one.vectors) for one in passes)
+        anchors, positives = (self.head(one.vectors) for one in passes)  # (B, D) each
         negatives = rows_of_other_ranks(positives) if self.gather_across_devices else None
         arccon = functional.arccon_loss(
             anchors, positives, negatives, margin_degrees=self.margin_degrees, temperature=self.temperature
@@ -191,7 +191,7 @@ class ArcCSELoss(Loss):
     def _triplet_loss(self, encode: Encoder, features: dict[str, Tensor]) -> Tensor:
         """Return eq. 4 over the long sentences of the batch."""
         content = self.tokens.content(features)
-        words = self.tokens.count_words(features["input_ids"], content)
+        words = self.tokens.count_words(features["input_ids"], content)  # (B,)
         # The only wait for the device: how many rows to encode.
         long = (words >= self.min_words).nonzero().squeeze(1)
         self.diagnostics = {"long_share": torch.tensor(len(long) / len(words))}
@@ -213,7 +213,7 @@ class ArcCSELoss(Loss):
         # A rank without a long sentence makes no such passes. They therefore bypass
         # DistributedDataParallel, in which the other ranks would wait for it.
         passes = encode([sentences, *masked], dropout=self.triplet_dropout, bypass_ddp=True)
-        anchors, near, far = (self.head(one.vectors) for one in passes)
+        anchors, near, far = (self.head(one.vectors) for one in passes)  # (long rows, D) each
         with torch.no_grad():
             gap = torch.cosine_similarity(anchors, near) - torch.cosine_similarity(anchors, far)
             self.diagnostics |= {

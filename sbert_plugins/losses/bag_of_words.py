@@ -112,6 +112,7 @@ class BagOfWordsLoss(Loss):
         """Return the term ``words``."""
         (anchor,) = columns
         self.head.follow(self.model)
+        # (B, D), and (B, L) bool
         vectors, content = encode.any_pass(anchor).vectors, self.tokens.content(anchor)
         loss, self.diagnostics = self.decoder.loss(
             vectors, self.head, anchor["input_ids"], content, self.weights

@@ -129,10 +129,6 @@ class Loss(nn.Module):
         """Return the settings, for the model card and for the check of a resumed training."""
         return {}
 
-    def inner_losses(self) -> Iterable[nn.Module]:
-        """Return the losses that this one computes."""
-        return ()
-
     def begin_training(self, *, steps: int, resumed: bool) -> None:
         """Prepare for a training of ``steps`` updates in all. Any trainer calls this method."""
 
@@ -159,11 +155,11 @@ class Loss(nn.Module):
                 f"The model has another tokenizer than when {name} was built, for instance with a mask "
                 "template. Change the model first, then build the loss."
             )
-        training, inner = is_training(self.model), {self.model, *self.inner_losses()}
+        training = is_training(self.model)
         for module in self.children():
-            # Losses inside this one set the mode of their own modules. An encoder keeps its mode.
-            is_own = inner.isdisjoint(module.modules()) and not isinstance(module, BaseModel)
-            if is_own and module.training != training:
+            # An encoder keeps its mode. A part that holds one, such as an inner loss, sets the mode itself.
+            holds_encoder = any(isinstance(part, BaseModel) for part in module.modules())
+            if not holds_encoder and module.training != training:
                 module.train(training)
         return Terms(self.compute(encode, columns, labels))
 
@@ -176,11 +172,6 @@ class Loss(nn.Module):
                 f"{type(self).__name__} reads the text columns {', '.join(self.columns)}{optional}, "
                 f"got {len(columns)} columns. Choose them with dataset.select_columns([...])."
             )
-
-    def own_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that this loss has in addition to the encoder."""
-        encoder = {id(parameter) for parameter in unwrap(self.model).parameters()}
-        return [parameter for parameter in self.parameters() if id(parameter) not in encoder]
 
 
 # The losses in this process, which the callback below searches for those of a training.
@@ -220,9 +211,10 @@ class _Observer(TrainerCallback):
 def _unkept_losses(model: nn.Module, optimizer: torch.optim.Optimizer, **_: Any) -> list[Loss]:
     """Return the losses with weights of their own that a trainer trains, and does not save."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    encoder = {id(parameter) for parameter in model.parameters()}
     found = []
     for loss in list(_losses):
-        own = loss.own_parameters()
+        own = [one for one in loss.parameters() if id(one) not in encoder]
         is_held = all(id(one) in held for one in own if one.requires_grad)
         if own and is_held and not loss.state_is_kept and unwrap(loss.model) is unwrap(model):
             found.append(loss)

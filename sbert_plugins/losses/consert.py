@@ -131,7 +131,7 @@ class ConSERTLoss(Loss):
             View(self.second_view, self.tokens.content(positive), **rates),
         ]
         passes = encode([anchor, positive], views=views, dropout=has_dropout)
-        first, second = (self.head(one.vectors) for one in passes)
+        first, second = (self.head(one.vectors) for one in passes)  # (B, D) each
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))
 
     def get_config_dict(self) -> dict[str, Any]:

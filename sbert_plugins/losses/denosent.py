@@ -183,6 +183,7 @@ class DenoSentLoss(Loss):
         restored, remembered = (anchor, other) if self.reconstruct == "anchor" else (other, anchor)
         terms = Terms()
         if self.contrastive_weight:
+            # (B, D) each
             first, second = (self._project(one.vectors) for one in encode([anchor, other]))
             memory = second if self.reconstruct == "anchor" else first
             negatives = rows_of_other_ranks(second) if self.gather_across_devices else None
@@ -194,7 +195,7 @@ class DenoSentLoss(Loss):
             self.head.follow(self.model)
             ids = restored["input_ids"]
             content, length = self._scored_tokens(restored)
-            embedded = input_embeddings(self.model, ids)
+            embedded = input_embeddings(self.model, ids)  # (B, L, E)
             denoising, self.diagnostics = self.decoder.loss(
                 memory, self.head, ids, content, embedded=embedded, length=length
             )

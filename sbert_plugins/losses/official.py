@@ -138,8 +138,8 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
     - The head starts from N(0, 0.02).
 
     Deviations:
-        The momentum encoder starts as the encoder. The code's starts from random weights, whose share falls
-        as 0.885 to the power of the updates: under 1 % after 38 of 15,625.
+        The momentum encoder starts as a copy of the encoder. The code's starts from random weights. Each
+        update multiplies their share by 0.885: after 38 of 15,625 updates it is below 1 %.
     """
 
     enqueue_first = False

@@ -214,8 +214,8 @@ class PaSeRLoss(Loss):
         usable = self._find_usable_rows(anchor, masked)
         terms = Terms(generative=self._generate(sentences, copies, phrase, usable))
         if self.mlm_weight:
-            places = chosen.nonzero(as_tuple=True)
-            logits = self.language_model(third[0].require_tokens()[places])
+            places = chosen.nonzero(as_tuple=True)  # of the N chosen tokens
+            logits = self.language_model(third[0].require_tokens()[places])  # (N, V)
             terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[places])
         return terms
 
@@ -225,7 +225,8 @@ class PaSeRLoss(Loss):
 
     def _generate(self, sentences: Pass, copies: Pass, phrase: dict[str, Tensor], usable: Tensor) -> Tensor:
         """Return eq. 3 over the phrases of the usable rows."""
-        memory, content = self.memory(sentences.vectors, copies.vectors), self.tokens.content(phrase)
+        memory = self.memory(sentences.vectors, copies.vectors)  # (B, 4, D)
+        content = self.tokens.content(phrase)  # (B, T) bool
         length = content.sum(dim=1)
         usable = usable & (length > 0) & (length < self.decoder.max_positions)
         content = content & usable.unsqueeze(1)

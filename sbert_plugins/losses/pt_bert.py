@@ -164,10 +164,11 @@ class PTBERTLoss(Loss):
         if training:  # a copy of a loss registers itself here
             after_optimizer_step(self, PTBERTLoss._update_momentum_encoder)
         (seen,) = encode([anchor], tokens=True)
-        queries = self.mapping(seen)
-        positives = self._keys(positive, training=training).to(queries.dtype)
+        queries = self.mapping(seen)  # (B, D)
+        positives = self._keys(positive, training=training).to(queries.dtype)  # (B, D)
         # An evaluation adds nothing to the queue, so it need not gather.
-        keys, first = rows_of_all_ranks(positives) if training else (positives, 0)
+        keys, first = rows_of_all_ranks(positives) if training else (positives, 0)  # (B of all ranks, D)
+        # (C, D) and (B, C) bool
         candidates, is_negative = self.queue.candidates(
             keys, first, len(queries), enqueue_first=self.enqueue_first
         )

@@ -146,7 +146,7 @@ class SelfDistillationLoss(Loss):
     ) -> Terms:
         """Return the term ``distillation``."""
         (anchor,) = columns
-        student = encode.any_pass(anchor)
+        student = encode.any_pass(anchor)  # vectors (B, D)
         if not self.reads_labels:
             labels = self._teach(anchor, student)
         elif labels is None or labels.ndim != 2:

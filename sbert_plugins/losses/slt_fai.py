@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -69,11 +69,16 @@ class SLTFAILoss(Loss):
         +----------------------------------------------------+---------------------------+
 
     Returns from ``forward``: a dict with the terms of the base loss (``base`` or ``base/term``) and the
-    weighted terms ``adversarial`` and ``filtering``, which are 0 during the warm-up. ``diagnostics`` holds
-    ``frequency_accuracy`` (of the first discriminator), ``low_share`` (share of rare tokens; a fooled
-    discriminator is as accurate as the larger class), ``completeness_accuracy`` (of the second discriminator;
-    0.5 is chance), ``masked_share`` (share of sentences with a masked token), with ``balance`` three numbers
-    for each objective, and those of the base loss as ``base/key``.
+    weighted terms ``adversarial`` and ``filtering``, which are 0 during the warm-up.
+
+    ``diagnostics`` holds those of the base loss as ``base/key``, with ``balance`` three numbers for each
+    objective, and
+
+    - ``frequency_accuracy``: accuracy of the first discriminator. That of a fooled one is the share of the
+      larger class;
+    - ``low_share``: share of rare tokens;
+    - ``completeness_accuracy``: accuracy of the second discriminator, by chance 0.5;
+    - ``masked_share``: share of sentences with a masked token.
 
     Args:
         model: The encoder, with a mask token.
@@ -196,10 +201,6 @@ class SLTFAILoss(Loss):
             self._warmup_updates = 0
         return not self._warmup_updates
 
-    def inner_losses(self) -> Iterable[nn.Module]:
-        """Return the base loss."""
-        return (self.loss,)
-
     def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
         """Leave the number of columns to the base loss."""
 
@@ -241,7 +242,7 @@ class SLTFAILoss(Loss):
     ) -> Tensor:
         """Return eq. 4 over the tokens of the base loss's first pass."""
         first = seen[0]
-        is_low = self.low_frequency[anchor["input_ids"]].long()
+        is_low = self.low_frequency[anchor["input_ids"]].long()  # (B, L)
         tokens = first.read_through(tap).require_tokens()[:, : is_low.shape[1]]
         if first.view is not None and first.view.order is not None:
             is_low = is_low.gather(1, first.view.order)  # a shuffled view has other words at each place
@@ -254,7 +255,7 @@ class SLTFAILoss(Loss):
     ) -> Tensor:
         """Return eq. 6 over the sentences and their incomplete copies."""
         copies, usable = self._encode_incomplete(encode, anchor, original)
-        whole, part = (one.read_through(tap).vectors for one in (original, copies))
+        whole, part = (one.read_through(tap).vectors for one in (original, copies))  # (B, D) each
         loss, found = self.completeness_discriminator.loss(whole, part, usable)
         self.diagnostics |= found
         return loss
@@ -263,7 +264,7 @@ class SLTFAILoss(Loss):
         self, encode: Encoder, anchor: dict[str, Tensor], original: Pass
     ) -> tuple[Pass, Tensor]:
         """Encode copies that lack some rare tokens. Also return (B,) bool: the copies that differ."""
-        rare = self.tokens.content(anchor) & self.low_frequency[anchor["input_ids"]].bool()
+        rare = self.tokens.content(anchor) & self.low_frequency[anchor["input_ids"]].bool()  # (B, L)
         masked = random_subset(rare, self.masking_ratio, at_least=1)
         copy = {**anchor, "input_ids": anchor["input_ids"].masked_fill(masked, self.mask_token_id)}
         views = None if original.view is None else [original.view]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -109,10 +109,6 @@ class WeightedSumLoss(Loss):
     def works_in_matryoshka(self) -> bool:  # type: ignore[override]
         """True if all of its losses work inside ``MatryoshkaLoss``."""
         return all(getattr(loss, "works_in_matryoshka", True) for loss in self.losses.values())
-
-    def inner_losses(self) -> Iterable[nn.Module]:
-        """Return the members of the sum."""
-        return self.losses.values()
 
     def check_columns(self, columns: Sequence[dict[str, Tensor]]) -> None:
         """Raise ``ValueError`` for a column that the batch lacks, and for one that no loss reads."""

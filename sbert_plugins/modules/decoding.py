@@ -67,11 +67,11 @@ def decoding_loss(
 
 @torch.no_grad()
 def probe_memory(loss_of: Callable[[Tensor], Tensor], memory: Tensor, scored: int) -> dict[str, Tensor]:
-    """Measure how much a decoder's loss rises if each text gets the memory of another one.
+    """Measure how much a decoder's loss rises if each text gets the memory of another text.
 
-    A decoder that sees most of a sentence can restore it without the memory: its loss falls, and the encoder
-    learns nothing. The probe runs on about one batch in 50, chosen at random. Both values have the same
-    random draws, and the probe then resets the generators, so it does not change the training.
+    A decoder that sees most of a sentence may restore it without the memory. Its loss then falls, and the
+    encoder learns nothing. The probe runs on about one batch in 50. It computes both losses with the same
+    random draws, and resets the generators afterwards, so it does not change the training.
 
     Args:
         loss_of: Maps a memory to the loss of this batch.

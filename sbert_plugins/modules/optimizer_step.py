@@ -13,12 +13,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 def after_optimizer_step(owner: nn.Module, action: Callable[[Any], object]) -> None:
-    """Call ``action(owner)`` after each update of ``owner.model``. Losses call this in each training forward.
+    """Call ``action(owner)`` after each update of ``owner.model``, in any training loop.
 
-    An update is a step of an optimizer that holds a trained weight of the encoder, or of ``owner`` if the
-    whole encoder is frozen. It counts once for any number of micro-batches, in any training loop. A step that
-    a gradient scaler skips does not count. If several optimizers share the encoder's weights, one step of
-    each is one update.
+    An update is a step of an optimizer that holds a trained weight of the encoder. If the encoder is frozen,
+    it is a step of an optimizer that holds a weight of ``owner``. Micro-batches do not count, nor do steps
+    that a gradient scaler skips. If several optimizers share the encoder's weights, one step of each makes
+    one update. Losses call this function in each training forward, which changes nothing after the first.
 
     A loss cannot reach its optimizer, so this function uses a global hook of torch. The hook does not keep
     ``owner`` alive.

@@ -111,18 +111,6 @@ def versions() -> dict[str, str]:
     return {"sbert-plugins": __version__} | {package: version(package) for package in PACKAGES[1:]}
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys in which two records differ, with both values; nested keys are joined by a dot.
-
-    Example:
-        >>> differences({"arguments": {"max_steps": 60}}, {"arguments": {"max_steps": 90}})
-        {'arguments.max_steps': (60, 90)}
-    """
-    flat_before, flat_now = _flat(before), _flat(now)
-    keys = [key for key in {**flat_before, **flat_now} if flat_before.get(key) != flat_now.get(key)]
-    return {key: (flat_before.get(key), flat_now.get(key)) for key in keys}
-
-
 def check_same_run(
     before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, may_differ: Container[str] = MAY_DIFFER
 ) -> dict[str, tuple[Any, Any]]:
@@ -131,6 +119,8 @@ def check_same_run(
     Raises:
         ValueError: If something differs that makes it another training, with the old and the new values.
     """
+    from sbert_plugins.training.loss_state import differences
+
     changed = differences(before, now)
     others = {key: values for key, values in changed.items() if key not in may_differ}
     if others:
@@ -144,17 +134,6 @@ def check_same_run(
     for key, (old, new) in changed.items():
         logger.info("Continuing with %s %s instead of %s.", key.rpartition(".")[2], new, old)
     return changed
-
-
-def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in record.items():
-        flat |= (
-            {f"{key}.{inner}": one for inner, one in value.items()}
-            if isinstance(value, Mapping)
-            else {key: value}
-        )
-    return flat
 
 
 @contextmanager

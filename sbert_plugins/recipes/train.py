@@ -24,7 +24,6 @@ from sbert_plugins.recipes.run import (
     check_is_free,
     check_same_run,
     describe_value,
-    differences,
     hold,
     is_first_process,
     name_of_text,
@@ -277,6 +276,8 @@ def _check_inputs(rows: Dataset, model: SentenceTransformer, start_weight: float
 
 def _find_finished(output: Path, run: dict[str, Any], *, resume: bool) -> dict[str, Any] | None:
     """Check that a training may be written to a folder; return its results if it is finished there."""
+    from sbert_plugins.training.loss_state import differences
+
     earlier = read_json(output / RUN_FILE)
     if resume and earlier:
         check_same_run(earlier, run, output)

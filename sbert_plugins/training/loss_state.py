@@ -135,9 +135,7 @@ def changed_settings(loss: Losses, folder: str | Path) -> str:
     file = Path(folder, SETTINGS_FILE)
     if not file.is_file():
         return ""
-    return _changes(
-        _flat(json.loads(file.read_text(encoding="utf-8"))), _flat(json.loads(_settings_as_json(loss)))
-    )
+    return _changes(json.loads(file.read_text(encoding="utf-8")), json.loads(_settings_as_json(loss)))
 
 
 def _settings_as_json(loss: Losses) -> str:
@@ -165,22 +163,30 @@ def _for_json(value: Any) -> Any:
     return getattr(value, "__qualname__", str(value))
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with dotted keys."""
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys in which two records differ, with both values; nested keys are joined by a dot.
+
+    Example:
+        >>> from sbert_plugins.training.loss_state import differences
+        >>> differences({"arguments": {"max_steps": 60}}, {"arguments": {"max_steps": 90}})
+        {'arguments.max_steps': (60, 90)}
+    """
+    old, new = _flat(before), _flat(now)
+    return {key: (old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)}
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": part for name, part in _flat(value).items()}
-        else:
-            flat[key] = value
+    for key, value in record.items():
+        inner = _flat(value) if isinstance(value, Mapping) else None
+        flat |= {key: value} if inner is None else {f"{key}.{name}": part for name, part in inner.items()}
     return flat
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Return the keys of two flat mappings whose values differ, with both values."""
-    triples = [(key, old.get(key, "absent"), new.get(key, "absent")) for key in dict.fromkeys([*old, *new])]
-    changes = "; ".join(f"{key}: {before}, now {after}" for key, before, after in triples if before != after)
-    return textwrap.shorten(changes, 1000, placeholder=" ...")
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the differences of two records in words."""
+    found = (f"{key}: {old}, now {new}" for key, (old, new) in differences(before, now).items())
+    return textwrap.shorten("; ".join(found), 1000, placeholder=" ...")
 
 
 # --- What a loss gets from the trainer ----------------------------------------------------------------------

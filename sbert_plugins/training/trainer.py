@@ -64,7 +64,7 @@ class DivergedError(ValueError):
 
 
 class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.SentenceTransformerTrainer):
-    """A drop-in ``SentenceTransformerTrainer`` that trains what a loss owns in the same way as the encoder.
+    """A drop-in ``SentenceTransformerTrainer`` that treats the weights of a loss as it treats the encoder's.
 
     It works with any loss, or dict of losses, including those of sentence-transformers, and adds:
 
@@ -80,6 +80,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
       ``eval_term``.
     - **Sharpness-Aware Minimization**, with ``sam_rho`` of :class:`TrainingArguments`.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training and is not saved.
+    - **Nothing to learn**: rows that repeat, gradients of 0, a rate or length of 0 and arguments without
+      effect stop a training by its first update. Terms that were 0 throughout are logged at its end.
     - **Evaluation** does not change the training, which draws the same random numbers with and without it.
       Each evaluation draws the same views and masks.
 
@@ -122,11 +124,11 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         self._is_first_update: bool = True  # of a training
         self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
         self._taught: dict[str, Tensor] = {}  # terms, and whether each has had another value than 0
-        self._sums: dict[str, tuple[Tensor, Tensor]] = {}  # what is to be logged, with the number of values
-        self._unchecked: list[tuple[int, dict[str, Tensor]]] = []  # updates, and what must be finite in them
+        self._sums: dict[str, tuple[Tensor, Tensor]] = {}  # sums and counts for the next log
+        self._unchecked: list[tuple[int, dict[str, Tensor]]] = []  # numbers of an update that must be finite
         self._skipped_updates: int = 0  # in a row
-        self._scores: dict[int, dict] = {}  # what the evaluation of an update has written into the model card
-        self._checkpoint: str | None = None  # that this training has resumed from or written last
+        self._scores: dict[int, dict] = {}  # by update, for the model card
+        self._checkpoint: str | None = None  # the last one that was loaded or written
         self._loaded: list[str] = []  # checkpoints in this training
         self._allow_changed_settings: bool = False
         self.add_callback(_BeginCallback(self))
@@ -198,6 +200,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
             raise OSError(
                 f"The best checkpoint, {best}, could not be loaded: see the log. The model is the last one."
             )
+        # An evaluation writes its scores into the card: those of the best checkpoint are not always the last.
         scores = self._scores.get(int(best.rpartition("-")[2]) if best else self.state.global_step, {})
         self.model.model_card_data.eval_results_dict = scores
         return output
@@ -226,9 +229,9 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         losses = set(named_losses(self.loss).values())
         if get_world_size() > 1 and len(losses) > 1 and any(map(_waits_for_other_ranks, losses)):
             raise ValueError(
-                "One of the losses waits for the other processes, which may compute another one. Give all "
-                "datasets one loss, set balance=None and gather_across_devices=False, or use one process. A "
-                "class of your own that needs no other process sets waits_for_other_ranks = False."
+                "The processes may compute different losses at a time, and one of these losses waits for the "
+                "other processes. Give all datasets one loss, use one process, or set balance=None, "
+                "gather_across_devices=False and, in a class of your own, waits_for_other_ranks = False."
             )
 
     def _find_checkpoint(self, requested: str | bool | None) -> str | None:
@@ -262,7 +265,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         return str(checkpoint)
 
     def _unwrap_model(self) -> None:
-        """Remove what accelerate has put around the model, and into the losses, for a training.
+        """Remove the wrappers that accelerate has put around the model and into the losses.
 
         Otherwise the next training would not average gradients over processes, and ``encode`` would compute
         in mixed precision.
@@ -370,7 +373,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
 
     @torch.no_grad()
     def _broadcast_own_state(self) -> None:
-        """Give all processes the loss-owned tensors of the first one."""
+        """Copy the loss-owned tensors of the first process to all others."""
         own = own_state(self.loss, self.model).values()
         self._own_parameters = [one for one in own if isinstance(one, nn.Parameter) and one.requires_grad]
         if get_world_size() > 1:
@@ -591,7 +594,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
     def load_loss(self, folder: str) -> None:
         """Load the state of the loss, to resume from a checkpoint or to restore the best one."""
         load_loss_state(self.loss, self.model, folder)
-        if self._checkpoint and not self._loaded:
+        if self._checkpoint and not self._loaded:  # the one that is resumed, not the best one at the end
             check_settings(self.loss, folder, allow_changed=self._allow_changed_settings)
         self._loaded.append(folder)
 

@@ -16,7 +16,8 @@ from sentence_transformers.sentence_transformer.data_collator import SentenceTra
 
 from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.recipes.plan import make_plan
-from sbert_plugins.recipes.run import describe_value, differences, is_first_process
+from sbert_plugins.recipes.run import describe_value, is_first_process
+from sbert_plugins.training.loss_state import differences
 
 TEXT = project_text()[:40]
 

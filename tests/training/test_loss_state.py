@@ -79,7 +79,7 @@ class TestFiles:
             (lambda model: SoftmaxLoss(model, 32, 3), "class: ArcCSELoss, now SoftmaxLoss"),
             (
                 lambda model: losses.ArcCSELoss(model, projection_head=False),
-                "head.linear.bias: .*, now absent",
+                "head.linear.bias: .*, now None",
             ),
             (lambda model: {"a": losses.ArcCSELoss(model)}, "a/head.linear.bias"),
         ],
