@@ -97,7 +97,7 @@ class TestHelp:
         subprocess.run([sys.executable, "-c", script], check=True)
 
     def test_the_names_of_all_arguments_are_known_without_torch(self):
-        assert command_module._argument_names() == {
+        assert command_module._read_argument_names() == {
             field.name for field in fields(training.TrainingArguments)
         }
 

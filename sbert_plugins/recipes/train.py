@@ -151,7 +151,7 @@ def train(
         text=text,
         max_seq_length=max_seq_length,
         patience=patience,
-        start_weight=start_weight,
+        start_weight=start_weight or None,
     )
     logger.info(plan.described_texts)
     logger.info("First text: %.80s", rows[0][rows.column_names[0]])
@@ -194,7 +194,10 @@ def _fit(plan: Plan) -> dict[str, Any]:
     assert recipe.fit is not None and plan.rows is not None and plan.model is not None
     name_data(plan.model, name_of_text(plan.text))
     keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
+    own = plan.model.max_seq_length
+    plan.model.max_seq_length = plan.tokens()
     log = recipe.fit(plan.model, plan.rows, seed=plan.seed, **keywords)
+    plan.model.max_seq_length = own
     return {
         "rows": len(plan.rows),
         "updates": plan.value("max_steps"),
