@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -202,3 +203,19 @@ def test_a_mix_by_hand(model):
     vectors = evaluation.MixedRetrievalEvaluator(retrieval, mix=0.0, write_csv=False)
     expected = 100 * retrieval(model)["s_cosine_ndcg@10"]
     assert vectors(model)["s with BM25_ndcg@10"] == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same_model(search, model, tmp_path):
+    model.save_pretrained(str(search / "encoder"))
+    command = ["train", "search", str(search / "documents"), "--model", str(search / "encoder")]
+    command += ["--max_steps", "20", "--output"]
+    assert cli.main([*command, str(search / "one")]) == 0
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    run += ["-m", "sbert_plugins.cli", *command, str(search / "two")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(run, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("The model is in") == 1
+    models = [SentenceTransformer(str(search / name / "model"), device="cpu") for name in ("one", "two")]
+    np.testing.assert_allclose(*(each.encode(TEXT[:3]) for each in models), atol=1e-4)
