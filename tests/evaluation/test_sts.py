@@ -285,11 +285,12 @@ def test_the_similarity_of_the_model(tiny_encoder):
     """Pairs are compared by the similarity function of the model, as in sentence-transformers."""
     text, grades = project_text(), [float(grade) for grade in range(12)]
     pairs = ScoredPairs(text[:12], text[12:24], grades)
-    evaluator, model, found = PairsEvaluator(pairs, name="p", write_csv=False), tiny_encoder(), {}
+    evaluator, found = PairsEvaluator(pairs, name="p", write_csv=False), {}
+    model = tiny_encoder(pooling="mean")
     for name in ("cosine", "dot", "euclidean"):
         model.similarity_fn_name = name
         found[name] = evaluator(model)["p_spearman"]
         values = model.similarity_pairwise(model.encode(text[:12]), model.encode(text[12:24]))
         assert found[name] == pytest.approx(100 * spearmanr(values, grades).statistic)
         assert evaluator.similarity == name
-    assert len(set(found.values())) == 3
+    assert found["dot"] != found["cosine"]
