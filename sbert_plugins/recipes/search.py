@@ -100,36 +100,36 @@ def adapt_to_search(
     """
     import random
 
-    import numpy as np
+    import torch
 
     from sbert_plugins import data, evaluation
     from sbert_plugins.evaluation.known_items import answer_ranks, reciprocal_ranks
     from sbert_plugins.modules import apply_token_weights, count_idf
 
+    if isinstance(power, str) and power != "known items":
+        raise ValueError(f"power must be a number or 'known items', got {power!r}.")
     texts = list(dict.fromkeys(documents))
     sample = texts if len(texts) <= _DOCUMENTS else random.Random(seed).sample(texts, _DOCUMENTS)
     items = evaluation.KnownItemEvaluator(sample, name="known items", write_csv=False)
     idf = count_idf(model, texts)
     powers = POWERS if isinstance(power, str) else (float(power),)
-    with host.autocast_bf16(model.device):
-        power, pooled, log = choose_power(model, items, idf, powers)
+    power, item_vectors, log = choose_power(model, items, idf, powers)
     if power:
         apply_token_weights(model, idf**power)
     logger.info("Token weights: idf ** %g, counted on %s documents.", power, f"{len(texts):,}")
     if not linear_map:
         return SearchFit(power, False, log)
-    queries, own = data.pseudo_queries(sample, limit=_PAIRS // len(sample), seed=seed)
+    queries, sources = data.pseudo_queries(sample, limit=_PAIRS // len(sample), seed=seed)
     logger.info("Encoding %s documents and %s of their sentences.", f"{len(sample):,}", f"{len(queries):,}")
     options: dict[str, Any] = {"batch_size": _BATCH, "normalize_embeddings": True}
-    with host.autocast_bf16(model.device):
-        vectors, query_vectors = (
-            model.encode_document(sample, **options),
-            model.encode_query(queries, **options),
-        )
-    scores = data.mix_scores(query_vectors @ vectors.T, data.bm25_scores(sample, queries), own, mix=mix)
-    lists = np.argsort(-scores, axis=1, kind="stable")[:, :list_size]
+    with host.autocast_bf16(model.device), model.truncate_embeddings(None):
+        document_vectors = model.encode_document(sample, **options)
+        query_vectors = model.encode_query(queries, **options)
+    bm25 = data.bm25_scores(sample, queries)
+    scores = data.mix_scores(query_vectors @ document_vectors.T, bm25, sources, mix=mix)
     matrix = learn_map(
-        *(query_vectors, vectors, scores, lists),
+        *(query_vectors, document_vectors, scores),
+        list_size=list_size,
         max_steps=max_steps,
         learning_rate=learning_rate,
         batch_size=per_device_train_batch_size,
@@ -137,23 +137,23 @@ def adapt_to_search(
         sharpness=sharpness,
         keep=keep,
         seed=seed,
-    ).numpy()
-    before, after = (
-        reciprocal_ranks(answer_ranks(pooled[0] @ one, pooled[1] @ one, items.answers))
-        for one in (np.eye(len(matrix), dtype=np.float32), matrix)
     )
-    log.append({"known items": 100 * before.mean(), "known items with the map": 100 * after.mean()})
-    has_map = bool(after.mean() >= before.mean())
+    before, after = (
+        100
+        * reciprocal_ranks(answer_ranks(item_vectors[0] @ one, item_vectors[1] @ one, items.answers)).mean()
+        for one in (torch.eye(len(matrix)), matrix)
+    )
+    has_map = bool(after >= before)
     if has_map:
         _append_map(model, matrix)
     used = "used" if has_map else "not used: known-item search is worse with it"
-    logger.info("Linear map: MRR@10 of known items %.2f to %.2f, %s.", *log[-1].values(), used)
-    return SearchFit(power, has_map, log)
+    logger.info("Linear map: MRR@10 of known items %.2f to %.2f, %s.", before, after, used)
+    return SearchFit(power, has_map, [*log, {"power": power, "mrr@10 with the map": after}])
 
 
 def choose_power(
     model: SentenceTransformer, items: Any, idf: Tensor, powers: Sequence[float] = POWERS
-) -> tuple[float, tuple[Any, Any], list[dict[str, float]]]:
+) -> tuple[float, tuple[Tensor, Tensor], list[dict[str, float]]]:
     """Choose the power of the token weights by known-item search. The texts are encoded once.
 
     The first power, by default 0, which changes nothing, stays unless another one is better by more than two
@@ -174,7 +174,10 @@ def choose_power(
 
     logger.info("Encoding %s documents to choose the token weights.", f"{len(items.documents):,}")
     weights = [idf**power for power in powers]
-    vectors = [_pool_with(model, side, weights) for side in (items.queries, items.documents)]
+    vectors = [
+        _pool_with(model, texts, weights, kind)
+        for texts, kind in ((items.queries, "query"), (items.documents, "document"))
+    ]
     values = [
         reciprocal_ranks(answer_ranks(both[0], both[1], items.answers)) for both in zip(*vectors, strict=True)
     ]
@@ -184,15 +187,15 @@ def choose_power(
         gain = each - values[0]
         if gain.mean() > max(most, 2 * gain.std(ddof=1) / np.sqrt(len(gain))):
             best, most = place, gain.mean()
-    return powers[best], (vectors[0][best].numpy(), vectors[1][best].numpy()), log
+    return powers[best], (vectors[0][best], vectors[1][best]), log
 
 
 def learn_map(
     queries: Any,
     documents: Any,
     scores: Any,
-    lists: Any,
     *,
+    list_size: int,
     max_steps: int,
     learning_rate: float,
     batch_size: int,
@@ -207,7 +210,7 @@ def learn_map(
         queries: (Q, D)
         documents: (N, D)
         scores: (Q, N), minus infinity for a document that is not in the list of a query.
-        lists: (Q, n), the documents that the teacher ranks first.
+        list_size: Documents that the teacher ranks first, which a query adds to the list of its batch.
         max_steps: Updates.
         learning_rate: Learning rate, which falls to 0.
         batch_size: Queries per update.
@@ -224,7 +227,8 @@ def learn_map(
 
     from sbert_plugins import functional
 
-    queries, documents, scores, lists = map(torch.as_tensor, (queries, documents, scores, lists))
+    queries, documents, scores = map(torch.as_tensor, (queries, documents, scores))
+    best = scores.topk(list_size, dim=1).indices
     matrix = torch.eye(queries.shape[1], requires_grad=True)
     optimizer = torch.optim.Adam([matrix], lr=learning_rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=max_steps)
@@ -232,7 +236,7 @@ def learn_map(
     order = torch.randperm(len(queries), generator=generator)
     for step in range(max_steps):
         rows = order.roll(-step * batch_size)[:batch_size]
-        found = lists[rows].unique()
+        found = best[rows].unique()
         student = normalize(documents[found] @ matrix, dim=1)
         cosines = normalize(queries[rows] @ matrix, dim=1) @ student.T
         teacher = sharpness * scores[rows][:, found]
@@ -247,7 +251,7 @@ def learn_map(
     return matrix.detach()
 
 
-def _append_map(model: SentenceTransformer, matrix: Any) -> None:
+def _append_map(model: SentenceTransformer, matrix: Tensor) -> None:
     """Put a linear map behind the pooling, in front of a normalisation."""
     import torch
     from sentence_transformers.base.modules import Dense
@@ -256,32 +260,35 @@ def _append_map(model: SentenceTransformer, matrix: Any) -> None:
     size = len(matrix)
     dense = Dense(size, size, bias=False, activation_function=torch.nn.Identity())
     with torch.no_grad():
-        dense.linear.weight.copy_(torch.as_tensor(matrix).T)
+        dense.linear.weight.copy_(matrix.T)
     places = [place for place, part in enumerate(model) if isinstance(part, Normalize)]
     model.insert(places[0] if places else len(model), dense.to(model.device))
 
 
-def _pool_with(model: SentenceTransformer, texts: Sequence[str], weights: Sequence[Tensor]) -> list[Tensor]:
+def _pool_with(
+    model: SentenceTransformer, texts: Sequence[str], weights: Sequence[Tensor], kind: str
+) -> list[Tensor]:
     """Return the vectors of texts for each weighting of the tokens, with one pass over the texts."""
     import torch
     from sentence_transformers.util import batch_to_device
 
-    prompt = host.resolve_prompt(model, None, None)
+    prompt = host.resolve_prompt(model, None, kind if model.prompts.get(kind) else None)
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     vectors: list[list[Tensor]] = [[] for _ in weights]
     with torch.inference_mode():
         model.eval()
         for start in range(0, len(order), _BATCH):
             batch = [prompt + texts[row] for row in order[start : start + _BATCH]]
-            out = model[0](batch_to_device(model.preprocess(batch), model.device))
-            mask, tokens = out["attention_mask"], out["token_embeddings"]
+            with host.autocast_bf16(model.device):  # ranks below need all digits
+                out = model[0](batch_to_device(model.preprocess(batch), model.device))
+            mask, tokens = out["attention_mask"], out["token_embeddings"].float()
             for place, each in enumerate(weights):
                 shares = each.to(model.device)[out["input_ids"]] * mask
                 mean = torch.einsum("bl,bld->bd", shares, tokens) / shares.sum(dim=1, keepdim=True)
                 pooled = {"sentence_embedding": mean}
                 for module in list(model)[2:]:
                     pooled = module(pooled)
-                vectors[place].append(pooled["sentence_embedding"].float().cpu())
+                vectors[place].append(pooled["sentence_embedding"].cpu())
     back = torch.tensor(order).argsort()
     return [torch.cat(each)[back] for each in vectors]
 
@@ -294,7 +301,7 @@ SEARCH = Recipe(
     name="search",
     title="Search",
     paper="this library, after SIF and GPL",
-    url="https://sbert-plugins.github.io/sbert-plugins/methods/search.html",
+    url="https://sbert-plugins.github.io/sbert-plugins/guides/search.html",
     summary="token weights and a linear map for search, learned from documents with BM25 as a teacher",
     loss=adapt_to_search,
     reads=("document",),
