@@ -8,14 +8,13 @@ from .paser import paser_columns
 from .passages import split_passages
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases, rank_phrases
 from .read import load_table, read_documents, read_pairs, read_sentences, read_table, read_triplets
-from .search_lists import PseudoQueries, bm25_scores, mix_scores, pseudo_queries, search_rows
+from .search_lists import bm25_scores, mix_scores, pseudo_queries, search_rows
 from .synonyms import SynonymReplacer, synonyms_if_installed
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
     "Chunks",
     "Phrase",
-    "PseudoQueries",
     "Rake",
     "SynonymReplacer",
     "TokenFrequencies",

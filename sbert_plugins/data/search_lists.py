@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import bm25s
 import numpy as np
@@ -14,29 +13,19 @@ from .columns import list_texts
 from .crops import count_words, split_sentences
 
 
-class PseudoQueries(NamedTuple):
-    """Sentences and titles that are used as queries."""
-
-    texts: list[str]
-    #: For each query, the position of the document that it is from.
-    own: list[int]
-
-
 def pseudo_queries(
     documents: Iterable[str],
-    titles: Iterable[str] | None = None,
     *,
     per_document: int = 2,
     limit: int | None = None,
     min_words: int = 5,
     split: Callable[[str], Iterable[str]] = split_sentences,
     seed: int = 42,
-) -> PseudoQueries:
-    """Draw sentences of documents as queries, and take their titles.
+) -> tuple[list[str], list[int]]:
+    """Draw sentences of documents as queries.
 
     Args:
         documents: Texts.
-        titles: The title of each document, if it has one.
         per_document: Sentences per document, at most.
         limit: Number of queries, at most. None takes all.
         min_words: Sentences with fewer words are left out.
@@ -44,31 +33,29 @@ def pseudo_queries(
         seed: Seed of the choice. The choice in a document depends on it and on the document's position only.
 
     Returns:
-        The queries in random order. A text that a document repeats is one query.
+        The queries in random order, and for each the position of its document.
 
     Raises:
         ValueError: If no document has a query.
 
     Example:
         >>> pseudo_queries(["It has rained since morning. Why?", "Nobody in the village sails."])
-        PseudoQueries(texts=['Nobody in the village sails.', 'It has rained since morning.'], own=[1, 0])
+        (['Nobody in the village sails.', 'It has rained since morning.'], [1, 0])
     """
     found: list[tuple[str, int]] = []
     texts = list_texts(documents)
-    for place, (document, title) in enumerate(zip(texts, titles or [""] * len(texts), strict=True)):
+    for place, document in enumerate(texts):
         sentences = dict.fromkeys(" ".join(sentence.split()) for sentence in split(document))
-        long = [
-            sentence for sentence in sentences if count_words(sentence) >= min_words and sentence != title
-        ]
+        long = [sentence for sentence in sentences if count_words(sentence) >= min_words]
         drawn = random.Random(f"{seed} {place}").sample(long, min(per_document, len(long)))
-        found += [(text, place) for text in (*drawn, title) if text]
+        found += [(sentence, place) for sentence in drawn]
     if not found:
         raise ValueError(
             f"None of the {len(texts):,} documents has a sentence of {min_words} words. Lower min_words, or "
             "pass a function that splits texts of this language (split=)."
         )
     random.Random(seed).shuffle(found)
-    return PseudoQueries(*(list(column) for column in zip(*found[:limit], strict=True)))
+    return [text for text, _ in found[:limit]], [place for _, place in found[:limit]]
 
 
 def bm25_scores(

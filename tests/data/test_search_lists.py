@@ -40,19 +40,18 @@ def test_mix_by_hand():
     assert not data.mix_scores(cosines, np.zeros((1, 3)), mix=1.0).any()  # no word of the query is known
 
 
-def test_queries_are_sentences_and_titles():
+def test_queries_are_sentences():
     texts = [
         "One two three four five. Short. One two three four five.",
         "A b c d e! F g h i j? K l m n o.",
         "No.",
     ]
-    queries, own = data.pseudo_queries(texts, ["A title", "A b c d e!", ""], per_document=2)
+    queries, own = data.pseudo_queries(texts, per_document=2)
     by_document = [{query for query, place in zip(queries, own, strict=True) if place == i} for i in range(3)]
-    assert by_document[0] == {"One two three four five.", "A title"} and not by_document[2]
-    assert by_document[1] == {"A b c d e!", "F g h i j?", "K l m n o."} and len(queries) == 5
+    assert by_document[0] == {"One two three four five."} and not by_document[2]
+    assert by_document[1] < {"A b c d e!", "F g h i j?", "K l m n o."} and len(queries) == 3
     assert data.pseudo_queries(texts, seed=1) == data.pseudo_queries(texts, seed=1)
-    limited = data.pseudo_queries(texts, ["A title", "A b c d e!", ""], limit=3)
-    assert limited == (queries[:3], own[:3])
+    assert data.pseudo_queries(texts, limit=2) == (queries[:2], own[:2])
     with pytest.raises(ValueError, match="None of the 2"):
         data.pseudo_queries(["Short.", ""])
 
