@@ -556,10 +556,10 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
         A scalar, lower is more uniform.
     """
     with torch.autocast(x.device.type, enabled=False):
-        unit = _unit(x) if x.device.type in ("cpu", "cuda") else _unit(x).cpu()  # Apple's GPUs have no pdist
-        squared_distances = torch.pdist(unit).pow(2)  # (B (B - 1) / 2,), i < j
-        value = torch.logsumexp(-t * squared_distances, dim=0) - math.log(len(squared_distances))
-        return value.to(x.device)
+        unit = _unit(x)
+        cosines = (unit @ unit.T).fill_diagonal_(-math.inf)  # a squared distance is 2 - 2 cos
+        pairs = len(unit) * (len(unit) - 1)
+        return torch.logsumexp(2 * t * (cosines - 1).flatten(), dim=0) - math.log(pairs)
 
 
 def _check_temperature(temperature: Any) -> None:

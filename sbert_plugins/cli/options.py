@@ -152,7 +152,7 @@ EVALUATE: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "your candidates: tab-separated query, candidate, label (1 for a right answer)",
     },
-    "--transfer": {**_FLAG, "help": "the seven transfer tasks of SentEval, from --data_dir"},
+    "--transfer": {**_FLAG, "help": "seven transfer tasks of SentEval, from --data_dir"},
     "--text": {
         "metavar": "FILE",
         "help": "sentences, for pictures of the vectors (analysis.html with --report) and for --reconstruct",

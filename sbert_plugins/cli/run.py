@@ -484,7 +484,7 @@ def _print_search(results: dict[str, Any]) -> None:
         )
     if results.get("method") == "search":
         print("Encode your documents again: vectors of the start and of this model do not belong together.")
-        print("Known items chose the settings, so their gain is no proof. Check with your own queries.")
+        print("Known items chose the settings, so their gain proves nothing. Check with your own queries.")
 
 
 def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Protocol | None) -> None:

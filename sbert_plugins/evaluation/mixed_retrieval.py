@@ -16,7 +16,7 @@ from .retrieval import RetrievalEvaluator
 class MixedRetrievalEvaluator(EmbeddingEvaluator):
     """Rank a corpus by a mix of the model's cosines and BM25 (:func:`data.mix_scores`).
 
-    A search with words beside vectors is often better than either. This score shows what a model adds to it.
+    A search by words and vectors is often better than either. This score shows what a model adds to it.
 
     Args:
         retrieval: The queries, the corpus and the judgements. Equal texts count as in it.

@@ -29,7 +29,7 @@ _SEED = 1111  # SentEval's
 
 
 class TransferEvaluator(EmbeddingEvaluator):
-    r"""Accuracy, times 100, of logistic regression on the seven transfer tasks of SentEval.
+    r"""Accuracy, times 100, of logistic regression on seven transfer tasks of SentEval.
 
     ArcCSE reports them in Table 2: MR, CR, SUBJ, MPQA, SST2, TREC and MRPC (Conneau and Kiela, 2018,
     https://aclanthology.org/L18-1269/). The features of a sentence are its embedding :math:`u`. Those of
