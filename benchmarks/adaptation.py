@@ -115,12 +115,12 @@ def train(model: SentenceTransformer, cell: dict[str, Any]) -> dict[str, Any]:
 def build_evaluators(*, is_development: bool) -> list[Any]:
     """Build the evaluators of the test data, or of the development data."""
     tasks = ["STS-B dev"] if is_development else evaluation.TASKS
-    quora = evaluation.quora_retrieval(split="dev" if is_development else "test")
-    topics = (evaluation.agnews_topics(), evaluation.biomedical_topics())
+    quora = testbeds.quora("dev" if is_development else "test")
+    topics = (testbeds.agnews(), testbeds.biomedical())
     return [
         *(build_pairs(task, 1_500 if is_development else PAIRS_PER_TASK) for task in tasks),
         sample_retrieval(quora),
-        *([] if is_development else [evaluation.cranfield_retrieval()]),
+        *([] if is_development else [testbeds.cranfield()]),
         *(sample_topics(one, half=0 if is_development else 1) for one in topics),
     ]
 

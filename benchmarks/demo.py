@@ -28,8 +28,8 @@ def main() -> None:
     evaluators = {
         "stsb_dev": evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev"),
         "graded_pairs": evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded_pairs"),
-        "agnews_purity": evaluation.agnews_topics(),
-        "biomedical_purity": evaluation.biomedical_topics(),
+        "agnews_purity": testbeds.agnews(),
+        "biomedical_purity": testbeds.biomedical(),
     }
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(shlex.split(COMMAND), cwd=folder, check=True)

@@ -181,7 +181,6 @@ class LabelFreeEvaluator(EmbeddingEvaluator):
     """
 
     description = "Label-Free Score"
-    csv_file = "label_free.csv"
     note = (
         "Scores without labels come from altered copies of held-out sentences and can exceed 100. They do "
         "not measure topics or search, and they do not detect a training that runs for too long."

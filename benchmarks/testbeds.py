@@ -18,14 +18,38 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor, nn
 
 from sbert_plugins import data, evaluation, recipes
+from sbert_plugins.evaluation.retrieval import read_collection
 
 ENCODERS = ("minilm-mlm", "all-minilm")
-COLLECTIONS = {
-    "quora": evaluation.quora_retrieval,
-    "cranfield": evaluation.cranfield_retrieval,
-    "agnews": evaluation.agnews_topics,
-    "biomedical": evaluation.biomedical_topics,
-}
+
+
+def quora(split: str = "dev") -> evaluation.RetrievalEvaluator:
+    """Return the retrieval of duplicates of a question: 1,000 queries (dev) or 5,000 (test) of Quora.
+
+    The pairs were split by clusters of duplicates for this project, so the scores are not those of papers.
+    """
+    place = folder() / "rerank" / "quora_dup"
+    files = (place / f"{split}_{part}" for part in ("queries.tsv", "corpus.tsv.gz", "qrels.tsv"))
+    test_sets = ("Quora",) if split == "test" else ()
+    return evaluation.RetrievalEvaluator(*read_collection(*files), name=f"quora_{split}", test_sets=test_sets)
+
+
+def cranfield() -> evaluation.RetrievalEvaluator:
+    """Return Cranfield: 225 queries, 1,400 abstracts from aeronautics with their titles."""
+    return evaluation.own_retrieval(folder() / "rerank" / "cranfield", test_sets=("Cranfield",))
+
+
+def agnews() -> evaluation.TopicsEvaluator:
+    """Return 8,000 news articles in 4 topics: AG News, stop words removed."""
+    return evaluation.own_topics(folder() / "clustering" / "agnews_8000.tsv.gz", name="agnews")
+
+
+def biomedical() -> evaluation.TopicsEvaluator:
+    """Return 20,000 titles of biomedical papers in 20 topics."""
+    return evaluation.own_topics(folder() / "clustering" / "biomedical_titles.tsv.gz", name="biomedical")
+
+
+COLLECTIONS = {"quora": quora, "cranfield": cranfield, "agnews": agnews, "biomedical": biomedical}
 
 
 def encoder(name: str, *, pooling: str = "mean", max_seq_length: int = 32) -> SentenceTransformer:
@@ -88,7 +112,7 @@ def text(name: str, limit: int = 20_000) -> Dataset:
         rows = data.crop_pairs(sample, seed=0).take(limit)
         return rows if name == "crops" else rows.select_columns("anchor")
     if name == "cranfield-crops":
-        corpus = evaluation.cranfield_retrieval().corpus
+        corpus = cranfield().corpus
         return data.crop_pairs(corpus, split=split_sentences)  # they are in lower case, with " . " between
     if name in COLLECTIONS:
         collection = COLLECTIONS[name]()

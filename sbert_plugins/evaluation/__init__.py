@@ -8,7 +8,7 @@ from .mixed_retrieval import MixedRetrievalEvaluator
 from .mteb import TASK_SETS, Submission, evaluate_mteb, own_task, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
 from .reranking import RerankingEvaluator, own_reranking
-from .retrieval import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
+from .retrieval import RetrievalEvaluator, own_retrieval
 from .score import Change, Score, format_score, judge, judge_all, measure, name_similarity, summarize
 from .sts import (
     TASKS,
@@ -21,7 +21,7 @@ from .sts import (
     read_scored_pairs,
     sts_sentences,
 )
-from .topics import TopicsEvaluator, agnews_topics, biomedical_topics, own_topics, topic_scores
+from .topics import TopicsEvaluator, own_topics
 from .transfer import TRANSFER_TASKS, TransferEvaluator
 
 __all__ = [
@@ -46,11 +46,8 @@ __all__ = [
     "Submission",
     "TopicsEvaluator",
     "TransferEvaluator",
-    "agnews_topics",
     "analysis_sections",
     "answer_ranks",
-    "biomedical_topics",
-    "cranfield_retrieval",
     "describe_labels",
     "encode_once",
     "evaluate",
@@ -69,13 +66,11 @@ __all__ = [
     "own_topics",
     "plot_learning_curves",
     "plot_scores",
-    "quora_retrieval",
     "read_scored_pairs",
     "reciprocal_ranks",
     "render_page",
     "sts_sentences",
     "submit_mteb",
     "summarize",
-    "topic_scores",
     "write_report",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,7 @@ def analysis_sections(
 
 
 def _density_section(models: Mapping[str, SentenceTransformer], evaluator: CosineDensityEvaluator) -> Section:
-    rows, (figure, panels) = [[level] for level in evaluator.rows], _panels(models)
+    rows, (figure, panels) = [[level] for level in evaluator.rows], new_figure(2.8, list(models))
     for axes, model in zip(panels, models.values(), strict=True):
         with encode_once(model):
             cosines = evaluator.cosines(evaluator.encoder(model)).values()
@@ -165,7 +165,7 @@ def _vectors_by_frequency(
 
 
 def _frequency_section(noun: str, vectors: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Section:
-    rows, (figure, panels) = [], _panels(vectors)
+    rows, (figure, panels) = [], new_figure(2.8, list(vectors))
     for axes, (name, (each, logarithms)) in zip(panels, vectors.items(), strict=True):
         first, second = PCA(2).fit_transform(each).T
         axes.scatter(first, second, c=logarithms, cmap="cividis", s=3, linewidths=0, rasterized=True)
@@ -186,7 +186,7 @@ def _frequency_section(noun: str, vectors: Mapping[str, tuple[np.ndarray, np.nda
 def _related_section(
     models: Mapping[str, SentenceTransformer], sentences: Sequence[str], seed: int
 ) -> Section:
-    figure, panels = _panels(models)
+    figure, panels = new_figure(2.8, list(models))
     for axes, model in zip(panels, models.values(), strict=True):
         features = batch_to_device(model.preprocess([*sentences] * _PASSES), model.device)
         with torch.random.fork_rng(), torch.no_grad():
@@ -205,13 +205,3 @@ def _related_section(
     )
     names = [f"Sentence {place}: {sentence}" for place, sentence in enumerate(sentences, start=1)]
     return Section("Sentences of similar meaning", points=names, figure=figure, caption=caption)
-
-
-def _panels(names: Iterable[str]) -> tuple[Any, list[Any]]:
-    """Return a figure with one panel per model."""
-    titles = list(names)
-    figure, panels = new_figure(0.5 + 2.4 * len(titles), (len(titles), 1))
-    for axes, title in zip(panels, titles, strict=True):
-        ink = axes.spines["left"].get_edgecolor()  # the page replaces it by its text colour
-        axes.set_title(title, loc="left", fontsize=9, color=ink, parse_math=False)
-    return figure, panels

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator, SequentialEvaluator
@@ -129,10 +130,6 @@ def evaluate(model: SentenceTransformer, evaluators: Iterable[BaseEvaluator]) ->
     return scores
 
 
-def _first(scores: list[float]) -> float:
-    return scores[0]
-
-
 class JointEvaluator(SequentialEvaluator):
     """Several evaluators as one object for a trainer. Each text is encoded once per evaluation.
 
@@ -141,11 +138,10 @@ class JointEvaluator(SequentialEvaluator):
 
     Args:
         evaluators: Evaluators of this package or of sentence-transformers, each with a name of its own.
-        main_score_function: Computes ``sequential_score`` from the list of main scores. By default it is the
-            first evaluator's main score. Any metric can be the trainer's ``metric_for_best_model``.
 
     Returns:
-        From a call, the metrics of all evaluators with their names in front, and ``sequential_score``.
+        From a call, the metrics of all evaluators with their names in front, and ``sequential_score``, the
+        first evaluator's main score. Any metric can be the trainer's ``metric_for_best_model``.
 
     Raises:
         ValueError: If two evaluators have the same name, or if an embedding is not finite.
@@ -158,15 +154,10 @@ class JointEvaluator(SequentialEvaluator):
         ['pairs_spearman', 'sequential_score']
     """
 
-    def __init__(
-        self,
-        evaluators: Iterable[BaseEvaluator],
-        main_score_function: Callable[[list[float]], float] = _first,
-    ) -> None:
-        super().__init__(named(evaluators).values(), main_score_function)
+    def __init__(self, evaluators: Iterable[BaseEvaluator]) -> None:
+        super().__init__(named(evaluators).values(), main_score_function=lambda scores: scores[0])
         self.primary_metric = "sequential_score"
-        if main_score_function is _first:
-            self.greater_is_better = self.evaluators[0].greater_is_better
+        self.greater_is_better = self.evaluators[0].greater_is_better
 
     def __call__(  # type: ignore[override]
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -183,13 +174,15 @@ def named(evaluators: Iterable[BaseEvaluator]) -> dict[str, BaseEvaluator]:
         ValueError: If there are none, or if two have the same name.
     """
     listed = list(evaluators)
-    names = [
-        getattr(evaluator, "name", "") or type(evaluator).__name__.removesuffix("Evaluator")
-        for evaluator in listed
-    ]
+    names = [name_of(evaluator) for evaluator in listed]
     if not listed or len(set(names)) < len(names):
         raise ValueError(f"evaluators must be at least one, each with its own name, got {names}.")
     return dict(zip(names, listed, strict=True))
+
+
+def name_of(evaluator: BaseEvaluator) -> str:
+    """Return the name of an evaluator, or of its class."""
+    return getattr(evaluator, "name", "") or type(evaluator).__name__.removesuffix("Evaluator")
 
 
 def describe_labels(evaluator: BaseEvaluator) -> str:
@@ -201,7 +194,7 @@ def describe_labels(evaluator: BaseEvaluator) -> str:
         'labels of mine: ...pairs 360'
     """
     settings = ", ".join(f"{name} {value}" for name, value in evaluator.get_config_dict().items() if value)
-    return f"labels of {next(iter(named([evaluator])))}: {settings or type(evaluator).__name__}"
+    return f"labels of {name_of(evaluator)}: {settings or type(evaluator).__name__}"
 
 
 class EmbeddingEvaluator(BaseEvaluator):
@@ -215,7 +208,7 @@ class EmbeddingEvaluator(BaseEvaluator):
         name: Prefix of the metrics' names.
         batch_size: Texts per batch.
         show_progress_bar: Whether ``encode`` shows a progress bar.
-        write_csv: Whether to append to ``<name>_<csv_file>`` in the output folder of a call.
+        write_csv: Whether to append to ``<name>_results.csv`` in the output folder of a call.
 
     Attributes:
         test_sets: Names of the test sets that are scored. They should not choose a checkpoint.
@@ -227,7 +220,6 @@ class EmbeddingEvaluator(BaseEvaluator):
             standard error. ``compute`` may set it (``label_items``).
     """
 
-    csv_file = "results.csv"
     test_sets: tuple[str, ...] = ()
     note = ""
     noun = "labels"
@@ -266,7 +258,7 @@ class EmbeddingEvaluator(BaseEvaluator):
             "%s: %s", self.description, ", ".join(f"{key} {value:.4g}" for key, value in metrics.items())
         )
         if output_path is not None and self.write_csv:
-            path = Path(output_path) / (f"{self.name}_{self.csv_file}" if self.name else self.csv_file)
+            path = Path(output_path) / f"{name_of(self)}_results.csv"
             path.parent.mkdir(parents=True, exist_ok=True)
             row = {"epoch": epoch, "steps": steps, **metrics}
             with path.open("a", newline="", encoding="utf-8") as file:
@@ -301,10 +293,9 @@ def label_items(values: np.ndarray, labels: Iterable[Hashable]) -> np.ndarray:
         values: (N,), the score of each label.
         labels: What makes N labels equal, such as the texts of the queries.
     """
-    numbers: dict[Hashable, int] = {}
-    places = [numbers.setdefault(label, len(numbers)) for label in labels]
+    places, different = pandas.factorize(pandas.Series(list(labels), dtype=object))
     mean = values.mean()
-    return mean + np.bincount(places, values - mean) * len(numbers) / len(values)
+    return mean + np.bincount(places, values - mean) * len(different) / len(values)
 
 
 def unit_rows(vectors: Tensor | np.ndarray) -> Tensor:

@@ -27,8 +27,8 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
         data_dir: See ``STSSuiteEvaluator``.
         split: ``"dev"`` or ``"test"`` of STS-B.
         positive: Grades of positive pairs, such as ``">4"``.
-        duplicates: Compute uniformity over each distinct sentence once (``"drop"``), or over both sentences
-            of every pair (``"keep"``).
+        keep_duplicates: Compute uniformity over both sentences of every pair instead of over each distinct
+            sentence once.
         hub: See ``STSSuiteEvaluator``.
         name: Prefix of the metrics' names. Default: ``stsb_dev`` or ``stsb_test``.
         **options: ``batch_size``, ``show_progress_bar`` and ``write_csv`` of ``EmbeddingEvaluator``.
@@ -37,8 +37,8 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
         From a call, ``alignment`` and ``uniformity``, with the name in front.
 
     Raises:
-        ValueError: For another value of ``split`` or ``duplicates``, a malformed threshold, no positive pair,
-            or embeddings that are not finite.
+        ValueError: For another value of ``split``, a malformed threshold, no positive pair, or embeddings
+            that are not finite.
         FileNotFoundError: If the task's file is missing.
 
     Example:
@@ -48,36 +48,29 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
         {'stsb_dev_alignment': ..., 'stsb_dev_uniformity': -...}
     """
 
-    description = "Alignment and Uniformity"
-    csv_file = "geometry.csv"
-
     def __init__(
         self,
         data_dir: str | Path | None = None,
         *,
         split: Literal["dev", "test"] = "dev",
         positive: str = ">4",
-        duplicates: Literal["drop", "keep"] = "drop",
+        keep_duplicates: bool = False,
         hub: bool = False,
         name: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__("alignment", name=f"stsb_{split}" if name is None else name, **options)
-        if split not in ("dev", "test") or duplicates not in ("drop", "keep"):
-            raise ValueError(
-                f"split must be 'dev' or 'test', duplicates 'drop' or 'keep', got {split!r}, {duplicates!r}."
-            )
         self.greater_is_better = False
         self.test_sets = ("STS-B",) if split == "test" else ()
-        pairs = load_sts("STS-B dev" if split == "dev" else "STS-B", data_dir, hub=hub)
+        pairs = load_sts("STS-B" if split == "test" else f"STS-B {split}", data_dir, hub=hub)
         is_positive = grade_filter(positive)
         self.positive_pairs = [row[:2] for row in zip(*pairs, strict=True) if is_positive(row[2])]
         sentences = [*pairs.sentences1, *pairs.sentences2]
-        self.sentences = sentences if duplicates == "keep" else list(dict.fromkeys(sentences))
+        self.sentences = sentences if keep_duplicates else list(dict.fromkeys(sentences))
         self.config = {
             "split": f"STS-B {split}",
             "positive": f"grade {positive}",
-            "duplicates": duplicates,
+            "duplicates": "kept" if keep_duplicates else "dropped",
             "positive_pairs": len(self.positive_pairs),
             "sentences": len(self.sentences),
         }

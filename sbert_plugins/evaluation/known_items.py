@@ -62,7 +62,6 @@ class KnownItemEvaluator(EmbeddingEvaluator):
         >>> scores = evaluation.KnownItemEvaluator(documents)(model)
     """
 
-    csv_file = "known_item_results.csv"
     noun = "queries"
 
     def __init__(

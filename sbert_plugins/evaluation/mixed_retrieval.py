@@ -36,7 +36,6 @@ class MixedRetrievalEvaluator(EmbeddingEvaluator):
         100.0
     """
 
-    csv_file = "mixed_retrieval_results.csv"
     noun = "queries"
 
     def __init__(self, retrieval: RetrievalEvaluator, *, mix: float = 0.3, **options: Any) -> None:

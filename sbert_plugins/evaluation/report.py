@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PACKAGES = ("sbert-plugins", "sentence-transformers", "transformers", "torch")
-_INK = "#123456"  # replaced by the text colour of the page
+INK = "#123456"  # replaced by the text colour of the page
 # The colours of Okabe and Ito, which colour-blind readers can distinguish. The first model is grey.
 _COLOURS = ("#8a96a0", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 _COLLAPSED = -0.4  # uniformity if two random sentences have a cosine of 0.9
@@ -80,7 +80,7 @@ class Section:
         with matplotlib.rc_context({"svg.hashsalt": self.title}):
             self.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})  # type: ignore[union-attr]
         svg = buffer.getvalue()
-        return Markup(svg[svg.index("<svg") :].replace(_INK, "currentColor"))
+        return Markup(svg[svg.index("<svg") :].replace(INK, "currentColor"))
 
 
 def render_page(title: str, headline: str, sections: Sequence[Section], *, footer: str = "") -> str:
@@ -211,16 +211,24 @@ def _score_table(models: Mapping[str, Scores]) -> Section:
     return Section("All scores", columns=["", *models], rows=rows, best=best, caption=caption)
 
 
-def new_figure(height: float, panels: tuple[int, int] = (1, 1)) -> tuple[Figure, list[Axes]]:
-    """Return a matplotlib figure that fits a phone (5.2 inches wide), and its axes."""
+def new_figure(height: float, titles: Sequence[str] = ("",)) -> tuple[Figure, list[Axes]]:
+    """Return a matplotlib figure that fits a phone, and its axes.
+
+    Args:
+        height: Height of a row of panels in inches. The figure is 5.2 inches wide.
+        titles: Titles of the panels. There are two in a row.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2, height), layout="constrained")
-    axes = list(figure.subplots(*panels, squeeze=False).flat)
-    for panel in axes:
+    columns = min(len(titles), 2)
+    rows = -(-len(titles) // columns)
+    figure = Figure(figsize=(5.2, height * rows), layout="constrained")
+    axes = [figure.add_subplot(rows, columns, place) for place in range(1, len(titles) + 1)]
+    for panel, title in zip(axes, titles, strict=True):
+        panel.set_title(title, loc="left", fontsize=9, color=INK, parse_math=False)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.spines[["left", "bottom"]].set_color(_INK)
-        panel.tick_params(colors=_INK, labelsize=9)
+        panel.spines[["left", "bottom"]].set_color(INK)
+        panel.tick_params(colors=INK, labelsize=9)
         panel.grid(color=_COLOURS[0], alpha=0.3)
         panel.set_axisbelow(True)
     return figure, axes
@@ -242,7 +250,7 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figu
         axes.errorbar(points, heights, xerr=errors, fmt="o", ms=4, color=colour, label=_plain(model))
     axes.set_yticks(range(len(titles)), [_plain(title) for title in titles])
     axes.set_ylim(len(titles) - 0.5, -0.5)
-    figure.legend(loc="outside upper left", frameon=False, fontsize=9, labelcolor=_INK)
+    figure.legend(loc="outside upper left", frameon=False, fontsize=9, labelcolor=INK)
     return figure
 
 
@@ -257,12 +265,9 @@ def plot_learning_curves(log: Sequence[Mapping[str, Any]]) -> Figure | None:
     curves = {key: points for key, points in curves.items() if len(points) > 1}
     if not curves:
         return None
-    figure, panels = new_figure(1.7 * -(-len(curves) // 2), (-(-len(curves) // 2), 2))
-    for axes, (key, points) in zip(panels, curves.items(), strict=False):
+    figure, panels = new_figure(1.7, list(curves))
+    for axes, points in zip(panels, curves.values(), strict=True):
         axes.plot(*points.T, color=_COLOURS[1], marker="o", ms=3)
-        axes.set_title(_plain(key), loc="left", fontsize=9, color=_INK)
-    for axes in panels[len(curves) :]:
-        axes.remove()
     return figure
 
 

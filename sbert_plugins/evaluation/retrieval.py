@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 
 from .encoding import encode_once, label_items
-from .tables import data_file, read_fields, stem_of
+from .tables import read_fields, stem_of
 
 _SCORES = 10**8  # cosines in memory at the same time, 400 MB
 
@@ -66,7 +66,6 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         1.0
     """
 
-    description = "Information Retrieval"
     noun = "queries"
     similarity = "cosine"
     items: np.ndarray | None = None
@@ -147,41 +146,6 @@ def _similarity_of_other_texts(name: str, queries: Tensor, documents: Tensor) ->
     return similarities.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
 
 
-def quora_retrieval(
-    data_dir: str | Path | None = None, *, split: Literal["dev", "test"] = "dev", **options: Any
-) -> RetrievalEvaluator:
-    """Return the evaluator that finds the duplicates of a question among the questions of Quora.
-
-    The pairs were split by clusters of duplicates for this project, so the scores are not those of papers.
-
-    Args:
-        data_dir: Folder with ``rerank/quora_dup``. Default: ``SBERT_PLUGINS_DATA``.
-        split: ``"dev"`` (1,000 queries, 7,313 questions) or ``"test"`` (5,000 queries, 30,385 questions).
-        **options: Of ``RetrievalEvaluator``.
-    """
-    files = [
-        data_file(data_dir, "rerank", "quora_dup", f"{split}_{part}")
-        for part in ("queries.tsv", "corpus.tsv.gz", "qrels.tsv")
-    ]
-    defaults: dict[str, Any] = {"name": f"quora_{split}", "test_sets": ("Quora",) if split == "test" else ()}
-    return RetrievalEvaluator(*_read_collection(*files), **(defaults | options))
-
-
-def cranfield_retrieval(data_dir: str | Path | None = None, **options: Any) -> RetrievalEvaluator:
-    """Return the evaluator of Cranfield: 225 queries, 1,400 abstracts from aeronautics with their titles.
-
-    Args:
-        data_dir: Folder with ``rerank/cranfield``. Default: ``SBERT_PLUGINS_DATA``.
-        **options: Of ``RetrievalEvaluator``.
-    """
-    files = [
-        data_file(data_dir, "rerank", "cranfield", file)
-        for file in ("queries.tsv", "corpus.tsv.gz", "qrels.tsv")
-    ]
-    defaults: dict[str, Any] = {"name": "cranfield", "test_sets": ("Cranfield",)}
-    return RetrievalEvaluator(*_read_collection(*files), **(defaults | options))
-
-
 def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
     """Return the evaluator of a folder with queries, documents and judgements.
 
@@ -211,10 +175,10 @@ def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
             )
         files.append(found[0])
     defaults: dict[str, Any] = {"name": stem_of(directory), "write_csv": False}
-    return RetrievalEvaluator(*_read_collection(*files), **(defaults | options))
+    return RetrievalEvaluator(*read_collection(*files), **(defaults | options))
 
 
-def _read_collection(
+def read_collection(
     queries_file: Path, corpus_file: Path, judgements_file: Path
 ) -> tuple[dict[str, str], dict[str, str], dict[str, set[str]]]:
     """Return the texts of queries and documents by id, and the relevant documents by query."""

@@ -69,7 +69,6 @@ class PairsEvaluator(EmbeddingEvaluator):
     """
 
     description = "Semantic Textual Similarity"
-    csv_file = "pairs.csv"
     noun = "pairs"
 
     def __init__(self, pairs: ScoredPairs, **options: Any) -> None:
@@ -126,7 +125,6 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
     """
 
     description = "Semantic Textual Similarity"
-    csv_file = "sts_suite_results.csv"
     noun = "pairs"
 
     def __init__(
@@ -140,8 +138,6 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
     ) -> None:
         self.average_key = f"avg{len(tasks)}"
         super().__init__(self.average_key, **options)
-        if not tasks or not set(tasks) <= set(TASKS):
-            raise ValueError(f"tasks must be a selection of {', '.join(TASKS)}, got {list(tasks)}.")
         self.sick = sick or ("all" if hub or data_directory(data_dir) is None else "test")
         if self.sick == "all" and "SICK-R" in tasks:
             self.note = ALL_OF_SICK
@@ -149,8 +145,7 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
                 logger.warning(ALL_OF_SICK)
         files = {task: "SICK-R all" if task == "SICK-R" and self.sick == "all" else task for task in tasks}
         self.pairs = {task: load_sts(file, data_dir, hub=hub) for task, file in files.items()}
-        protocol = {"protocol": "SentEval all, Spearman x 100"}
-        self.config = {**protocol, "sick": self.sick, "tasks": list(tasks)}
+        self.config = {"protocol": "SentEval all, Spearman x 100", "sick": self.sick, "tasks": list(tasks)}
         self.test_sets = tuple(tasks)
 
     def compute(self, encode: Encode) -> dict[str, float]:
@@ -198,8 +193,6 @@ class HardLengthEvaluator(EmbeddingEvaluator):
         (1563, 207)
     """
 
-    description = "Semantic Textual Similarity, hard by length"
-    csv_file = "results.csv"
     noun = "pairs"
     test_sets = YEARS
 
@@ -231,8 +224,12 @@ class HardLengthEvaluator(EmbeddingEvaluator):
             self.num_positives += len(far)
         self.union = concatenated(self.pairs.values())
         self.num_pairs = len(self.union.scores)
-        counts = {"pairs": self.num_pairs, "positive_pairs": self.num_positives}
-        self.config = {"positive": f"grade {positive}", "negative": f"grade {negative}", **counts}
+        self.config = {
+            "positive": f"grade {positive}",
+            "negative": f"grade {negative}",
+            "pairs": self.num_pairs,
+            "positive_pairs": self.num_positives,
+        }
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the score of each year, their mean and the score of all pairs together."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
 from sentence_transformers.util import SimilarityFunction
 from sklearn.cluster import KMeans
@@ -16,7 +17,7 @@ from sklearn.metrics import v_measure_score
 from torch import Tensor
 
 from .encoding import EmbeddingEvaluator, Encode, label_items, unit_rows
-from .tables import data_file, read_fields, stem_of
+from .tables import read_fields, stem_of
 
 logger = logging.getLogger(__name__)
 _BLOCK = 512  # texts whose cosines to all texts are in memory at the same time
@@ -64,7 +65,6 @@ class TopicsEvaluator(EmbeddingEvaluator):
         >>> purity = evaluator(model)["titles_purity@1"]
     """
 
-    csv_file = "topics_results.csv"
     noun = "texts"
 
     def __init__(
@@ -101,69 +101,21 @@ class TopicsEvaluator(EmbeddingEvaluator):
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return purity, v-measure and its deviation."""
-        vectors, similarity, neighbours = encode(self.sentences), self.similarity, self.neighbours
+        vectors = encode(self.sentences)
         values = purity_items(
-            vectors, self.labels, self.sentences, neighbours=neighbours, similarity=similarity
+            vectors, self.labels, self.sentences, neighbours=self.neighbours, similarity=self.similarity
         )
         self.items = label_items(100 * values, self.sentences)
-        return {f"purity@{neighbours}": 100 * float(values.mean())} | v_measures(
-            vectors, self.labels, clusterings=self.clusterings, seed=self.seed, similarity=similarity
-        )
-
-
-def topic_scores(
-    vectors: Tensor | np.ndarray,
-    labels: Sequence[Any],
-    texts: Sequence[str],
-    *,
-    neighbours: int = 10,
-    clusterings: int = 10,
-    seed: int = 0,
-    similarity: str = "cosine",
-) -> dict[str, float]:
-    """Return the scores of ``TopicsEvaluator`` for vectors from any source.
-
-    Args:
-        vectors: (N, D), one row per text.
-        labels: The topic of each text.
-        texts: The texts, by which exact copies are recognised.
-        neighbours: Number of neighbours.
-        clusterings: Number of seeds of k-means.
-        seed: First seed of k-means.
-        similarity: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
-
-    Example:
-        >>> import numpy as np
-        >>> from sbert_plugins import evaluation
-        >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-        >>> topics = ["sport", "sport", "trade", "trade"]
-        >>> evaluation.topic_scores(vectors, topics, ["a", "b", "c", "d"], neighbours=1)
-        {'purity@1': 100.0, 'v_measure': 100.0, 'v_measure_deviation': 0.0}
-    """
-    values = purity_items(vectors, labels, texts, neighbours=neighbours, similarity=similarity)
-    return {f"purity@{neighbours}": 100 * float(values.mean())} | v_measures(
-        vectors, labels, clusterings=clusterings, seed=seed, similarity=similarity
-    )
-
-
-def v_measures(
-    vectors: Tensor | np.ndarray,
-    labels: Sequence[Any],
-    *,
-    clusterings: int = 10,
-    seed: int = 0,
-    similarity: str = "cosine",
-) -> dict[str, float]:
-    """Return the mean of the v-measure over several seeds of k-means, and its standard deviation.
-
-    The arguments are those of ``topic_scores``.
-    """
-    rows = unit_rows(vectors) if similarity == "cosine" else torch.as_tensor(vectors).float()
-    topics, points, measures = _numbers(labels), rows.cpu().numpy(), []
-    for start in range(seed, seed + clusterings):
-        clusters = KMeans(len(set(labels)), n_init=1, random_state=start).fit(points).labels_
-        measures.append(100 * v_measure_score(topics, clusters))
-    return {"v_measure": float(np.mean(measures)), "v_measure_deviation": float(np.std(measures))}
+        points = (unit_rows(vectors) if self.similarity == "cosine" else vectors).cpu().numpy()
+        topics, measures = _number(self.labels), []
+        for seed in range(self.seed, self.seed + self.clusterings):
+            clusters = KMeans(topics.max() + 1, n_init=1, random_state=seed).fit(points).labels_
+            measures.append(100 * v_measure_score(topics, clusters))
+        return {
+            f"purity@{self.neighbours}": 100 * float(values.mean()),
+            "v_measure": float(np.mean(measures)),
+            "v_measure_deviation": float(np.std(measures)),
+        }
 
 
 def purity_items(
@@ -180,10 +132,15 @@ def purity_items(
     therefore not its own purity alone, but what the sum of all purities loses if the text is left out, and
     the next neighbour takes its place: the jackknife.
 
-    The arguments are those of ``topic_scores``.
+    Args:
+        vectors: (N, D), one row per text.
+        labels: The topic of each text.
+        texts: The texts, by which exact copies are recognised.
+        neighbours: Number of neighbours.
+        similarity: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
     """
     rows, compare = torch.as_tensor(vectors).float(), SimilarityFunction.to_similarity_fn(similarity)
-    topics, copies = (torch.as_tensor(_numbers(values)).to(rows.device) for values in (labels, texts))
+    topics, copies = (torch.as_tensor(_number(values)).to(rows.device) for values in (labels, texts))
     purities, losses = [], torch.zeros(len(rows), dtype=torch.double, device=rows.device)
     for start in range(0, len(rows), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -200,36 +157,9 @@ def purity_items(
     return (values + losses - losses.mean()).cpu().numpy()
 
 
-def _numbers(values: Sequence[Any]) -> np.ndarray:
-    """Return the same number for equal values."""
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(value, len(numbers)) for value in values])
-
-
-def agnews_topics(data_dir: str | Path | None = None, **options: Any) -> TopicsEvaluator:
-    """Return the evaluator of 8,000 news articles in 4 topics: AG News, stop words removed.
-
-    The collection has no splits. It may choose a checkpoint; then it is no longer a test set.
-
-    Args:
-        data_dir: Folder with ``clustering/agnews_8000.tsv.gz``. Default: ``SBERT_PLUGINS_DATA``.
-        **options: Of ``TopicsEvaluator``.
-    """
-    return _topics_of(data_file(data_dir, "clustering", "agnews_8000.tsv.gz"), {"name": "agnews"} | options)
-
-
-def biomedical_topics(data_dir: str | Path | None = None, **options: Any) -> TopicsEvaluator:
-    """Return the evaluator of 20,000 titles of biomedical papers in 20 topics.
-
-    The collection has no splits. It may choose a checkpoint; then it is no longer a test set.
-
-    Args:
-        data_dir: Folder with ``clustering/biomedical_titles.tsv.gz``. Default: ``SBERT_PLUGINS_DATA``.
-        **options: Of ``TopicsEvaluator``.
-    """
-    return _topics_of(
-        data_file(data_dir, "clustering", "biomedical_titles.tsv.gz"), {"name": "biomedical"} | options
-    )
+def _number(values: Sequence[Any]) -> np.ndarray:
+    """Return the same number for equal values, from 0."""
+    return pandas.factorize(pandas.Series(values, dtype=object))[0]
 
 
 def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
@@ -245,10 +175,6 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
         FileNotFoundError: If the file does not exist.
         ValueError: For a line with another number of fields, or fewer than two topics.
     """
-    return _topics_of(path, {"name": stem_of(path), "write_csv": False} | options)
-
-
-def _topics_of(path: str | Path, options: dict[str, Any]) -> TopicsEvaluator:
     texts, topics = [], []
     for place, (topic, text) in read_fields(path, 2):
         if not topic.strip() or not text.strip():
@@ -261,9 +187,9 @@ def _topics_of(path: str | Path, options: dict[str, Any]) -> TopicsEvaluator:
         logger.warning(
             "%s: only the first line has the topic %r. Remove the line if it is a header.", path, topics[0]
         )
-    return TopicsEvaluator(
-        texts, topics, **({"neighbours": max(1, min(10, _fewest_others(texts)))} | options)
-    )
+    neighbours = max(1, min(10, _fewest_others(texts)))
+    defaults: dict[str, Any] = {"name": stem_of(path), "write_csv": False, "neighbours": neighbours}
+    return TopicsEvaluator(texts, topics, **(defaults | options))
 
 
 def _fewest_others(texts: Sequence[str]) -> int:

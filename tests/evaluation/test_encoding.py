@@ -173,14 +173,6 @@ class TestJointEvaluator:
         assert logged[0]["eval_own_norm"] != logged[1]["eval_own_norm"]
         assert set(counting.times.values()) == {2}
 
-    def test_the_main_score(self, tiny_encoder):
-        evaluator = JointEvaluator([similarity(name="pairs"), Norm("norm")], main_score_function=sum)
-        metrics = evaluator(tiny_encoder())
-        assert metrics["sequential_score"] == pytest.approx(
-            metrics["pairs_spearman_cosine"] + metrics["norm"]
-        )
-        assert evaluator.primary_metric == "sequential_score"
-
 
 class TestEmbeddingEvaluator:
     def test_csv_card_and_main_metric(self, tiny_encoder, tmp_path):

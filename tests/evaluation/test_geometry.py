@@ -34,13 +34,13 @@ def test_alignment_of_the_positive_pairs(tiny_encoder, data, positive, kept):
     assert evaluator.get_config_dict()["positive_pairs"] == kept
 
 
-@pytest.mark.parametrize(("duplicates", "count"), [("drop", 9), ("keep", 12)])
-def test_uniformity_with_and_without_repeated_sentences(tiny_encoder, data, duplicates, count):
+@pytest.mark.parametrize(("keep_duplicates", "count"), [(False, 9), (True, 12)])
+def test_uniformity_with_and_without_repeated_sentences(tiny_encoder, data, keep_duplicates, count):
     model = tiny_encoder()
     sentences = [row[side] for side in (1, 2) for row in ROWS]
-    rows = unit(model, sentences if duplicates == "keep" else sorted(set(sentences)))
+    rows = unit(model, sentences if keep_duplicates else sorted(set(sentences)))
     potentials = [np.exp(-2 * ((rows[i] - rows[j]) ** 2).sum()) for i in range(len(rows)) for j in range(i)]
-    evaluator = AlignmentUniformityEvaluator(data, split="test", duplicates=duplicates)
+    evaluator = AlignmentUniformityEvaluator(data, split="test", keep_duplicates=keep_duplicates)
     assert evaluator(model)["stsb_test_uniformity"] == pytest.approx(np.log(np.mean(potentials)), rel=1e-4)
     assert evaluator.get_config_dict()["sentences"] == count == len(rows)
 
@@ -52,7 +52,7 @@ def test_lower_is_better_and_the_test_split_is_marked(data):
     assert (dev.test_sets, test.test_sets) == ((), ("STS-B",))
 
 
-@pytest.mark.parametrize("keywords", [{"split": "train"}, {"duplicates": "some"}, {"positive": "4"}])
+@pytest.mark.parametrize("keywords", [{"split": "validation"}, {"positive": "4"}])
 def test_bad_values(data, keywords):
     with pytest.raises(ValueError, match=next(iter(keywords.values()))):
         AlignmentUniformityEvaluator(data, **keywords)

@@ -6,7 +6,7 @@ from encoders import project_text
 from evaluation_inputs import write_rows
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-from sbert_plugins.evaluation import RetrievalEvaluator, cranfield_retrieval, own_retrieval, quora_retrieval
+from sbert_plugins.evaluation import RetrievalEvaluator, own_retrieval
 
 
 def toy(count=12):
@@ -165,11 +165,6 @@ class TestFiles:
         with pytest.raises(FileNotFoundError, match="queries"):
             own_retrieval(tmp_path / "c")
 
-    def test_real_collections(self, data_dir):
-        quora, cranfield = quora_retrieval(data_dir), cranfield_retrieval(data_dir)
-        assert (len(quora.queries), len(quora.corpus), quora.test_sets) == (1000, 7313, ())
-        assert (len(cranfield.queries), len(cranfield.corpus), cranfield.test_sets) == (
-            225,
-            1399,
-            ("Cranfield",),
-        )
+    def test_a_real_collection(self, data_dir):
+        cranfield = own_retrieval(data_dir / "rerank" / "cranfield")
+        assert (len(cranfield.queries), len(cranfield.corpus), cranfield.name) == (225, 1399, "cranfield")

@@ -1,13 +1,10 @@
-import gzip
-
 import numpy as np
 import pytest
 import torch
 from encoders import project_text
 from evaluation_inputs import write_rows
 
-from sbert_plugins import evaluation
-from sbert_plugins.evaluation import TopicsEvaluator, own_topics, topic_scores, topics
+from sbert_plugins.evaluation import TopicsEvaluator, own_topics, topics
 
 
 def at(*degrees):
@@ -18,6 +15,13 @@ def at(*degrees):
 
 def names(vectors):
     return [f"text {i}" for i in range(len(vectors))]
+
+
+def topic_scores(vectors, labels, texts, similarity="cosine", **settings):
+    """The scores of given vectors."""
+    evaluator = TopicsEvaluator(texts, labels, **settings)
+    evaluator.similarity = similarity
+    return evaluator.compute(lambda _: torch.as_tensor(vectors).float())
 
 
 class TestScores:
@@ -181,22 +185,3 @@ class TestFiles:
     def test_mistakes(self, tmp_path, rows):
         with pytest.raises(ValueError, match=r"topic|line 1"):
             own_topics(write_rows(tmp_path / "x.tsv", *rows))
-
-    def test_collections_without_a_folder(self, monkeypatch, tmp_path):
-        (tmp_path / "clustering").mkdir()
-        (tmp_path / "clustering" / "biomedical_titles.tsv.gz").write_bytes(
-            gzip.compress(b"1\ta title\nno topic\n")
-        )
-        with pytest.raises(ValueError, match="line 2"):
-            evaluation.biomedical_topics(tmp_path)
-        monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
-        with pytest.raises(FileNotFoundError, match="SBERT_PLUGINS_DATA"):
-            evaluation.agnews_topics()
-
-    @pytest.mark.parametrize(
-        ("load", "texts", "count"), [("agnews_topics", 8000, 4), ("biomedical_topics", 20_000, 20)]
-    )
-    def test_real_collections(self, data_dir, load, texts, count):
-        evaluator = getattr(evaluation, load)(data_dir, clusterings=3)
-        assert np.unique(evaluator.labels, return_counts=True)[1].tolist() == [texts // count] * count
-        assert (evaluator.test_sets, evaluator.clusterings, evaluator.neighbours) == ((), 3, 10)
