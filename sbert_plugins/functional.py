@@ -7,13 +7,16 @@ bfloat16 are inaccurate.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_P = ParamSpec("_P")
 __all__ = [
     "alignment",
     "arccon_loss",
@@ -33,6 +36,25 @@ __all__ = [
     "token_weights",
     "uniformity",
 ]
+
+
+def _full_precision(function: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
+    """Let a function compute in float32, or in float64 if a tensor has it, and outside autocast."""
+
+    @functools.wraps(function)
+    def compute(*args: _P.args, **keywords: _P.kwargs) -> Tensor:
+        values = [*args, *keywords.values()]
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        is_double = any(tensor.dtype == torch.float64 for tensor in tensors)
+        dtype = torch.float64 if is_double else torch.float32
+
+        def cast(value: Any) -> Any:
+            return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+        with torch.autocast(tensors[0].device.type, enabled=False):
+            return function(*map(cast, args), **{name: cast(value) for name, value in keywords.items()})
+
+    return compute
 
 
 def info_nce(
@@ -61,6 +83,7 @@ def info_nce(
     return arccon_loss(anchors, positives, negatives, margin_degrees=0.0, temperature=temperature)
 
 
+@_full_precision
 def arccon_loss(
     anchors: Tensor,
     positives: Tensor,
@@ -96,19 +119,17 @@ def arccon_loss(
     _check_temperature(temperature)
     if not 0 <= margin_degrees < 180:
         raise ValueError(f"margin_degrees must be an angle in [0, 180), got {margin_degrees}.")
-    with torch.autocast(anchors.device.type, enabled=False):
-        anchors, positives = _unit(anchors), _unit(positives)
-        candidates = positives if negatives is None else torch.cat([positives, _unit(negatives)])
-        cosines = anchors @ candidates.T  # (B, B + N)
-        target = torch.arange(len(anchors), device=anchors.device)
-        if margin_degrees:
-            diagonal = cosines[target, target]
-            cosines = cosines.index_put(
-                (target, target), _shift_angle(diagonal, math.radians(margin_degrees))
-            )
-        return F.cross_entropy(cosines / temperature, target)
+    anchors, positives = _unit(anchors), _unit(positives)
+    candidates = positives if negatives is None else torch.cat([positives, _unit(negatives)])
+    cosines = anchors @ candidates.T  # (B, B + N)
+    target = torch.arange(len(anchors), device=anchors.device)
+    if margin_degrees:
+        diagonal = cosines[target, target]
+        cosines = cosines.index_put((target, target), _shift_angle(diagonal, math.radians(margin_degrees)))
+    return F.cross_entropy(cosines / temperature, target)
 
 
+@_full_precision
 def order_triplet_loss(anchors: Tensor, near: Tensor, far: Tensor, *, margin: float = 0.0) -> Tensor:
     r"""Partial order of similarity, ArcCSE eq. 4: ``near`` should be closer to its anchor than ``far``.
 
@@ -127,12 +148,12 @@ def order_triplet_loss(anchors: Tensor, near: Tensor, far: Tensor, *, margin: fl
         ValueError: If the three shapes are not equal (B, D).
     """
     _check_rows(anchors=anchors, near=near, far=far)
-    with torch.autocast(anchors.device.type, enabled=False):
-        anchors, near, far = _unit(anchors), _unit(near), _unit(far)
-        violations = (anchors * (far - near)).sum(dim=1) + margin  # (B,)
-        return F.relu(violations).sum() / max(len(violations), 1)
+    anchors, near, far = _unit(anchors), _unit(near), _unit(far)
+    violations = (anchors * (far - near)).sum(dim=1) + margin  # (B,)
+    return F.relu(violations).sum() / max(len(violations), 1)
 
 
+@_full_precision
 def decoding_signal(
     sentence: Tensor,
     masked: Tensor,
@@ -155,14 +176,13 @@ def decoding_signal(
     Returns:
         (B, 4, D) in the order of the equation.
     """
-    with torch.autocast(sentence.device.type, enabled=False):
-        sentence, masked = _full_precision(sentence), _full_precision(masked)
-        difference, product = sentence - masked, sentence * masked
-        if not signed:
-            difference, product = difference.abs(), product.abs()
-        return torch.stack([sentence, masked, difference_scale * difference, product_scale * product], dim=1)
+    difference, product = sentence - masked, sentence * masked
+    if not signed:
+        difference, product = difference.abs(), product.abs()
+    return torch.stack([sentence, masked, difference_scale * difference, product_scale * product], dim=1)
 
 
+@_full_precision
 def token_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     r"""Mean negative log-likelihood of tokens: PaSeR eq. 3 and its masked language model, DenoSent eq. 4.
 
@@ -179,10 +199,10 @@ def token_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None 
     Returns:
         A scalar; 0 for N = 0, connected to the graph.
     """
-    with torch.autocast(logits.device.type, enabled=False):
-        return _weighted_mean(F.cross_entropy(_full_precision(logits), targets, reduction="none"), weights)
+    return _weighted_mean(F.cross_entropy(logits, targets, reduction="none"), weights)
 
 
+@_full_precision
 def bag_of_words_loss(logits: Tensor, rows: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     r"""Mean negative log-likelihood of the words of texts, predicted from one vector per text.
 
@@ -202,8 +222,7 @@ def bag_of_words_loss(logits: Tensor, rows: Tensor, targets: Tensor, weights: Te
     Returns:
         A scalar; 0 for N = 0, connected to the graph.
     """
-    with torch.autocast(logits.device.type, enabled=False):
-        return _weighted_mean(-F.log_softmax(_full_precision(logits), dim=1)[rows, targets], weights)
+    return _weighted_mean(-F.log_softmax(logits, dim=1)[rows, targets], weights)
 
 
 def _weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -213,6 +232,7 @@ def _weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     return (weights * losses).sum() / weights.sum().clamp(min=torch.finfo(losses.dtype).tiny)
 
 
+@_full_precision
 def token_weights(probabilities: Tensor, *, threshold: float) -> Tensor:
     r"""Weights of tokens as targets: frequent tokens, which carry little information, count less.
 
@@ -233,10 +253,10 @@ def token_weights(probabilities: Tensor, *, threshold: float) -> Tensor:
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"The threshold of token weights must be in (0, 1], got {threshold}.")
-    probabilities = _full_precision(probabilities)
     return (threshold / probabilities.clamp(min=threshold)).sqrt()
 
 
+@_full_precision
 def idf(counts: Tensor, total: int) -> Tensor:
     r"""Inverse document frequency, as in BM25 (Robertson and Zaragoza, 2009), but never below 0.001.
 
@@ -249,7 +269,6 @@ def idf(counts: Tensor, total: int) -> Tensor:
     Returns:
         Values of at least 0.001, in the shape of ``counts``.
     """
-    counts = _full_precision(counts)
     return torch.log1p((total - counts + 0.5) / (counts + 0.5)).clamp(min=1e-3)
 
 
@@ -265,15 +284,12 @@ def balance_factor(main: Tensor, other: Tensor, *, balance: float) -> Tensor:
 
     Returns:
         Factors in [0, 1], in the shape of the norms; 1 where ``other`` is 0.
-
-    Raises:
-        ValueError: If ``balance`` is not a finite number above 0.
     """
-    check_balance(balance)
     limit = balance * main
     return torch.where(other > limit, limit / other.clamp(min=torch.finfo(other.dtype).tiny), 1.0)
 
 
+@_full_precision
 def pseudo_token_mapping(
     pseudo_tokens: Tensor,
     sentence: Tensor,
@@ -305,21 +321,18 @@ def pseudo_token_mapping(
     Returns:
         (B, D), :math:`h`.
     """
-    with torch.autocast(tokens.device.type, enabled=False):
-        read = [_full_precision(each) for each in (pseudo_tokens, sentence, tokens, query, key, value)]
-        dtype = max((each.dtype for each in read), key=lambda dtype: dtype.itemsize)
-        pseudo_tokens, sentence, tokens, query, key, value = (each.to(dtype) for each in read)
-        root = math.sqrt(tokens.shape[2])
-        scores = (pseudo_tokens @ query @ key.T) @ tokens.transpose(1, 2) / root  # (B, P, L)
-        if mask is not None:
-            scores = scores.masked_fill(~mask.bool().unsqueeze(1), torch.finfo(scores.dtype).min)
-        forth = scores.softmax(dim=2)
-        reader = (sentence @ query @ key.T @ value.T).unsqueeze(2)  # (B, D, 1)
-        back = (forth @ (tokens @ reader) / root).softmax(dim=1)  # (B, P, 1)
-        share = back.transpose(1, 2) @ forth  # (B, 1, L)
-        return (share @ tokens).squeeze(1) @ value @ value
+    root = math.sqrt(tokens.shape[2])
+    scores = (pseudo_tokens @ query @ key.T) @ tokens.transpose(1, 2) / root  # (B, P, L)
+    if mask is not None:
+        scores = scores.masked_fill(~mask.bool().unsqueeze(1), torch.finfo(scores.dtype).min)
+    forth = scores.softmax(dim=2)
+    reader = (sentence @ query @ key.T @ value.T).unsqueeze(2)  # (B, D, 1)
+    back = (forth @ (tokens @ reader) / root).softmax(dim=1)  # (B, P, 1)
+    share = back.transpose(1, 2) @ forth  # (B, 1, L)
+    return (share @ tokens).squeeze(1) @ value @ value
 
 
+@_full_precision
 def queue_info_nce(
     queries: Tensor, positives: Tensor, queue: Tensor, is_negative: Tensor, *, temperature: float
 ) -> Tensor:
@@ -344,12 +357,11 @@ def queue_info_nce(
     """
     _check_rows(queries=queries, positives=positives)
     _check_temperature(temperature)
-    with torch.autocast(queries.device.type, enabled=False):
-        queries, positives, queue = _unit(queries), _unit(positives), _unit(queue)
-        own = (queries * positives).sum(dim=1, keepdim=True)  # (B, 1)
-        others = (queries @ queue.T).masked_fill(~is_negative, -math.inf)  # (B, Q)
-        target = torch.zeros(len(queries), dtype=torch.long, device=queries.device)
-        return F.cross_entropy(torch.cat([own, others], dim=1) / temperature, target)
+    queries, positives, queue = _unit(queries), _unit(positives), _unit(queue)
+    own = (queries * positives).sum(dim=1, keepdim=True)  # (B, 1)
+    others = (queries @ queue.T).masked_fill(~is_negative, -math.inf)  # (B, Q)
+    target = torch.zeros(len(queries), dtype=torch.long, device=queries.device)
+    return F.cross_entropy(torch.cat([own, others], dim=1) / temperature, target)
 
 
 class _GradientReversal(torch.autograd.Function):
@@ -375,15 +387,11 @@ def gradient_reversal(x: Tensor, *, strength: float = 1.0) -> Tensor:
 
     Returns:
         ``x``, unchanged.
-
-    Raises:
-        ValueError: If ``strength`` is not a finite number of at least 0.
     """
-    if not 0 <= strength < math.inf:
-        raise ValueError(f"strength must be a finite number of at least 0, got {strength}.")
     return _GradientReversal.apply(x, strength)
 
 
+@_full_precision
 def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
     r"""Cross entropy of token classes, a mean over tokens, then over sentences: SLT-FAI eq. 4.
 
@@ -397,14 +405,14 @@ def token_class_loss(logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor
     Returns:
         A scalar. Sentences without a counted token are left out; without any sentence it is 0.
     """
-    with torch.autocast(logits.device.type, enabled=False):
-        logits = _full_precision(logits).masked_fill(~counted.unsqueeze(2), 0.0)
-        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
-        lengths = counted.sum(dim=1)
-        means = losses.where(counted, 0.0).sum(dim=1) / lengths.clamp(min=1)  # (B,)
-        return means.sum() / (lengths > 0).sum().clamp(min=1)
+    logits = logits.masked_fill(~counted.unsqueeze(2), 0.0)
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+    lengths = counted.sum(dim=1)
+    means = losses.where(counted, 0.0).sum(dim=1) / lengths.clamp(min=1)  # (B,)
+    return means.sum() / (lengths > 0).sum().clamp(min=1)
 
 
+@_full_precision
 def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tensor) -> Tensor:
     r"""Cross entropy of original (class 0) and incomplete sentences (class 1): SLT-FAI eq. 6.
 
@@ -418,15 +426,13 @@ def incomplete_sentence_loss(original: Tensor, incomplete: Tensor, usable: Tenso
     Returns:
         The sum of the two cross entropies, as a mean over usable pairs; 0 without any.
     """
-    with torch.autocast(original.device.type, enabled=False):
-        # Other pairs are set to 0 before the softmax: a NaN among them would otherwise reach the gradient.
-        whole, lacking = (
-            _full_precision(logits).where(usable[:, None], 0.0) for logits in (original, incomplete)
-        )
-        log_likelihood = F.log_softmax(whole, dim=1)[:, 0] + F.log_softmax(lacking, dim=1)[:, 1]
-        return -log_likelihood.where(usable, 0.0).sum() / usable.sum().clamp(min=1)
+    # Other pairs are set to 0 before the softmax: a NaN among them would otherwise reach the gradient.
+    whole, lacking = (logits.where(usable[:, None], 0.0) for logits in (original, incomplete))
+    log_likelihood = F.log_softmax(whole, dim=1)[:, 0] + F.log_softmax(lacking, dim=1)[:, 1]
+    return -log_likelihood.where(usable, 0.0).sum() / usable.sum().clamp(min=1)
 
 
+@_full_precision
 def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
     r"""NT-Xent over both views of a batch: ConSERT eq. 1, SLT-FAI eq. 9.
 
@@ -450,14 +456,14 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float) -> Tensor:
     """
     _check_rows(first=first, second=second)
     _check_temperature(temperature)
-    with torch.autocast(first.device.type, enabled=False):
-        views = torch.cat([_unit(first), _unit(second)])  # (2B, D)
-        itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
-        cosines = (views @ views.T).masked_fill(itself, -math.inf)
-        target = torch.arange(len(views), device=views.device).roll(len(first))
-        return F.cross_entropy(cosines / temperature, target)
+    views = torch.cat([_unit(first), _unit(second)])  # (2B, D)
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    cosines = (views @ views.T).masked_fill(itself, -math.inf)
+    target = torch.arange(len(views), device=views.device).roll(len(first))
+    return F.cross_entropy(cosines / temperature, target)
 
 
+@_full_precision
 def listwise_distillation(student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
     r"""Cross-entropy between a teacher's and a student's shares of the entries of a list: ListNet.
 
@@ -480,12 +486,11 @@ def listwise_distillation(student: Tensor, teacher: Tensor, *, temperature: floa
         ValueError: If the temperature is not above 0.
     """
     _check_temperature(temperature)
-    with torch.autocast(student.device.type, enabled=False):
-        student, teacher = _full_precision(student), _full_precision(teacher.detach())
-        own = (student / temperature).masked_fill(teacher == -math.inf, torch.finfo(student.dtype).min)
-        return F.cross_entropy(own, teacher.softmax(dim=1).to(own.dtype))
+    own = (student / temperature).masked_fill(teacher == -math.inf, torch.finfo(student.dtype).min)
+    return F.cross_entropy(own, teacher.detach().softmax(dim=1).to(own.dtype))
 
 
+@_full_precision
 def similarity_distillation(
     student: Tensor, teacher: Tensor, *, temperature: float, teacher_temperature: float
 ) -> Tensor:
@@ -513,13 +518,13 @@ def similarity_distillation(
     _check_temperature(teacher_temperature)
     if len(student) < 3:
         return student.sum() * 0.0
-    with torch.autocast(student.device.type, enabled=False):
-        student, teacher = _unit(student), _unit(teacher.detach())
-        target = teacher @ teacher.T / teacher_temperature
-        target = target.masked_fill(torch.eye(len(target), device=target.device) > 0, -math.inf)
-        return listwise_distillation(student @ student.T, target, temperature=temperature)
+    student, teacher = _unit(student), _unit(teacher.detach())
+    target = teacher @ teacher.T / teacher_temperature
+    target = target.masked_fill(torch.eye(len(target), device=target.device) > 0, -math.inf)
+    return listwise_distillation(student @ student.T, target, temperature=temperature)
 
 
+@_full_precision
 def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
     r"""Mean distance of positive pairs on the unit sphere: ArcCSE eq. 6, Wang and Isola (2020).
 
@@ -537,12 +542,12 @@ def alignment(x: Tensor, y: Tensor, *, alpha: float = 2.0) -> Tensor:
         ValueError: If ``x`` and ``y`` differ in shape.
     """
     _check_rows(x=x, y=y)
-    with torch.autocast(x.device.type, enabled=False):
-        distances = (_unit(x) - _unit(y)).norm(dim=1)
-        # A power below 1 has an infinite gradient at 0, for a pair of equal vectors.
-        return distances.clamp_min(torch.finfo(distances.dtype).tiny).pow(alpha).mean()
+    distances = (_unit(x) - _unit(y)).norm(dim=1)
+    # A power below 1 has an infinite gradient at 0, for a pair of equal vectors.
+    return distances.clamp_min(torch.finfo(distances.dtype).tiny).pow(alpha).mean()
 
 
+@_full_precision
 def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
     r"""Log of the mean Gaussian potential of all pairs: ArcCSE eq. 7, Wang and Isola (2020).
 
@@ -555,11 +560,10 @@ def uniformity(x: Tensor, *, t: float = 2.0) -> Tensor:
     Returns:
         A scalar, lower is more uniform.
     """
-    with torch.autocast(x.device.type, enabled=False):
-        unit = _unit(x)
-        cosines = (unit @ unit.T).fill_diagonal_(-math.inf)  # a squared distance is 2 - 2 cos
-        pairs = len(unit) * (len(unit) - 1)
-        return torch.logsumexp(2 * t * (cosines - 1).flatten(), dim=0) - math.log(pairs)
+    unit = _unit(x)
+    cosines = (unit @ unit.T).fill_diagonal_(-math.inf)  # a squared distance is 2 - 2 cos
+    pairs = len(unit) * (len(unit) - 1)
+    return torch.logsumexp(2 * t * (cosines - 1).flatten(), dim=0) - math.log(pairs)
 
 
 def _check_temperature(temperature: Any) -> None:
@@ -598,15 +602,10 @@ def _check_rows(**tensors: Tensor) -> None:
 
 
 def _unit(x: Tensor) -> Tensor:
-    x = _full_precision(x)
     # A zero vector has no direction: it stays 0. F.normalize would multiply its gradient by 1e12, infinite in
     # float16.
     has_direction = (x != 0).any(dim=-1, keepdim=True)
     return F.normalize(torch.where(has_direction, x, 1.0), dim=-1) * has_direction
-
-
-def _full_precision(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
 
 
 def _shift_angle(cosine: Tensor, radians: float) -> Tensor:
