@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sbert_plugins.data.phrases import find_words, stop_word_share
+from sbert_plugins.data.phrases import WORD, stop_word_share
 from sbert_plugins.data.synonyms import SynonymReplacer, open_wordnet
 from sbert_plugins.evaluation import EmbeddingEvaluator
 from sbert_plugins.evaluation.encoding import Encode, unit_rows
@@ -93,7 +93,7 @@ class WordKinds:
     def __init__(self, sentences: Sequence[str]) -> None:
         self.replacer = SynonymReplacer()
         self.wordnet = open_wordnet()
-        self.counts = Counter(match[0].lower() for sentence in sentences for match in find_words(sentence))
+        self.counts = Counter(word.lower() for sentence in sentences for word in WORD.findall(sentence))
         self.groups: dict[tuple[str, int], list[str]] = {}
         for word in sorted(self.counts):
             part = self.part_of_speech(word)
@@ -123,7 +123,7 @@ class WordKinds:
 
     def substitute(self, sentence: str, rng: random.Random) -> Substitution | None:
         """Replace one word, by a synonym and by another word. Return None if no word has both."""
-        matches = find_words(sentence)
+        matches = list(WORD.finditer(sentence))
         present = {match[0].lower() for match in matches}
         for match in rng.sample(matches, len(matches)):
             word = match[0].lower()

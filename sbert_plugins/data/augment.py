@@ -10,7 +10,7 @@ from operator import eq
 
 from datasets import Dataset
 
-from .phrases import find_words
+from .phrases import split_words
 from .read import as_dataset
 
 logger = logging.getLogger(__name__)
@@ -18,35 +18,33 @@ logger = logging.getLogger(__name__)
 
 def delete_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
     """Delete each word with probability ``ratio``, but not all, and never the token ``keep`` (the mask)."""
-    matches = [match for match in find_words(sentence, keep) if match[0] != keep]
-    deleted = [match for match in matches if rng.random() < ratio]
-    if matches and len(deleted) == len(matches):
+    pieces, places = split_words(sentence, keep)
+    deleted = [place for place in places if rng.random() < ratio]
+    if places and len(deleted) == len(places):
         deleted.remove(rng.choice(deleted))
-    for match in reversed(deleted):
-        sentence = sentence[: match.start()] + sentence[match.end() :]
-    return re.sub(r"\s+", " ", sentence).strip() if deleted else sentence
+    for place in deleted:
+        pieces[place] = ""
+    return re.sub(r"\s+", " ", "".join(pieces)).strip() if deleted else sentence
 
 
 def swap_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
     """Swap two random words, ``ratio`` times the number of words, at least once. ``keep`` is not moved."""
-    matches = [match for match in find_words(sentence, keep) if match[0] != keep]
-    if ratio == 0 or len(matches) < 2:
+    pieces, places = split_words(sentence, keep)
+    if ratio == 0 or len(places) < 2:
         return sentence
-    words = [match[0] for match in matches]
-    for _ in range(max(1, int(ratio * len(words)))):
-        i, j = rng.sample(range(len(words)), 2)
-        words[i], words[j] = words[j], words[i]
-    for match, word in zip(reversed(matches), reversed(words), strict=True):
-        sentence = sentence[: match.start()] + word + sentence[match.end() :]
-    return sentence
+    for _ in range(max(1, int(ratio * len(places)))):
+        i, j = rng.sample(places, 2)
+        pieces[i], pieces[j] = pieces[j], pieces[i]
+    return "".join(pieces)
 
 
 def duplicate_words(sentence: str, ratio: float, rng: random.Random, *, keep: str = "") -> str:
     """Repeat each word with probability ``ratio``, but never the token ``keep`` (the mask)."""
-    matches = [match for match in find_words(sentence, keep) if match[0] != keep]
-    for match in reversed([match for match in matches if rng.random() < ratio]):
-        sentence = f"{sentence[: match.end()]} {sentence[match.start() :]}"
-    return sentence
+    pieces, places = split_words(sentence, keep)
+    for place in places:
+        if rng.random() < ratio:
+            pieces[place] += f" {pieces[place]}"
+    return "".join(pieces)
 
 
 def recombine_roles(

@@ -66,17 +66,6 @@ class TokenFrequencies:
             return cls.load(path)
 
     @classmethod
-    def of_no_corpus(cls, tokenizer: Any) -> TokenFrequencies:
-        """Return placeholder counts, for a loss whose rare tokens are loaded afterwards with its state."""
-        counts = np.arange(1, _vocabulary_size(tokenizer) + 1)
-        return cls(
-            counts,
-            vocabulary=vocabulary_hash(tokenizer),
-            special_ids=tokenizer.all_special_ids,
-            source="no corpus",
-        )
-
-    @classmethod
     def from_corpus(cls, sentences: Iterable[str], tokenizer: Any, *, source: str = "") -> TokenFrequencies:
         """Count the tokens of a corpus.
 

@@ -42,7 +42,7 @@ def paser_columns(
         mask_token: The tokenizer's mask token (``model.tokenizer.mask_token``).
         top_k: Largest number of phrases per sentence, each hidden in a row of its own. In the paper's Table 5
             more than three phrases help SICK-R only.
-        extractor: As in :func:`rank_phrases`.
+        extractor: As in :func:`locate_phrases`.
         synonyms: Share of words that :class:`SynonymReplacer` replaces, or a function ``(sentence, rng,
             keep=mask_token)`` instead of it, or None. By default 0.5, the ratio in the authors' README, if
             WordNet is installed and the text is English. Otherwise there are none, with a warning, because

@@ -68,14 +68,18 @@ _CHUNK_GRAMMAR = r"""
 Extractor = Callable[[str], Iterable[tuple[int, int, float]]]
 
 
-def find_words(sentence: str, keep: str = "") -> list[re.Match[str]]:
-    """Find the words of a sentence. Each occurrence of the token ``keep`` (the mask) is one match, too."""
-    return list(word_pattern(keep, sentence.isascii()).finditer(sentence))
+def split_words(sentence: str, keep: str = "") -> tuple[list[str], list[int]]:
+    """Split a sentence into text and words in turn, and return the places of the words.
+
+    The token ``keep`` (the mask) is at an odd place, as the words are, but not among the places returned.
+    """
+    pieces = _word_pattern(keep, sentence.isascii()).split(sentence)
+    return pieces, [place for place in range(1, len(pieces), 2) if pieces[place] != keep]
 
 
 @lru_cache(maxsize=16)
-def word_pattern(keep: str, is_ascii: bool) -> re.Pattern[str]:
-    """Return the pattern of a word or ``keep``, as one group: ``split`` gives the words at the odd places."""
+def _word_pattern(keep: str, is_ascii: bool) -> re.Pattern[str]:
+    """Return the pattern of a word or ``keep``, as one group."""
     word = (ASCII_WORD if is_ascii else WORD).pattern
     return re.compile(f"({re.escape(keep)}|{word})" if keep else f"({word})")
 
@@ -98,8 +102,8 @@ class Phrase(NamedTuple):
     spans: tuple[tuple[int, int], ...]
 
 
-def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[tuple[str, float]]:
-    """Return the phrases of a sentence with their scores, the best first.
+def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[Phrase]:
+    """Return the phrases of a sentence with their scores and places, the best first.
 
     A phrase is written as in ``sentence``. Repeated phrases are listed once, and ties are in the order of the
     sentence. A phrase is not listed if it contains all words of the sentence.
@@ -111,22 +115,17 @@ def rank_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[
             characters.
 
     Returns:
-        A list of (phrase, score). It is empty for a sentence without phrase (stop words only, one word, no
-        words).
+        The phrases. There are none in a sentence of stop words only, of one word or without a word.
 
     Raises:
         ValueError: If the extractor is unknown or returns spans outside the sentence.
         LookupError: If the data of NLTK's tagger, which ``"chunks"`` needs, are not installed.
 
     Example:
-        >>> rank_phrases("The old harbour master counts the boats before dawn.")
+        >>> phrases = locate_phrases("The old harbour master counts the boats before dawn.")
+        >>> [(phrase.text, phrase.score) for phrase in phrases]
         [('old harbour master counts', 16.0), ('boats', 1.0), ('dawn', 1.0)]
     """
-    return [(phrase.text, phrase.score) for phrase in locate_phrases(sentence, extractor=extractor)]
-
-
-def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> list[Phrase]:
-    """Return the phrases of :func:`rank_phrases` with their places, for :func:`hide_phrase`."""
     found: dict[str, list[Any]] = {}  # normalized words -> text, score, spans
     if isinstance(extractor, str):
         if extractor not in _EXTRACTORS:

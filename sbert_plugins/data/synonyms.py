@@ -12,7 +12,7 @@ from typing import Any
 
 from sbert_plugins import host
 
-from .phrases import ENGLISH_STOP_WORDS, find_words, stop_word_share, word_pattern
+from .phrases import ENGLISH_STOP_WORDS, split_words, stop_word_share
 
 logger = logging.getLogger(__name__)
 
@@ -51,49 +51,35 @@ class SynonymReplacer:
         _find_wordnet()
         self.ratio = ratio
         self.stop_words = {word.lower() for word in stop_words}
-        self._known: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, sentence: str, rng: random.Random, *, keep: str = "") -> str:
         """Return a copy of ``sentence`` with words replaced, but never the token ``keep`` (the mask).
 
         The token counts as a word, so that in a masked copy no larger share of the words is replaced.
         """
-        # Text before the first word, the word, text up to the next word, ...
-        pieces = word_pattern(keep, sentence.isascii()).split(sentence)
-        words, known = pieces[1::2], self._known
-        synonyms = [known[word] if word in known else self.synonyms(word) for word in words]
-        candidates = [place for place, found in enumerate(synonyms) if found and words[place] != keep]
-        count = min(max(1, int(self.ratio * len(words))), len(candidates))
-        for place in sorted(rng.sample(candidates, count)):
-            pieces[2 * place + 1] = _copy_capitals(words[place], rng.choice(synonyms[place]))
+        pieces, places = split_words(sentence, keep)
+        synonyms = {place: found for place in places if (found := self.synonyms(pieces[place]))}
+        count = min(max(1, int(self.ratio * (len(pieces) // 2))), len(synonyms))
+        for place in sorted(rng.sample(list(synonyms), count)):
+            pieces[place] = _copy_capitals(pieces[place], rng.choice(synonyms[place]))
         return "".join(pieces)
 
     def synonyms(self, word: str) -> tuple[str, ...]:
         """Return all synonyms of a word, sorted. Stop words and words that are not in WordNet have none."""
-        if word not in self._known:
-            lower = word.lower()
-            self._known[word] = () if lower in self.stop_words or len(lower) < 2 else _look_up(lower)
-        return self._known[word]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the settings, so that the cache of ``datasets`` recognizes a replacer that was used."""
-        return {**vars(self), "_known": {}}
+        lower = word.lower()
+        return () if lower in self.stop_words or len(lower) < 2 else _look_up(lower)
 
 
-def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -> float | None:
+def synonyms_if_installed(sentences: Iterable[str] = ()) -> float | None:
     """Return PaSeR's ratio of synonyms (0.5), or None if WordNet is not installed or the text is not English.
 
     Many words of other languages are in WordNet, too, and would be replaced by English synonyms. Text is
     English if 12 % of the words in its first thousand sentences are English stop words. Less than 200 words
-    are always taken for English.
-
-    Args:
-        sentences: The text.
-        warn: Whether to log a warning if the result is None.
+    are always taken for English. The reason for None is logged.
     """
     some = [sentence for sentence in islice(sentences, 1000) if sentence]
     share = stop_word_share(some)
-    if share < _ENGLISH and sum(len(find_words(sentence)) for sentence in some) >= 200:
+    if share < _ENGLISH and sum(len(split_words(sentence)[1]) for sentence in some) >= 200:
         problem = (
             f"only {share:.1%} of the words are English stop words, and WordNet is English. RAKE's stop "
             "words are English, too. For another language call paser_columns with "
@@ -105,11 +91,9 @@ def synonyms_if_installed(sentences: Iterable[str] = (), *, warn: bool = True) -
             return 0.5
         except FileNotFoundError as error:
             problem = str(error)
-    if warn:
-        logger.warning(
-            "Making PaSeR's columns WITHOUT synonyms, which lowers the paper's STS-B by 4.8 points: %s",
-            problem,
-        )
+    logger.warning(
+        "Making PaSeR's columns WITHOUT synonyms, which lowers the paper's STS-B by 4.8 points: %s", problem
+    )
     return None
 
 

@@ -47,11 +47,6 @@ class TestVocabulary:
         tokenizer.add_tokens(["neologism"])
         assert not frequencies.fits(tokenizer)
 
-    def test_placeholder_counts(self, tokenizer):
-        frequencies = TokenFrequencies.of_no_corpus(tokenizer)
-        assert frequencies.fits(tokenizer)
-        assert 0 < len(frequencies.low_frequency_ids()) < len(tokenizer)
-
 
 class TestFiles:
     def test_saved_and_loaded(self, tokenizer, tmp_path):
