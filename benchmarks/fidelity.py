@@ -224,10 +224,8 @@ METHODS = {
         ),
         rules={
             r"model\.0\.auto_model\.": "model.0.model.",
-            r"discrim\.ffnn\.3\.": "frequency_discriminator.outer.",
-            r"discrim\.ffnn\.": "frequency_discriminator.inner.",
-            r"maskdiscrim\.ffnn\.0\.": "completeness_discriminator.inner.",
-            r"maskdiscrim\.ffnn\.1\.": "completeness_discriminator.outer.",
+            r"discrim\.ffnn\.": "frequency_discriminator.layers.",
+            r"maskdiscrim\.ffnn\.": "completeness_discriminator.layers.",
         },
         cannot_agree={
             "views": "the code also shuffles [CLS] and [SEP]; of 768 features it cuts 153, ours 154",

@@ -5,8 +5,6 @@ in float32 (in float64 for float64 input) and outside autocast, whatever the dty
 bfloat16 are inaccurate.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

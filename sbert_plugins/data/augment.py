@@ -1,7 +1,5 @@
 """Copies of a sentence with words deleted, swapped (EDA, Wei and Zou 2019) or duplicated."""
 
-from __future__ import annotations
-
 import logging
 import random
 import re

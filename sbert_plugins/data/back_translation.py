@@ -1,7 +1,5 @@
 """Paraphrases by translation into another language and back."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from functools import lru_cache

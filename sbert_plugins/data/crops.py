@@ -1,7 +1,5 @@
 """Pairs of texts from one document: two neighbouring sentences, or two spans of words."""
 
-from __future__ import annotations
-
 import random
 import re
 import unicodedata

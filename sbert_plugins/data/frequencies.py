@@ -160,15 +160,13 @@ class TokenFrequencies:
             Ids in ascending order.
 
         Raises:
-            ValueError: If an argument is out of range, or all tokens occur equally often.
+            ValueError: If an argument is out of range.
         """
         if not 0 < share < 1:
             raise ValueError(f"share must be in (0, 1), not {share}. The paper's is 0.5.")
         if low_frequency_by not in ("mass", "types"):
             raise ValueError(f"low_frequency_by must be 'mass' or 'types', not {low_frequency_by!r}.")
         levels, types = np.unique(self.counts[self.counts > 0], return_counts=True)  # ascending
-        if len(levels) < 2:
-            raise ValueError(f"All tokens occur equally often ({levels[0]} times). Count a larger corpus.")
         weights = types * levels if low_frequency_by == "mass" else types
         below = (
             np.cumsum(weights)[:-1] / weights.sum()

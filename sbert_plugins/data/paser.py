@@ -1,7 +1,5 @@
 """The columns of PaSeR: a sentence, a copy that hides one of its phrases, and the phrase."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from typing import Any

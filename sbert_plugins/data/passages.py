@@ -1,7 +1,5 @@
 """Passages: long documents cut into texts that an encoder reads completely."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Words and key phrases of a sentence, and sentences that hide one of their phrases."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -118,7 +116,7 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
         The phrases. There are none in a sentence of stop words only, of one word or without a word.
 
     Raises:
-        ValueError: If the extractor is unknown or returns spans outside the sentence.
+        ValueError: If the extractor is unknown.
         LookupError: If the data of NLTK's tagger, which ``"chunks"`` needs, are not installed.
 
     Example:
@@ -134,11 +132,6 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
             )
         extractor = _EXTRACTORS[extractor]
     for start, end, score in sorted(extractor(sentence)):
-        if not 0 <= start < end <= len(sentence):
-            raise ValueError(
-                f"The extractor returned the span {start} to {end} of a sentence of {len(sentence)} "
-                "characters."
-            )
         text = sentence[start:end]
         entry = found.setdefault(" ".join(_normalize(text).split()), [text, score, []])
         entry[1] = max(entry[1], score)

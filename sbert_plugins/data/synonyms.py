@@ -1,7 +1,5 @@
 """Synonyms from WordNet instead of words (EDA, Wei and Zou 2019, as in PaSeR section 3.1.3)."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

@@ -1,7 +1,5 @@
 """Analysis of the vectors: cosines by level of similarity, token frequency, and passes with dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,7 +42,7 @@ class CosineDensityEvaluator(EmbeddingEvaluator):
         ``variance_0-1`` and so on, with the name in front. They are not multiplied by 100.
 
     Raises:
-        ValueError: If fewer than two levels have pairs, or if an embedding is not finite.
+        ValueError: From a call, if fewer than two levels have pairs, or if an embedding is not finite.
 
     Example:
         >>> from sbert_plugins import evaluation, recipes
@@ -62,8 +60,6 @@ class CosineDensityEvaluator(EmbeddingEvaluator):
             f"{edges[place]:g}-{edges[place + 1]:g}": np.flatnonzero(level == place)
             for place in np.unique(level)
         }
-        if len(self.rows) < 2:
-            raise ValueError(f"The grades must fall into at least two levels, got {min(pairs.scores)} only.")
         self.config = {"pairs": {name: len(rows) for name, rows in self.rows.items()}}
 
     def cosines(self, encode: Encode) -> dict[str, np.ndarray]:

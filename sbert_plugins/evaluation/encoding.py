@@ -1,7 +1,5 @@
 """Encode each text once for any number of evaluators, and the base class of our evaluators."""
 
-from __future__ import annotations
-
 import csv
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Alignment and uniformity: the position of embeddings on the unit sphere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

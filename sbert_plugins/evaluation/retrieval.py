@@ -1,7 +1,5 @@
 """Retrieval: MAP, MRR and nDCG by the evaluator of sentence-transformers, with one rank per text."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Collection, Iterator, Mapping

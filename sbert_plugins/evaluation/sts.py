@@ -1,7 +1,5 @@
 """Semantic textual similarity: graded pairs, the seven STS tasks, and the subset where length misleads."""
 
-from __future__ import annotations
-
 import logging
 import operator
 import re

@@ -1,7 +1,5 @@
 """Files of texts with grades, topics or ids, and the folder that holds the benchmarks."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator
@@ -50,8 +48,6 @@ def read_fields(path: str | Path, *widths: int) -> Iterator[tuple[str, list[str]
         FileNotFoundError: If there is no such file.
         ValueError: For a line with another number of fields.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no file {str(path)!r}, from which labels should be read.")
     for number, (place, fields) in enumerate(read_rows(path)):
         if not number and all(_COLUMN.fullmatch(each.strip()) for each in fields):
             continue

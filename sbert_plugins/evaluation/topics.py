@@ -1,7 +1,5 @@
 """Topics: do clusters and neighbours of the embeddings agree with the labels of the texts?"""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

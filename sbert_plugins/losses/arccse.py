@@ -1,7 +1,5 @@
 """ArcCSE: angular margin contrastive learning, and an order of similarity among masked sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +19,6 @@ from sbert_plugins.encoder import (
     unwrap,
 )
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
 
 
@@ -103,7 +100,16 @@ class ArcCSELoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["arccse"]
+    citation = """
+@inproceedings{zhang-etal-2022-contrastive,
+    title = "A Contrastive Framework for Learning Sentence Representations from Pairwise and Triple-wise
+             Perspective in Angular Space",
+    author = "Zhang, Yuhao and Zhu, Hongji and Wang, Yongliang and Xu, Nan and Li, Xiaobo and Zhao, BinQiang",
+    booktitle = "Proceedings of the 60th Annual Meeting of the Association for Computational Linguistics",
+    year = "2022",
+    url = "https://aclanthology.org/2022.acl-long.336",
+}
+"""
     columns = ("anchor", "positive")
     optional_columns = 1
 

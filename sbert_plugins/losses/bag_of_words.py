@@ -1,7 +1,5 @@
 """Bag of words: predict the words of a sentence from its vector."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +9,6 @@ from torch import Tensor
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.encoder import Encoder, TokenRoles, sentence_width
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.losses.vocabulary import (
     build_word_scorer,
     describe_frequencies,
@@ -83,7 +80,15 @@ class BagOfWordsLoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["bag_of_words"]
+    citation = """
+@inproceedings{mikolov-etal-2013-distributed,
+    title = "Distributed Representations of Words and Phrases and their Compositionality",
+    author = "Mikolov, Tomas and Sutskever, Ilya and Chen, Kai and Corrado, Greg and Dean, Jeffrey",
+    booktitle = "Advances in Neural Information Processing Systems",
+    year = "2013",
+    url = "https://arxiv.org/abs/1310.4546",
+}
+"""
     waits_for_other_ranks = False
     works_in_matryoshka = False
     weights: Tensor | None

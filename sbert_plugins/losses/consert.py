@@ -1,7 +1,5 @@
 """ConSERT: a contrastive loss on two views that are made inside the encoder's embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +16,6 @@ from sbert_plugins.encoder import (
     sentence_width,
 )
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import ProjectionHead
 
 
@@ -82,7 +79,15 @@ class ConSERTLoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["consert"]
+    citation = """
+@inproceedings{yan-etal-2021-consert,
+    title = "{C}on{SERT}: A Contrastive Framework for Self-Supervised Sentence Representation Transfer",
+    author = "Yan, Yuanmeng and Li, Rumei and Wang, Sirui and Zhang, Fuzheng and Wu, Wei and Xu, Weiran",
+    booktitle = "Proceedings of the 59th Annual Meeting of the Association for Computational Linguistics",
+    year = "2021",
+    url = "https://aclanthology.org/2021.acl-long.393",
+}
+"""
     waits_for_other_ranks = False
     columns = ("anchor", "positive")
     optional_columns = 1

@@ -1,7 +1,5 @@
 """DenoSent: restore a sentence from heavy noise with the help of its vector."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -21,7 +19,6 @@ from sbert_plugins.encoder import (
     transformer_of,
 )
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import DenoisingDecoder, MLMHead
 
 
@@ -112,7 +109,16 @@ class DenoSentLoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["denosent"]
+    citation = """
+@inproceedings{wang-etal-2024-denosent,
+    title = "{DenoSent}: A Denoising Objective for Self-Supervised Sentence Representation Learning",
+    author = "Wang, Xinghao and He, Junliang and Wang, Pengyu and Zhou, Yunhua and Sun, Tianxiang and
+              Qiu, Xipeng",
+    booktitle = "Proceedings of the AAAI Conference on Artificial Intelligence",
+    year = "2024",
+    url = "https://arxiv.org/abs/2401.13621",
+}
+"""
     columns = ("anchor", "paraphrase")
     optional_columns = 1
     decoder_class: ClassVar[type[DenoisingDecoder]] = DenoisingDecoder

@@ -222,10 +222,10 @@ class SLTFAILoss(slt_fai.SLTFAILoss):
         self.low_frequency[self.tokens.special[: len(self.low_frequency)]] = 1
         if self.adversarial_weight:
             width = transformer_of(model).config.hidden_size
-            self.frequency_discriminator = _RareDiscriminator(width, reversal_strength=self.reversal_strength)
+            self.frequency_discriminator.layers = _linear_maps(width, 2 * width, 2 * width, width, 2)
         if self.filtering_weight:
             width = sentence_width(model)
-            self.completeness_discriminator = _IncompleteDiscriminator(width, hidden_dimension=width)
+            self.completeness_discriminator.layers = _linear_maps(width, width, 2)
         self.to(model.device)
 
     def _tokens_to_classify(self, anchor: dict[str, Tensor]) -> Tensor:
@@ -250,17 +250,6 @@ class SLTFAILoss(slt_fai.SLTFAILoss):
         return incomplete, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
 
 
-class _RareDiscriminator(modules.TokenFrequencyDiscriminator):
-    def __init__(self, dimension: int, **keywords: Any) -> None:
-        super().__init__(dimension, **keywords)
-        widths = [dimension, 2 * dimension, 2 * dimension, dimension]
-        self.inner = nn.Sequential(*map(nn.Linear, widths, widths[1:]))
-        self.outer = nn.Linear(dimension, 2)
-
-    def _logits(self, embeddings: Tensor) -> Tensor:
-        return self.outer(self.inner(embeddings)).relu()
-
-
-class _IncompleteDiscriminator(modules.CompletenessDiscriminator):
-    def _logits(self, embeddings: Tensor) -> Tensor:
-        return self.outer(self.inner(embeddings)).relu()
+def _linear_maps(*widths: int) -> nn.Sequential:
+    """Return linear maps from each width to the next, and a ReLU on the output."""
+    return nn.Sequential(*map(nn.Linear, widths, widths[1:]), nn.ReLU())

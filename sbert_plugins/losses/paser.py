@@ -1,7 +1,5 @@
 """PaSeR: a decoder writes the phrase that a masked copy of the sentence hides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +20,6 @@ from sbert_plugins.encoder import (
     unwrap,
 )
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.losses.vocabulary import (
     build_word_scorer,
     describe_frequencies,
@@ -115,7 +112,15 @@ class PaSeRLoss(Loss):
         >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])
     """
 
-    citation = CITATIONS["paser"]
+    citation = """
+@inproceedings{wu-zhao-2022-sentence,
+    title = "Sentence Representation Learning with Generative Objective rather than Contrastive Objective",
+    author = "Wu, Bohong and Zhao, Hai",
+    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
+    year = "2022",
+    url = "https://aclanthology.org/2022.emnlp-main.221",
+}
+"""
     waits_for_other_ranks = False
     columns = ("anchor", "masked", "phrase")
     works_in_matryoshka = False

@@ -1,7 +1,5 @@
 """PT-BERT: contrastive learning on pseudo tokens, with negatives from a queue."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -19,7 +17,6 @@ from sbert_plugins.encoder import (
     sentence_width,
 )
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.modules import (
     EmbeddingQueue,
     MomentumEncoder,
@@ -109,7 +106,16 @@ class PTBERTLoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["pt_bert"]
+    citation = """
+@inproceedings{tan-etal-2022-sentence,
+    title = "A Sentence is Worth 128 Pseudo Tokens: A Semantic-Aware Contrastive Learning Framework for
+             Sentence Embeddings",
+    author = "Tan, Haochen and Shao, Wei and Wu, Han and Yang, Ke and Song, Linqi",
+    booktitle = "Findings of the Association for Computational Linguistics: ACL 2022",
+    year = "2022",
+    url = "https://aclanthology.org/2022.findings-acl.22",
+}
+"""
     columns = ("anchor", "positive")
     optional_columns = 1
     works_in_matryoshka = False

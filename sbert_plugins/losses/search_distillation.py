@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from sbert_plugins import functional
 from sbert_plugins.encoder import Encoder
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.self_distillation import SelfDistillationLoss
 
 
 class SearchDistillationLoss(Loss):
@@ -71,7 +71,7 @@ class SearchDistillationLoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=rows, loss=loss).train()
     """
 
-    citation = CITATIONS["self_distillation"]
+    citation = SelfDistillationLoss.citation
     columns = ("query", "document_1")
     scores: Tensor
     vectors: Tensor | None

@@ -15,7 +15,6 @@ from torch import Tensor
 from sbert_plugins import functional, host
 from sbert_plugins.encoder import Encoder, Pass, dropout_off, unwrap
 from sbert_plugins.losses.base import Loss, Terms
-from sbert_plugins.losses.citations import CITATIONS
 
 
 class SelfDistillationLoss(Loss):
@@ -82,7 +81,16 @@ class SelfDistillationLoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["self_distillation"]
+    citation = """
+@inproceedings{liu-etal-2023-rankcse,
+    title = "{R}ank{CSE}: Unsupervised Sentence Representations Learning via Learning to Rank",
+    author = "Liu, Jiduan and Liu, Jiahao and Wang, Qifan and Wang, Jingang and Wu, Wei and Xian, Yunsen and
+              Zhao, Dongyan and Chen, Kai and Yan, Rui",
+    booktitle = "Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics",
+    year = "2023",
+    url = "https://arxiv.org/abs/2305.16726",
+}
+"""
     waits_for_other_ranks = False
     teacher_mark: Tensor
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from sbert_plugins.encoder import Encoder
 from sbert_plugins.losses.arccse import ArcCSELoss
 from sbert_plugins.losses.base import Terms
-from sbert_plugins.losses.citations import CITATIONS
 
 
 class SimCSELoss(ArcCSELoss):
@@ -61,7 +60,15 @@ class SimCSELoss(ArcCSELoss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["simcse"]
+    citation = """
+@inproceedings{gao-etal-2021-simcse,
+    title = "{S}im{CSE}: Simple Contrastive Learning of Sentence Embeddings",
+    author = "Gao, Tianyu and Yao, Xingcheng and Chen, Danqi",
+    booktitle = "Proceedings of the 2021 Conference on Empirical Methods in Natural Language Processing",
+    year = "2021",
+    url = "https://aclanthology.org/2021.emnlp-main.552",
+}
+"""
 
     def __init__(
         self,

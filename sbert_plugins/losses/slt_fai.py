@@ -1,7 +1,5 @@
 """SLT-FAI: frequency-induced adversarial tuning and incomplete sentence filtering, added to any loss."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +30,6 @@ from sbert_plugins.losses.base import (
     compute_inner_loss,
     describe_loss,
 )
-from sbert_plugins.losses.citations import CITATIONS
 from sbert_plugins.losses.simcse import SimCSELoss
 from sbert_plugins.losses.vocabulary import describe_frequencies, load_frequencies
 from sbert_plugins.modules import CompletenessDiscriminator, TokenFrequencyDiscriminator, after_optimizer_step
@@ -124,7 +121,17 @@ class SLTFAILoss(Loss):
         >>> SentenceTransformerTrainer(model=model, train_dataset=train, loss=loss).train()
     """
 
-    citation = CITATIONS["slt_fai"]
+    citation = """
+@article{wang-etal-2023-unsupervised,
+    title = "Unsupervised Sentence Representation Learning with Frequency-induced Adversarial Tuning
+             and Incomplete Sentence Filtering",
+    author = "Wang, Bing and Li, Ximing and Yang, Zhiyao and Guan, Yuanyuan and Li, Jiayin and
+              Wang, Shengsheng",
+    journal = "arXiv preprint arXiv:2305.08655",
+    year = "2023",
+    url = "https://arxiv.org/abs/2305.08655",
+}
+"""
     works_in_matryoshka = False
     low_frequency: Tensor
     updates: Tensor

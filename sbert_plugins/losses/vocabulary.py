@@ -1,7 +1,5 @@
 """Shared parts of the losses that predict words: the word scorer, and token weights by frequency."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

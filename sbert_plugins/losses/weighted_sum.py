@@ -26,7 +26,7 @@ from sbert_plugins.losses.base import (
     compute_inner_loss,
     describe_loss,
 )
-from sbert_plugins.losses.citations import CITATIONS
+from sbert_plugins.losses.simcse import SimCSELoss
 
 
 class WeightedSumLoss(Loss):
@@ -165,7 +165,7 @@ class WeightedSumLoss(Loss):
     def citation(self) -> str:  # type: ignore[override]
         """BibTeX entries of the losses, each once. A ranking loss that reads a column twice is SimCSE."""
         entries = [
-            CITATIONS["simcse"] if self._is_simcse(name) else getattr(loss, "citation", "")
+            SimCSELoss.citation if self._is_simcse(name) else getattr(loss, "citation", "")
             for name, loss in self.losses.items()
         ]
         return "\n\n".join(filter(None, dict.fromkeys(entry.strip() for entry in entries)))

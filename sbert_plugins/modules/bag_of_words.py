@@ -1,7 +1,5 @@
 """A decoder without layers: it predicts the words of a text from its vector by one linear map."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The loss of a decoder with layers, and a probe that shows whether the decoder reads its memory."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The two discriminators of SLT-FAI."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -12,22 +10,18 @@ class _Discriminator(nn.Module):
     """Linear, ReLU, Linear: "two linear layers and a ReLU activation function" (SLT-FAI section 4.1).
 
     Args:
-        dimension: Size D of the vectors.
-        hidden_dimension: Width between the two layers; by default 2 D, as for tokens in the official code.
+        dimension: Size D of the vectors. The inner width is 2 D, as for tokens in the official code.
     """
 
-    def __init__(self, dimension: int, hidden_dimension: int | None = None) -> None:
+    def __init__(self, dimension: int) -> None:
         super().__init__()
-        hidden_dimension = 2 * dimension if hidden_dimension is None else hidden_dimension
-        self.inner: nn.Module = nn.Linear(dimension, hidden_dimension)
-        self.outer = nn.Linear(hidden_dimension, 2)
+        self.layers = nn.Sequential(
+            nn.Linear(dimension, 2 * dimension), nn.ReLU(), nn.Linear(2 * dimension, 2)
+        )
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Map (..., D) to logits (..., 2), in the discriminator's own dtype."""
-        return self._logits(embeddings.to(self.outer.weight.dtype))
-
-    def _logits(self, embeddings: Tensor) -> Tensor:
-        return self.outer(self.inner(embeddings).relu())
+        return self.layers(embeddings.to(next(self.parameters()).dtype))
 
 
 class TokenFrequencyDiscriminator(_Discriminator):
@@ -37,14 +31,11 @@ class TokenFrequencyDiscriminator(_Discriminator):
 
     Args:
         dimension: Size D of the token embeddings.
-        hidden_dimension: Width between the two layers; by default 2 D, the first width of the official code.
         reversal_strength: Factor of the reversed gradient.
     """
 
-    def __init__(
-        self, dimension: int, hidden_dimension: int | None = None, *, reversal_strength: float = 1.0
-    ) -> None:
-        super().__init__(dimension, hidden_dimension)
+    def __init__(self, dimension: int, *, reversal_strength: float = 1.0) -> None:
+        super().__init__(dimension)
         self.reversal_strength = reversal_strength
 
     def forward(self, embeddings: Tensor) -> Tensor:
@@ -79,7 +70,6 @@ class CompletenessDiscriminator(_Discriminator):
 
     Args:
         dimension: Size D of the sentence vector.
-        hidden_dimension: Width between the two layers; by default 2 D.
     """
 
     def loss(self, sentences: Tensor, incomplete: Tensor, usable: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,7 +1,5 @@
 """A queue of sentence vectors as additional negatives (MoCo)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -19,8 +17,6 @@ class EmbeddingQueue(nn.Module):
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        if size < 1:
-            raise ValueError(f"queue_size must be at least 1, got {size}.")
         self.register_buffer("rows", torch.zeros(size, dimension))
         # The number of vectors that were ever added.
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))

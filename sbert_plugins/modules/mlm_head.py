@@ -1,7 +1,5 @@
 """Scores of words for a vector: an encoder's masked-language-model head, or its word embeddings."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

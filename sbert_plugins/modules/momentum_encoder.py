@@ -1,7 +1,5 @@
 """A slowly moving copy of an encoder and of the modules on it (MoCo)."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -29,8 +27,6 @@ class MomentumEncoder(nn.Module):
 
     def __init__(self, *modules: nn.Module, momentum: float, dropout: bool = True) -> None:
         super().__init__()
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {momentum}.")
         self.momentum = momentum
         self.dropout = dropout
         # In a list, because the trainer would replace a copy in an attribute named "model" by the trained

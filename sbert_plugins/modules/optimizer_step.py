@@ -1,7 +1,5 @@
 """A function that a loss calls after each optimizer step."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """PaSeR's decoder, which writes a phrase from four vectors."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """The projection head that contrastive methods use in training."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 

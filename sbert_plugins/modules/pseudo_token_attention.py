@@ -1,7 +1,5 @@
 """PT-BERT's pseudo sentence: every sentence is mapped onto the same number of learned tokens."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

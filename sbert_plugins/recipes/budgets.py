@@ -1,7 +1,5 @@
 """The scores of short trainings, which are printed. All of these numbers are in this file."""
 
-from __future__ import annotations
-
 START = 56.5
 UPDATES = (60, 400)
 # Average of the seven STS tasks after 60 and after 400 updates of 64 sentences, from a six-layer language

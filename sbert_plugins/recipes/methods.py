@@ -1,7 +1,5 @@
 """The methods by name, loss classes of one's own, and the keywords of a method's loss."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

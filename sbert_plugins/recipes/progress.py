@@ -1,14 +1,12 @@
 """The progress of a training on the console: a bar in a terminal, and one line per minute elsewhere."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from tqdm import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
 _SECONDS = 60  # between two lines
 _SHOWN = 4  # numbers
@@ -16,7 +14,7 @@ _UNSHOWN = re.compile(r"^(epoch|learning_rate|grad_norm|total_flos|step)$|balanc
 _FORMAT = "{n_fmt}/{total_fmt} updates, {rate_inv_fmt}, {remaining} left{postfix}"
 
 
-class Progress(TrainerCallback):
+class Progress(ProgressCallback):
     """Shows the update, the rate, the remaining time and at most four numbers: loss and terms, or a score.
 
     Args:
@@ -24,6 +22,7 @@ class Progress(TrainerCallback):
     """
 
     def __init__(self, score: str = "") -> None:
+        super().__init__()
         self.score = score
 
     def on_train_begin(
@@ -33,7 +32,8 @@ class Progress(TrainerCallback):
         seconds, text = (
             (0.1, "{l_bar}{bar} " + _FORMAT) if sys.stderr.isatty() else (_SECONDS, _FORMAT + "\n")
         )
-        self.bar = tqdm(
+        self.current_step = state.global_step
+        self.training_bar = tqdm(
             total=state.max_steps,
             initial=state.global_step,
             mininterval=seconds,
@@ -44,12 +44,6 @@ class Progress(TrainerCallback):
             bar_format=text,
             disable=not state.is_world_process_zero,
         )
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        """Move the bar."""
-        self.bar.update(state.global_step - self.bar.n)
 
     def on_log(
         self,
@@ -62,15 +56,9 @@ class Progress(TrainerCallback):
         """Keep the numbers to show; a score is shown at once."""
         logs = logs or {}
         if self.score in logs:
-            self.bar.set_postfix_str(f"{self.score.removeprefix('eval_')} {logs[self.score]:.4g}")
+            self.training_bar.set_postfix_str(f"{self.score.removeprefix('eval_')} {logs[self.score]:.4g}")
         elif "loss" in logs:
             keys = ["loss", *(key for key in logs if key != "loss" and not _UNSHOWN.search(key))]
-            self.bar.set_postfix_str(
+            self.training_bar.set_postfix_str(
                 ", ".join(f"{key.rpartition('/')[2]} {logs[key]:.4g}" for key in keys[:_SHOWN]), refresh=False
             )
-
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        """Show the last update."""
-        self.bar.close()

@@ -1,13 +1,13 @@
 """Protocols: trainings as a paper or its authors' code describes them, each setting with its source."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from sbert_plugins.recipes.recipe import did_you_mean
+
+_FOLDER = files("sbert_plugins.recipes") / "protocols"
 
 
 class Setting(NamedTuple):
@@ -48,7 +48,7 @@ def protocol_names() -> dict[str, list[str]]:
         ['paper']
     """
     names: dict[str, list[str]] = {}
-    for file in sorted(path.name for path in _folder().iterdir()):
+    for file in sorted(path.name for path in _FOLDER.iterdir()):
         method, name, _ = file.split(".")
         names.setdefault(method, []).append(name)
     return names
@@ -68,14 +68,10 @@ def read_protocol(method: str, name: str) -> Protocol:
     if name not in names:
         there = f"{did_you_mean(name, names)} It has {', '.join(names)}." if names else " It has none."
         raise ValueError(f"{method} has no protocol {name!r}.{there}")
-    sections = tomllib.loads((_folder() / f"{method}.{name}.toml").read_text(encoding="utf-8"))
+    sections = tomllib.loads((_FOLDER / f"{method}.{name}.toml").read_text(encoding="utf-8"))
     settings = [
         Setting(section, key, None if entry["value"] == "none" else entry["value"], entry["source"])
         for section, entries in sections.items()
         for key, entry in entries.items()
     ]
     return Protocol(method, name, tuple(settings))
-
-
-def _folder() -> Any:
-    return files("sbert_plugins.recipes") / "protocols"

@@ -35,10 +35,6 @@ class TestDensity:
         assert next(iter(metrics)) == evaluator.primary_metric == "mine_separation"
         assert evaluator.get_config_dict() == {"pairs": {"0-1": 2, "1-2": 1, "2-3": 2, "4-5": 3}}
 
-    def test_grades_of_one_level(self):
-        with pytest.raises(ValueError, match="two levels"):
-            CosineDensityEvaluator(ScoredPairs(["a", "b"], ["c", "d"], [1.0, 1.0]))
-
 
 class TestSections:
     @pytest.fixture

@@ -147,11 +147,11 @@ class TestSLTFAI:
         return official.SLTFAILoss(model, base, frequencies=counts, warmup_steps=0, **keywords)
 
     @staticmethod
-    def classify(weights, name, inner, x):
+    def classify(weights, name, layers, x):
         """Apply linear maps, and a ReLU on the logits."""
         x = numpy(x)
-        for each in (*inner, "outer"):
-            x = linear(weights, f"{name}.{each}", x)
+        for layer in range(layers):
+            x = linear(weights, f"{name}.layers.{layer}", x)
         return np.maximum(x, 0)
 
     def test_is_that_of_the_reference(self, tiny_encoder, monkeypatch):
@@ -165,14 +165,13 @@ class TestSLTFAI:
         rare |= np.isin(ids, model.tokenizer.all_special_ids)
         own = weights_of(loss)
         labels = np.concatenate([rare, np.take_along_axis(rare, numpy(made[1].order), axis=1)]).astype(int)
-        inner = ("inner.0", "inner.1", "inner.2")
-        logits = self.classify(own, "frequency_discriminator", inner, views["token_embeddings"])
+        logits = self.classify(own, "frequency_discriminator", 4, views["token_embeddings"])
         nats = [
             reference.class_loss(*each) for each in zip(logits.reshape(-1, 2), labels.ravel(), strict=True)
         ]
         assert terms["adversarial"].item() == pytest.approx(np.mean(nats) / 0.3, rel=1e-9)
         vectors = views["sentence_embedding"][: len(SENTENCES)], copy["sentence_embedding"]
-        pair = [self.classify(own, "completeness_discriminator", ("inner",), each) for each in vectors]
+        pair = [self.classify(own, "completeness_discriminator", 2, each) for each in vectors]
         expected = reference.incomplete_sentence_loss(*pair, [True] * len(SENTENCES)) / 0.3
         assert terms["filtering"].item() == pytest.approx(expected, rel=1e-9)
         model.eval()

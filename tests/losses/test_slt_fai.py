@@ -74,8 +74,8 @@ class TestValue:
         own = weights_of(loss)
 
         def classify(part, x):
-            hidden = np.maximum(linear(own, f"{part}_discriminator.inner", numpy(x)), 0)
-            return linear(own, f"{part}_discriminator.outer", hidden)
+            hidden = np.maximum(linear(own, f"{part}_discriminator.layers.0", numpy(x)), 0)
+            return linear(own, f"{part}_discriminator.layers.2", hidden)
 
         content = columns[0]["attention_mask"].bool()
         content &= ~torch.isin(ids, torch.tensor(encoder.tokenizer.all_special_ids))

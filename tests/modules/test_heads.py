@@ -43,8 +43,9 @@ def test_pseudo_tokens_learn_only_from_tokens(attend_to):
 def test_discriminators(kind, sign):
     # The gradient of the tokens is reversed, that of the discriminator itself is not.
     module, x = kind(6), torch.randn(2, 3, 6, requires_grad=True)
-    logits, plain = module(x), module.outer(module.inner(x).relu())
-    assert torch.equal(logits, plain) and module.inner.out_features == 12
+    first, _, second = module.layers
+    logits, plain = module(x), second(first(x).relu())
+    assert torch.equal(logits, plain) and first.out_features == 12
     found, expected = (
         torch.autograd.grad(y.pow(2).sum(), [x, *module.parameters()]) for y in (logits, plain)
     )
@@ -55,7 +56,7 @@ def test_discriminators(kind, sign):
 def test_diagnostics_of_discriminators_by_hand(monkeypatch):
     # One of three tokens is rare, and one is classified wrongly. One of two originals is, too.
     for kind in (TokenFrequencyDiscriminator, CompletenessDiscriminator):
-        monkeypatch.setattr(kind, "_logits", lambda self, embeddings: embeddings)
+        monkeypatch.setattr(kind, "forward", lambda self, embeddings: embeddings)
     counted, calls = torch.tensor([[True, True, True, False]]), torch.eye(2)[torch.tensor([[1, 1, 0, 1]])]
     _, found = TokenFrequencyDiscriminator(2).loss(calls, torch.tensor([[1, 0, 0, 1]]), counted)
     assert [value.item() for value in found.values()] == pytest.approx([2 / 3, 1 / 3])

@@ -147,8 +147,6 @@ class TestAverageWithStart:
             next(model.parameters()).add_(1)
         recipes.average_with_start(model, start, 1.0)
         assert torch.equal(next(model.parameters()), next(start.parameters()))
-        with pytest.raises(ValueError, match="weight"):
-            recipes.average_with_start(model, start, 1.5)
 
 
 def test_the_offline_encoder(minilm):
@@ -158,8 +156,7 @@ def test_the_offline_encoder(minilm):
     cut = recipes.offline_encoder(num_layers=2, max_seq_length=16, device="cpu")
     assert cut.max_seq_length == 16
     assert len(cut[0].model.encoder.layer) == cut[0].model.config.num_hidden_layers == 2
-    with pytest.raises(ValueError, match="num_layers"):
-        recipes.offline_encoder(num_layers=7)
+    assert len(recipes.offline_encoder(num_layers=7)[0].model.encoder.layer) == 6
 
 
 def test_an_encoder_is_named_without_its_path(tiny_encoder, tmp_path):
