@@ -82,7 +82,7 @@ def build(collection: str) -> tuple[Any, list[str], list[Any], np.ndarray]:
     assert folder is not None
     search = evaluation.own_retrieval(folder / "rerank" / collection, name="search")
     documents = [str(text) for text in search.corpus]
-    topics = (evaluation.agnews_topics(), evaluation.biomedical_topics())
+    topics = (testbeds.agnews(), testbeds.biomedical())
     evaluators = [
         search,
         evaluation.MixedRetrievalEvaluator(search, name="mix", write_csv=False),

@@ -1,7 +1,5 @@
 """Reranking: order the candidates of each query, by the evaluator of sentence-transformers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

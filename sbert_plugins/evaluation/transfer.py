@@ -1,7 +1,5 @@
 """Transfer tasks: the accuracy of a linear classifier on embeddings that are not trained further."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -229,7 +229,7 @@ def offline_encoder(
     knowledge.
 
     Args:
-        num_layers: Layers to keep, from 1 to 6, of which the model has 6.
+        num_layers: Number of layers to keep, of 6.
         normalize: Whether its vectors have length 1, as those of the model on the Hub.
         max_seq_length: Tokens that a sentence is truncated to; None keeps the model's 256.
         device: As in ``SentenceTransformer``.

@@ -21,6 +21,8 @@ class Progress(ProgressCallback):
         score: Key of the score that selects the checkpoint.
     """
 
+    training_bar: Any
+
     def __init__(self, score: str = "") -> None:
         super().__init__()
         self.score = score

@@ -105,8 +105,8 @@ class TestLowFrequency:
         assert not set(frequencies.special_ids) & set(low.tolist())
 
     @pytest.mark.parametrize(
-        ("counts", "arguments"), [((1, 2), (0,)), ((1, 2), (1.5,)), ((1, 2), (0.5, "rank")), ((3, 3, 0), ())]
+        ("counts", "arguments"), [((1, 2), (0,)), ((1, 2), (1.5,)), ((1, 2), (0.5, "rank"))]
     )
     def test_bad_values(self, counts, arguments):
-        with pytest.raises(ValueError, match="share|low_frequency_by|equally"):
+        with pytest.raises(ValueError, match="share|low_frequency_by"):
             table(*counts).low_frequency_ids(*arguments)
