@@ -189,7 +189,7 @@ def describe_labels(evaluator: BaseEvaluator) -> str:
     Example:
         >>> from sbert_plugins import evaluation, recipes
         >>> evaluation.describe_labels(evaluation.PairsEvaluator(recipes.graded_pairs(), name="mine"))
-        'labels of mine: pairs 360, ...'
+        'labels of mine: ...pairs 360'
     """
     settings = ", ".join(f"{name} {value}" for name, value in evaluator.get_config_dict().items() if value)
     return f"labels of {name_of(evaluator)}: {settings or type(evaluator).__name__}"
