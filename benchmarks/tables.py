@@ -496,7 +496,7 @@ def old_index() -> str:
             for key in ("as they are", "with a map")
         )
         parts.append(
-            f"On {name}, they find {as_is:.0f} % of the start's nDCG@10, and {mapped:.0f} % with a map."
+            f"On {name}, they find {as_is:.0f} % of the start's nDCG@10, and {mapped:.0f} % with a matrix."
         )
     return " ".join(parts) + "\n"
 

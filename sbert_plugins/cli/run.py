@@ -483,7 +483,7 @@ def _print_search(results: dict[str, Any]) -> None:
             f"{both - before:+.2f} to the mix of the start."
         )
     if results.get("method") == "search":
-        print("Encode your documents again: vectors of the start and of this model do not belong together.")
+        print("Encode your documents again. Until then the old index can serve: see the guide on search.")
         print("Known items chose the settings, so their gain proves nothing. Check with your own queries.")
 
 
