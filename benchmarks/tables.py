@@ -209,7 +209,7 @@ def known_model() -> str:
     changes = known_changes()
     if not changes:
         return ""
-    rows, lost = [], ""
+    rows, lost, searched = [], "", len(search_values("search", "CISI"))
     for collection in ("Cranfield", "CISI"):
         start, after = search_values("start", collection), search_values("search", collection)
         if after:
@@ -222,7 +222,9 @@ def known_model() -> str:
         else:
             rows.append(_known_row(title, before, scores, "recommended"))
     seeds = len(changes[0][2])
-    note = f" ± is the standard error over {seeds} seeds (3 for search)." if seeds > 1 else " One seed."
+    note = (
+        f" ± is the standard error over {seeds} seeds ({searched} for search)." if seeds > 1 else " One seed."
+    )
     about = (
         "all-MiniLM-L6-v2 was adapted to the text of each row, without labels. Sentence pairs: mean of these "
         f"models with `recommended`. Test sets are samples. {UNITS} MAP and nDCG measure how high the right "
@@ -473,9 +475,10 @@ def search() -> str:
     lines.append(["BM25 alone", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(SEARCH) - 2)])
     for row in rows:
         found = {name: [value - first[name] for value in search_values(row, name)] for name in SEARCH}
-        seeds = len(found["Cranfield"])
+        seeds = max(len(found["Cranfield"]), len(found["CISI"]))
         if row != "start":
-            lines.append([row, str(seeds), *(error_text(values, "+") for values in found.values())])
+            cells = (error_text(values, "+") if values else "" for values in found.values())
+            lines.append([row, str(seeds), *cells])
     return table(["", "seeds", *SEARCH], lines)
 
 
@@ -522,7 +525,7 @@ def search_changes() -> dict[tuple[str, str, int], tuple[float, float]]:
             first, now = starts[line["collection"]], line["scores"]
             known, own = (
                 now[name][score] - first[name][score]
-                for name, score in (("known items", "mrr@10"), ("search", "nDCG@10"))
+                for name, score in (("known items", "MRR@10"), ("search", "nDCG@10"))
             )
             found[line["row"], line["collection"], line["seed"]] = (known, own)
     return found
