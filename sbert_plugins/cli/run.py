@@ -380,7 +380,7 @@ def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | No
     if recipes.is_installed(name):
         if options.pooling is not None:
             raise ValueError("The installed model has a pooling of its own: leave out --pooling.")
-        return recipes.offline_encoder(num_layers=6, normalize=True)
+        return recipes.offline_encoder(num_layers=6)  # the head learns less from vectors of length 1
     return recipes.build_encoder(
         name,
         pooling=options.pooling,
