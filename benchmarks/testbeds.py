@@ -55,7 +55,11 @@ COLLECTIONS = {"quora": quora, "cranfield": cranfield, "agnews": agnews, "biomed
 def encoder(name: str, *, pooling: str = "mean", max_seq_length: int = 32) -> SentenceTransformer:
     """Build ``minilm-mlm`` (a language model) or ``all-minilm`` (all-MiniLM-L6-v2), or load a path."""
     if name == "all-minilm":
-        return recipes.offline_encoder(num_layers=6, max_seq_length=max_seq_length)
+        model = recipes.offline_encoder(num_layers=6, max_seq_length=max_seq_length)
+        del model[
+            2
+        ]  # Normalize: our losses read the vectors before it, TSDAE and the maps of rivals.py do not
+        return model
     path = str(folder() / "encoders" / name) if name in ENCODERS else name
     return recipes.build_encoder(path, pooling=pooling, max_seq_length=max_seq_length)
 

@@ -18,7 +18,7 @@ train --dry_run prints the defaults of a method):
   --lr_scheduler_type NAME           linear, constant_with_warmup, cosine, ...
   --warmup_steps N                   updates in which the learning rate rises; below 1 their share
   --weight_decay RATE                weight decay of the optimizer
-  --bf16 BOOL                        bfloat16 mixed precision (default: where a GPU has it)
+  --bf16 BOOL                        bfloat16 mixed precision (default: where it is fast)
   --sam_rho RADIUS                   Sharpness-Aware Minimization, which takes two passes per update
   --report_to NAME                   tensorboard, wandb, mlflow, ...
   --push_to_hub BOOL                 upload the trained model, to a private repository by default

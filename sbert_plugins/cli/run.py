@@ -204,8 +204,8 @@ def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:
 
 
 def _load_model(options: argparse.Namespace, name: str, pooling: str | None = None) -> Any:
-    if recipes.is_installed(name):
-        return recipes.offline_encoder(num_layers=6, normalize=True)
+    if recipes.is_installed(name) and not options.revision:
+        return recipes.offline_encoder(num_layers=6)
     code = options.trust_remote_code
     return recipes.build_encoder(name, pooling=pooling, trust_remote_code=code, revision=options.revision)
 
@@ -377,10 +377,10 @@ def _read(
 def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | None = None) -> Any:
     """Build the encoder to start from."""
     name, start = _model(options, _protocol(options)), start or {}
-    if recipes.is_installed(name):
+    if recipes.is_installed(name) and not options.revision:
         if options.pooling is not None:
             raise ValueError("The installed model has a pooling of its own: leave out --pooling.")
-        return recipes.offline_encoder(num_layers=6)  # the head learns less from vectors of length 1
+        return recipes.offline_encoder(num_layers=6)
     return recipes.build_encoder(
         name,
         pooling=options.pooling,

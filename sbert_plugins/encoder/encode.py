@@ -11,6 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.sentence_transformer.losses.matryoshka import ForwardDecorator
+from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import Tensor, nn
 
 from sbert_plugins import host
@@ -29,10 +30,12 @@ class Pass:
     """The encoder's outputs for one column.
 
     Several columns may pass the encoder as one merged batch. The fields ``all_...`` hold all of its rows, and
-    the properties those of this column.
+    the properties those of this column. If the model ends with a ``Normalize`` module, ``vectors`` are the
+    vectors before it: heads and decoders learn less from vectors of length 1, and cosines are the same.
+    ``outputs`` are the vectors that the model returns.
     """
 
-    all_vectors: Tensor  # (R, S) sentence vectors
+    all_vectors: Tensor  # (R, S) sentence vectors, before a final Normalize module
     all_tokens: Tensor | None  # (R, T, D) token embeddings, before the pooling weighs them
     all_attended: Tensor | None  # (R, T) attention mask, None for flattened batches
     rows: slice
@@ -40,11 +43,17 @@ class Pass:
     dropout: bool = True  # whether dropout was on
     has_gradients: bool = True  # whether torch recorded the pass for a backward pass
     autocast: torch.dtype | None = None  # the dtype of autocast inside the encoder, None without autocast
+    normalize: bool = False  # whether the model ends with a Normalize module
 
     @property
     def vectors(self) -> Tensor:
         """(B, S) sentence vectors."""
         return self.all_vectors[self.rows]
+
+    @property
+    def outputs(self) -> Tensor:
+        """(B, S) sentence vectors, as the model returns them."""
+        return nn.functional.normalize(self.vectors, dim=-1) if self.normalize else self.vectors
 
     @property
     def tokens(self) -> Tensor | None:
@@ -229,7 +238,7 @@ def _run_once(
             "Token embeddings of a compiled model with a mask template or token weights cannot be read: "
             "train without torch.compile."
         )
-    kept: dict[str, Any] = {"tokens": None, "autocast": None}
+    kept: dict[str, Any] = {"tokens": None, "autocast": None, "vectors": None}
 
     def keep(module: nn.Module, arguments: object, output: Column) -> None:
         if tokens:
@@ -238,6 +247,9 @@ def _run_once(
         if torch.is_autocast_enabled(device):
             kept["autocast"] = torch.get_autocast_dtype(device)
 
+    def keep_vectors(module: nn.Module, arguments: tuple[Column]) -> None:
+        kept["vectors"] = arguments[0]["sentence_embedding"]
+
     with ExitStack() as stack:
         if views is not None:
             stack.enter_context(apply_views(model, *views))
@@ -245,14 +257,19 @@ def _run_once(
             stack.enter_context(dropout_off(inside))
         hook = inside[0].register_forward_hook(keep)
         stack.callback(hook.remove)
+        if isinstance(inside[-1], Normalize) and not isinstance(model.forward, ForwardDecorator):
+            hook = inside[-1].register_forward_pre_hook(keep_vectors)
+            stack.callback(hook.remove)
         output = model(features)
     # The outputs are later than the hook's tokens: token weights have changed them, and
     # DistributedDataParallel returns copies from which the vectors are not computed.
     found = output.get("token_embeddings") if kept["tokens"] is None else kept["tokens"]
-    size = len(output["sentence_embedding"]) // count
+    before = kept["vectors"]
+    vectors = output["sentence_embedding"] if before is None else before
+    size = len(vectors) // count
     return [
         Pass(
-            output["sentence_embedding"],
+            vectors,
             found,
             output.get("attention_mask"),
             rows=slice(i * size, (i + 1) * size),
@@ -260,6 +277,7 @@ def _run_once(
             dropout=dropout and is_training(model),
             has_gradients=torch.is_grad_enabled(),
             autocast=kept["autocast"],
+            normalize=before is not None,
         )
         for i in range(count)
     ]

@@ -266,7 +266,7 @@ def compute_inner_loss(
         # The first column has a pass of its own, as in sentence-transformers, and two views of it share one.
         first = 1 if any(column is not columns[0] for column in columns) else 0
         passes = [*encode(columns[:first]), *encode(columns[first:])]
-        value = loss.compute_loss_from_embeddings([one.vectors for one in passes], labels)
+        value = loss.compute_loss_from_embeddings([one.outputs for one in passes], labels)
     diagnostics = {f"{name}/{key}": part for key, part in getattr(loss, "diagnostics", {}).items()}
     if isinstance(value, Mapping):
         return Terms({f"{name}/{term}": part for term, part in value.items()}), diagnostics

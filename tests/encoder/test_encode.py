@@ -3,6 +3,8 @@ from functools import partial
 import pytest
 import torch
 from encoders import SENTENCES
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+from sentence_transformers.sentence_transformer.modules import Normalize
 
 from sbert_plugins.encoder import (
     Encoder,
@@ -13,6 +15,7 @@ from sbert_plugins.encoder import (
     apply_mask_template,
     dropout_off,
 )
+from sbert_plugins.losses import ConSERTLoss
 
 N = len(SENTENCES)
 
@@ -53,6 +56,14 @@ class TestEncoder:
                 assert torch.equal(one.attended[:, : each["input_ids"].shape[1]], each["attention_mask"])
                 assert one.tokens.shape[:2] == column["input_ids"].shape
         assert keys == ([*column], [*short])
+
+    def test_vectors_are_those_before_a_final_normalize(self, model, column):
+        raw = model.eval()(dict(column))["sentence_embedding"]
+        model.append(Normalize())
+        (found,) = Encoder(model)([column])
+        assert torch.equal(found.vectors, raw)
+        assert torch.equal(found.outputs, model(dict(column))["sentence_embedding"])
+        MatryoshkaLoss(model, ConSERTLoss(model), [8, 16])([column], None)  # cuts what the model returns
 
     def test_one_column_twice_is_two_dropout_views(self, model, column):
         encode = Encoder(model)

@@ -152,6 +152,11 @@ class TestAverageWithStart:
 def test_the_offline_encoder(minilm):
     assert recipes.embeds_already(minilm)
     assert recipes.pooling_of(minilm) == "mean"
+    assert [type(module).__name__ for module in minilm] == [
+        "Transformer",
+        "Pooling",
+        "Normalize",
+    ]  # as on the Hub
     assert name_of_encoder(minilm) == "sentence-transformers/all-MiniLM-L6-v2"
     cut = recipes.offline_encoder(num_layers=2, max_seq_length=16, device="cpu")
     assert cut.max_seq_length == 16
