@@ -180,7 +180,7 @@ def methods_table() -> str:
     """Return a table of all methods."""
     rows = []
     for recipe in recipes.RECIPES.values():
-        columns = ", ".join(recipe.columns or recipe.reads) + "".join(
+        columns = ", ".join(recipe.made_columns or recipe.reads) + "".join(
             f" [, {one}]" for one in recipe.optional
         )
         rows.append([f"`{recipe.name}`", f"[{recipe.paper}]({recipe.url})", columns, recipe.summary])

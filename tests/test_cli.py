@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-import urllib.error
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -267,7 +266,7 @@ class TestNoConnection:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
 
     def test_is_said_and_names_the_way_out(self, online, text, monkeypatch, capsys):
-        monkeypatch.setattr(command_module.urllib.request, "urlopen", _fail)
+        monkeypatch.setattr("huggingface_hub.utils.get_session", _fail)
         began = time.monotonic()
         assert cli.main(["train", "recommended", text, "--model", "nobody/no-model", *QUICK]) == 2
         assert time.monotonic() - began < 10
@@ -277,27 +276,23 @@ class TestNoConnection:
 
     def test_a_name_server_that_does_not_answer(self, online, monkeypatch):
         monkeypatch.setattr(command_module, "_SECONDS", 0.1)
-        monkeypatch.setattr(command_module.urllib.request, "urlopen", lambda *_, **__: time.sleep(5))
+        monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: time.sleep(5))
         began = time.monotonic()
         assert not command_module._go_offline_without_connection()
         assert time.monotonic() - began < 2
 
     def test_an_error_of_the_hub_is_an_answer(self, online, monkeypatch):
-        def answer(*_, **__):
-            raise urllib.error.HTTPError("https://huggingface.co", 503, "busy", {}, None)
-
-        monkeypatch.setattr(command_module.urllib.request, "urlopen", answer)
+        session = SimpleNamespace(head=lambda *_, **__: SimpleNamespace(status_code=503))
+        monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: session)
         assert command_module._go_offline_without_connection()
 
     def test_local_paths_ask_nobody(self, online, text, encoder, seen, monkeypatch):
-        monkeypatch.setattr(
-            command_module.urllib.request, "urlopen", lambda *_, **__: pytest.fail("asked the Hub")
-        )
+        monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: pytest.fail("asked the Hub"))
         assert cli.main(["train", "arccse", text, "--model", encoder]) == 0
 
 
-def _fail(*_, **__):
-    raise urllib.error.URLError("no route")
+def _fail():
+    raise OSError("no route")
 
 
 class TestDryRun:
@@ -334,13 +329,13 @@ class TestDryRun:
         assert changed["loss.keep"] == ["0", "given"]
         assert changed["pooling"] == ["cls", "start"]
 
-    def test_the_demo(self, capsys):
-        command = ["train", "simcse", "--offline", "--dry_run"]
+    def test_offline(self, capsys):
+        command = ["train", "recommended", "--offline", "--dry_run"]
         assert cli.main([*command, "--learning_rate", "1e-4"]) == 0
         rows = rows_of(capsys.readouterr().out)
         assert rows["encoder"] == ["sentence-transformers/all-MiniLM-L6-v2", "start"]
         assert rows["pooling"] == ["mean", "start"]
-        assert rows["max_steps"] == ["60", "demo"]
+        assert rows["max_steps"] == ["60", "recipe"]
         assert rows["updates"][0] == "60"
         assert rows["learning_rate"] == ["0.0001", "given"]
         assert cli.main([*command, "--num_train_epochs", "2"]) == 0
@@ -348,8 +343,8 @@ class TestDryRun:
         assert "max_steps" not in rows
         assert rows["num_train_epochs"] == ["2", "given"]
 
-    def test_epochs_replace_the_updates_of_the_demo(self, seen):
-        assert cli.main(["train", "simcse", "--offline", "--num_train_epochs", "1"]) == 0
+    def test_epochs_replace_the_updates_of_the_recipe(self, seen):
+        assert cli.main(["train", "recommended", "--offline", "--num_train_epochs", "1"]) == 0
         assert seen[0]["num_train_epochs"] == 1
         assert "max_steps" not in seen[0]
 

@@ -1,10 +1,8 @@
 """The options of the commands, as tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from sbert_plugins import recipes
+from sbert_plugins.names import METHODS
 
 ARGUMENTS = """\
 training arguments (any field of sentence-transformers' TrainingArguments, with underscores or dashes;
@@ -51,6 +49,7 @@ START: dict[str, dict[str, Any]] = {
         "help": "tokens per sentence in training; the model keeps its own limit",
     },
     "--column": {
+        "type": lambda names: [name.strip() for name in names.split(",")],
         "metavar": "NAME[,NAME]",
         "help": "columns of a table or dataset to read (default: anchor, text, sentence or the only one of "
         "strings; and positive or paraphrase)",
@@ -73,7 +72,7 @@ SCORES: dict[str, dict[str, Any]] = {
     "--data_dir": {"help": "folder of the STS tasks (default: the environment variable SBERT_PLUGINS_DATA)"},
 }
 TRAIN: dict[str, dict[str, Any]] = {
-    "method": {"metavar": "METHOD", "help": f"{', '.join(recipes.RECIPES)}, or package.module:Class"},
+    "method": {"metavar": "METHOD", "help": f"{', '.join(METHODS)}, or package.module:Class"},
     "text": {
         "nargs": "?",
         "metavar": "TEXT",
@@ -193,10 +192,3 @@ MTEB_SUBMIT: dict[str, dict[str, Any]] = {
     "--create_pr": {**_FLAG, "help": "push and open the pull request (needs mteb[github])"},
     **_MTEB,
 }
-
-
-def add_options(parser: Any, *tables: dict[str, dict[str, Any]]) -> None:
-    """Add the options of tables to a parser. A name may be written with underscores or with dashes."""
-    for name, keywords in [entry for table in tables for entry in table.items()]:
-        names = dict.fromkeys([name, name.replace("_", "-")]) if name.startswith("--") else [name]
-        parser.add_argument(*names, **keywords)

@@ -1,7 +1,5 @@
 """The commands: each takes its options, and prints its results."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
@@ -9,10 +7,17 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sbert_plugins import recipes
+from datasets import Dataset
+from huggingface_hub import try_to_load_from_cache
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import data, evaluation, host, recipes
+from sbert_plugins.data.read import is_path
+from sbert_plugins.evaluation import format_score
 from sbert_plugins.recipes import budgets
 from sbert_plugins.recipes.denosent import translate_what_is_read
 from sbert_plugins.recipes.plan import make_plan
@@ -22,16 +27,11 @@ from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
 
 def train(options: argparse.Namespace) -> None:
     """Train a model, and print scores and verdict. With --dry_run, print the plan."""
-    protocol = _protocol(options)
-    is_demo = options.offline and options.model is None and protocol is None
     recipe = recipes.find_recipe(options.method)
-    recipe = recipe.demo if is_demo else recipe
-    start = protocol.section("start") if protocol else {}
     keywords = recipes.read_keywords(recipe, options.loss)
     if options.keep is not None:
         keywords["keep"] = options.keep
-    arguments, text = _given_arguments(options), _text(options)
-    selects = options.dev or options.patience or protocol is not None
+    selects = options.dev or options.patience or options.protocol
     dev = _stsb_dev(options) if selects and not options.dry_run else None
     given: dict[str, Any] = {
         "output": Path(options.output or f"{options.method.replace(':', '-')}-model"),
@@ -41,54 +41,58 @@ def train(options: argparse.Namespace) -> None:
         "max_seq_length": options.max_seq_length,
         "patience": options.patience,
         "start_weight": options.start_weight,
-        "seed": arguments.pop("seed", 42),
-        "text": text,
+        "seed": options.arguments.pop("seed", 42),
+        "text": options.text,
         "dev": dev,
     }
+    load = partial(
+        _load,
+        options,
+        options.model,
+        options.pooling,
+        default_pooling=options.start.get("pooling", recipe.pooling),
+        template=options.start.get("template", recipes.DEFAULT_TEMPLATE),
+    )
     if options.dry_run:
-        _print_plan(options, recipe, text, start, given, arguments)
+        _print_plan(options, recipe, load, given)
         return
-    options.sts = options.sts or protocol is not None
-    rows = _read(options, text, recipe, start.get("positives"))
-    documents = _read_documents(options) or (recipes.join_titles(rows) if recipe.fit else None)
-    evaluators = [one for one in _evaluators(options, documents) if dev is None or one.name != dev.name]
+    options.sts = options.sts or options.protocol is not None
+    rows = _read(options, recipe)
+    scored = _evaluators(options, recipes.join_titles(rows) if recipe.fit else None)
+    evaluators = [one for one in scored if dev is None or one.name != dev.name]
     if options.data_dir and dev is None and [one.name for one in evaluators] == ["graded pairs"]:
         evaluators.append(_stsb_dev(options))
     results = recipes.train(
         recipe,
         rows,
-        _start(options, start.get("pooling", recipe.pooling), start),
+        load(),
         evaluators=evaluators,
         resume=options.resume,
         share_examples=options.share_examples,
         keep_checkpoints=options.keep_checkpoints,
         **given,
-        **arguments,
+        **options.arguments,
     )
     if is_first_process():
-        _print_results(results, given["output"] / "model", protocol)
+        _print_results(results, given["output"] / "model", options.followed)
 
 
 def compare(options: argparse.Namespace) -> None:
     """Compare methods, and print scores and verdict."""
-    arguments, text = _given_arguments(options), _text(options)
-    if "seed" in arguments:
-        raise ValueError("compare trains with the seeds 0, 1, ...: give their number with --seeds.")
     searches = any(method.partition(":")[0] == "search" for method in options.methods)
-    rows = _read(options, text, recipes.RECIPES["search"] if searches else None)
-    documents = recipes.join_titles(rows) if searches else _read_documents(options)
+    rows = _read(options, recipes.RECIPES["search"] if searches else None)
     comparison = recipes.compare(
         options.methods,
         rows,
-        columns=None if searches else _columns(options),
-        model=lambda: _start(options, "mean"),
+        columns=None if searches else options.column,
+        model=partial(_load, options, options.model, options.pooling),
         output=options.output,
-        evaluators=_evaluators(options, documents),
+        evaluators=_evaluators(options, recipes.join_titles(rows) if searches else None),
         seeds=options.seeds,
         dev=_stsb_dev(options) if options.dev else None,
         max_seq_length=options.max_seq_length or 32,
-        text=text,
-        **arguments,
+        text=options.text,
+        **options.arguments,
     )
     print(f"\n{comparison.headline}\n")
     print_table(comparison.table)
@@ -100,51 +104,39 @@ def compare(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Score models, and print the scores."""
-    from sbert_plugins import evaluation
-
     if options.reconstruct:
         _reconstruct(options)
         return
-    has_labels = (
-        *(options.pairs, options.topics, options.retrieval, options.documents, options.rerank),
-        options.transfer,
-    )
-    options.sts = options.sts or not (any(has_labels) or (options.offline and not options.data_dir))
-    evaluators = _evaluators(options, _read_documents(options))
-    if options.report and options.sts:
-        geometry = evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False)
-        evaluators.append(geometry)
+    labels = (options.pairs, options.topics, options.retrieval, options.documents, options.rerank)
+    has_labels = any(labels) or options.transfer
+    options.sts = options.sts or not (has_labels or (options.offline and not options.data_dir))
+    evaluators = _evaluators(options)
     for one in evaluators:
         print(evaluation.describe_labels(one))
-    names = _name_models(options)
-    models = _load_alike(options)
+    names, load = _name_models(options), _load_alike(options)
     scored: dict[str, Any] = {}
     facts: dict[str, dict[str, str]] = {}
     logs: dict[str, list[dict[str, Any]]] = {}
-    rows: list[list[str]] = []
     for place, (name, path) in enumerate(zip(names, options.models, strict=True), start=1):
         print(f"{place} of {len(names)}: scoring {name} ...", flush=True)
         began = time.monotonic()
-        model = models(path)
-        training = read_json(Path(path).parent / RESULTS_FILE) if Path(path).name == "model" else {}
-        facts[name] = {"pooling": recipes.pooling_of(model)} | {
-            fact: str(training[fact]) for fact in ("method", "text", "updates", "seed") if fact in training
-        }
-        logs[name] = training.get("log", [])
+        model = load(path)
         scored[name] = evaluation.measure(model, evaluators)
         print(f"   took {time.monotonic() - began:.0f} s", flush=True)
-        values = {
-            f"{key}: {title}": value
-            for key, each in scored[name].items()
-            for title, value in each.values.items()
-        }
-        rows = rows or [["model", "pooling", *values]]
-        rows.append([name, facts[name]["pooling"], *map(evaluation.format_score, values.values())])
+        training = read_json(Path(path).parent / RESULTS_FILE) if Path(path).name == "model" else {}
+        recorded = [fact for fact in ("method", "text", "updates", "seed") if fact in training]
+        facts[name] = {"pooling": recipes.pooling_of(model)} | {one: str(training[one]) for one in recorded}
+        logs[name] = training.get("log", [])
+    first, *others = scored
+    titles = [f"{key}: {title}" for key, score in scored[first].items() for title in score.values]
+    rows = [["model", "pooling", *titles]]
+    for name, scores in scored.items():
+        values = [value for score in scores.values() for value in score.values.values()]
+        rows.append([name, facts[name]["pooling"], *map(format_score, values)])
     print()
     print_table(rows)
     for note in filter(None, (evaluation.name_similarity(*each) for each in scored.items())):
         print(note)
-    first, *others = scored
     for name in others:
         print("", f"{name}:", sep="\n")
         for change in evaluation.judge_all(scored[first], scored[name], against=first):
@@ -152,7 +144,7 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.report:
         print(f"Report: {evaluation.write_report(scored, options.report, facts=facts, logs=logs)}")
     if options.report and options.text:
-        loaded = {name: models(path) for name, path in zip(names, options.models, strict=True)}
+        loaded = {name: load(path) for name, path in zip(names, options.models, strict=True)}
         print(f"Analysis: {_write_analysis(loaded, options)}")
 
 
@@ -165,8 +157,6 @@ def _name_models(options: argparse.Namespace) -> list[str]:
 
 def _write_analysis(models: dict[str, Any], options: argparse.Namespace) -> Path:
     """Write a page with pictures of the vectors of models."""
-    from sbert_plugins import data, evaluation
-
     pairs = evaluation.own_pairs(options.pairs).pairs if options.pairs else recipes.graded_pairs()
     sentences = data.read_sentences(options.text)["anchor"][:]
     sections = evaluation.analysis_sections(models, sentences, pairs=pairs)
@@ -178,8 +168,6 @@ def _write_analysis(models: dict[str, Any], options: argparse.Namespace) -> Path
 
 def _reconstruct(options: argparse.Namespace) -> None:
     """Print the phrases that decoders write for sentences."""
-    from sbert_plugins import data
-
     if not options.text:
         raise ValueError("--reconstruct needs --text FILE.")
     for path in map(Path, options.models):
@@ -187,27 +175,6 @@ def _reconstruct(options: argparse.Namespace) -> None:
         rows = recipes.reconstruct_phrases(output, data.read_sentences(options.text))
         columns = (rows[name][:] for name in ("anchor", "phrase", "written"))
         print_table([("sentence", "hidden phrase", "written"), *zip(*columns, strict=True)])
-
-
-def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:
-    """Return a function that loads a model. Plain transformers get the pooling of the first other model."""
-    paths = [path for path in options.models if not recipes.is_installed(path)]
-    plain = [path for path in paths if not recipes.has_pooling(path)]
-    pooling = options.pooling
-    if plain and pooling is None:
-        pooled = next((path for path in options.models if path not in plain), None)
-        pooling = "mean" if pooled is None else recipes.pooling_of(_load_model(options, pooled))
-        print(
-            f"{', '.join(plain)}: {pooling} pooling, {'the default' if pooled is None else f'as {pooled}'}."
-        )
-    return lambda path: _load_model(options, path, pooling if path in plain else None)
-
-
-def _load_model(options: argparse.Namespace, name: str, pooling: str | None = None) -> Any:
-    if recipes.is_installed(name) and not options.revision:
-        return recipes.offline_encoder(num_layers=6)
-    code = options.trust_remote_code
-    return recipes.build_encoder(name, pooling=pooling, trust_remote_code=code, revision=options.revision)
 
 
 def list_methods(options: argparse.Namespace) -> None:
@@ -229,11 +196,6 @@ def list_methods(options: argparse.Namespace) -> None:
 
 def mteb_run(options: argparse.Namespace) -> None:
     """Score a model with mteb, and print the scores."""
-    from huggingface_hub import try_to_load_from_cache
-    from sentence_transformers import SentenceTransformer
-
-    from sbert_plugins import evaluation, host
-
     path, revision, name = Path(options.model), options.revision, options.name or options.model
     if options.name is None and path.exists():
         name = "local/" + re.sub(r"[^\w.-]+", "-", "-".join(path.resolve().parts[-2:])).strip("-")
@@ -258,8 +220,6 @@ def mteb_run(options: argparse.Namespace) -> None:
 
 def mteb_submit(options: argparse.Namespace) -> None:
     """Check the results of a public model, and hand them to mteb."""
-    from sbert_plugins import evaluation
-
     logging.getLogger("mteb").setLevel(logging.INFO)  # shows its steps to a pull request
     given = {name: getattr(options, name) for name in ("revision", "cache", "implementation", "create_pr")}
     submission = evaluation.submit_mteb(options.name, options.tasks, **given)
@@ -270,17 +230,33 @@ def mteb_submit(options: argparse.Namespace) -> None:
         print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")
 
 
+def fill_in(options: argparse.Namespace) -> None:
+    """Fill in the model and the text of a training: as given, of the protocol, or the defaults."""
+    name = getattr(options, "protocol", None)
+    options.followed = recipes.read_protocol(options.method, name) if name else None
+    options.start = options.followed.section("start") if options.followed else {}
+    method = getattr(options, "method", "recommended")
+    if options.model is None:
+        if method not in ("recommended", "search") and not (options.offline or options.start):
+            raise ValueError(
+                f"--model is missing. {method} is usually trained from a plain language model, such as "
+                "--model bert-base-uncased."
+            )
+        options.model = options.start.get("encoder", recipes.OFFLINE_BASE)
+    if options.text is None:
+        if not (options.offline or options.start):
+            raise ValueError("TEXT is missing: a file or a dataset on the Hub. For a demo: --offline.")
+        options.text = options.start.get("text", str(recipes.offline_sentences_path()))
+
+
 def names_on_hub(options: argparse.Namespace) -> list[str]:
     """Return the names of models and texts that are not on this machine."""
-    from sbert_plugins.data.read import is_path
-
     if options.offline:
         return []
-    names = getattr(options, "models", None) or [_model(options, _protocol(options))]
-    texts = [] if hasattr(options, "models") else [_text(options)]
+    names = options.models if options.command == "evaluate" else [options.model, options.text]
     return [
         name
-        for name in [*names, *texts]
+        for name in names
         if not Path(name).exists()
         and not is_path(name)
         and not recipes.is_installed(name)
@@ -295,100 +271,56 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
     is_number = [all(re.match(r"[-+\d]|$", cell) for cell in column[1:]) for column in columns]
     for row in rows:
         cells = zip(row, widths, is_number, strict=True)
-        print(
-            "  ".join(
-                cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells
-            ).rstrip()
-        )
+        line = "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells)
+        print(line.rstrip())
 
 
-def _protocol(options: argparse.Namespace) -> recipes.Protocol | None:
-    name = getattr(options, "protocol", None)
-    return recipes.read_protocol(options.method, name) if name else None
-
-
-def _text(options: argparse.Namespace) -> str:
-    """Return the name of the text: as given, of the protocol, or the built-in one."""
-    if options.text is not None:
-        return options.text
-    if (protocol := _protocol(options)) is not None:
-        return protocol.section("start")["text"]
-    if not options.offline:
-        raise ValueError("TEXT is missing: a file or a dataset on the Hub. For a demo: --offline.")
-    return str(recipes.offline_sentences_path())
-
-
-def _model(options: argparse.Namespace, protocol: recipes.Protocol | None) -> str:
-    """Return the name of the start: as given, of the protocol, or the model that people adapt most."""
-    if options.model is not None:
-        return options.model
-    if protocol is not None:
-        return protocol.section("start")["encoder"]
-    method = recipes.find_recipe(getattr(options, "method", "recommended")).name
-    if method not in ("recommended", "search") and not options.offline:
-        raise ValueError(
-            f"--model is missing. {method} is usually trained from a plain language model, such as --model "
-            "bert-base-uncased."
-        )
-    return recipes.OFFLINE_BASE
-
-
-def _given_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the training arguments that were given on the command line."""
-    values = {name: getattr(options, name) for name in options.argument_names}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _columns(options: argparse.Namespace) -> list[str] | None:
-    return [name.strip() for name in options.column.split(",")] if options.column else None
-
-
-def _read(
-    options: argparse.Namespace, text: str, recipe: recipes.Recipe | None, positives: str | None = None
-) -> Any:
+def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:
     """Read what is trained on: what a recipe reads, or all columns without a recipe."""
-    from datasets import Dataset
-
-    from sbert_plugins import data, evaluation
-
-    columns, reads = _columns(options), recipe.reads if recipe else ()
+    text, columns, limit, reads = options.text, options.column, options.limit, recipe.reads if recipe else ()
     paraphrases, cut = getattr(options, "paraphrases", None), getattr(options, "positives", None)
-    if "document" in reads and (paraphrases or cut):
-        raise ValueError("search reads documents: leave out --paraphrases and --positives.")
     if paraphrases:
-        return data.read_pairs(text, paraphrases, column=columns[0] if columns else None, limit=options.limit)
-    if cut or "document" in reads:
-        documents = data.read_documents(text, column=columns, limit=options.limit)
-        return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans") if cut else documents
+        return data.read_pairs(text, paraphrases, column=columns[0] if columns else None, limit=limit)
+    if cut:
+        documents = data.read_documents(text, column=columns, limit=limit)
+        return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans")
+    if "document" in reads:
+        return data.read_documents(text, column=columns, limit=limit)
     if text == "sts-sentences":
-        return Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)[: options.limit]})
+        return Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)[:limit]})
     if "negative" in reads and columns is None:
-        return data.read_triplets(text, limit=options.limit)
+        return data.read_triplets(text, limit=limit)
     rows = data.load_table(text)
     rows = recipe.read(rows, columns, text) if recipe else rows
-    rows = rows.select(range(min(options.limit or len(rows), len(rows))))
-    plan = _protocol(options)
-    if plan is None or positives != "back-translation":
+    rows = rows.select(range(min(limit or len(rows), len(rows))))
+    if options.start.get("positives") != "back-translation":
         return rows
-    arguments = override(plan.section("arguments"), _given_arguments(options))
+    arguments = override(options.followed.section("arguments"), options.arguments)
     return translate_what_is_read(rows, arguments, processes=int(os.environ.get("WORLD_SIZE", "1")))
 
 
-def _start(options: argparse.Namespace, pooling: str, start: dict[str, Any] | None = None) -> Any:
-    """Build the encoder to start from."""
-    name, start = _model(options, _protocol(options)), start or {}
-    if recipes.is_installed(name) and not options.revision:
-        if options.pooling is not None:
-            raise ValueError("The installed model has a pooling of its own: leave out --pooling.")
-        return recipes.offline_encoder(num_layers=6)
-    return recipes.build_encoder(
-        name,
-        pooling=options.pooling,
-        default_pooling=pooling,
-        template=start.get("template", recipes.DEFAULT_TEMPLATE),
-        trust_remote_code=options.trust_remote_code,
-        revision=options.revision,
-    )
+def _load(options: argparse.Namespace, name: str, pooling: str | None, **more: Any) -> SentenceTransformer:
+    """Load a model, from the installed package if its weights are there."""
+    if not recipes.is_installed(name) or options.revision:
+        source = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+        return recipes.build_encoder(name, pooling=pooling, **source, **more)
+    if pooling is not None:
+        raise ValueError("The installed model has a pooling of its own: leave out --pooling.")
+    return recipes.offline_encoder(num_layers=6)
+
+
+def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:
+    """Return a function that loads a model. Plain transformers get the pooling of the first other model."""
+    plain = [
+        path for path in options.models if not recipes.is_installed(path) and not recipes.has_pooling(path)
+    ]
+    pooling = options.pooling
+    if plain and pooling is None:
+        pooled = next((path for path in options.models if path not in plain), None)
+        pooling = "mean" if pooled is None else recipes.pooling_of(_load(options, pooled, None))
+        reason = "the default" if pooled is None else f"as {pooled}"
+        print(f"{', '.join(plain)}: {pooling} pooling, {reason}.")
+    return lambda path: _load(options, path, pooling if path in plain else None)
 
 
 def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = None) -> list[Any]:
@@ -396,19 +328,19 @@ def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = N
 
     Args:
         options: The options of the command.
-        documents: Documents for known-item search. Search by vectors is then scored with BM25, too.
+        documents: Documents for known-item search, if --documents names none. Search by vectors is then
+            scored with BM25, too.
     """
-    from sbert_plugins import evaluation
-
+    if options.documents:
+        documents = recipes.join_titles(data.read_documents(options.documents))
     shown: dict[str, Any] = {"write_csv": False, "show_progress_bar": sys.stderr.isatty()}
-    readers: dict[str, Any] = {
-        "pairs": evaluation.own_pairs,
-        "topics": evaluation.own_topics,
-        "retrieval": evaluation.own_retrieval,
-    }
-    given = {name: getattr(options, name) for name in readers}
-    found: list[Any] = [readers[name](path, **shown) for name, path in given.items() if path is not None]
-    if options.retrieval is not None and documents is not None:
+    own: tuple[tuple[str | None, Any], ...] = (
+        (options.pairs, evaluation.own_pairs),
+        (options.topics, evaluation.own_topics),
+        (options.retrieval, evaluation.own_retrieval),
+    )
+    found: list[Any] = [read(path, **shown) for path, read in own if path]
+    if options.retrieval and documents is not None:
         found.append(evaluation.MixedRetrievalEvaluator(found[-1], **shown))
     if documents is not None:
         found.append(evaluation.KnownItemEvaluator(documents, name="known items", **shown))
@@ -418,82 +350,41 @@ def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = N
         found.append(evaluation.TransferEvaluator(options.data_dir, name="transfer", **shown))
     if options.sts:
         found.append(evaluation.STSSuiteEvaluator(options.data_dir, name="STS", **shown))
+    if options.sts and getattr(options, "report", None):
+        found.append(evaluation.AlignmentUniformityEvaluator(options.data_dir, split="test", write_csv=False))
     if not found:
         found.append(evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs", **shown))
     return found
 
 
-def _read_documents(options: argparse.Namespace) -> list[str] | None:
-    """Read the documents for known-item search."""
-    from sbert_plugins import data
-
-    return recipes.join_titles(data.read_documents(options.documents)) if options.documents else None
-
-
 def _stsb_dev(options: argparse.Namespace) -> Any:
-    from sbert_plugins import evaluation
-
     pairs = evaluation.load_sts("STS-B dev", options.data_dir)
     return evaluation.PairsEvaluator(pairs, name="STS-B dev", write_csv=False)
 
 
 def _print_plan(
-    options: argparse.Namespace,
-    recipe: recipes.Recipe,
-    text: str,
-    start: dict[str, Any],
-    given: dict[str, Any],
-    arguments: dict[str, Any],
+    options: argparse.Namespace, recipe: recipes.Recipe, load: Callable[[], Any], given: dict[str, Any]
 ) -> None:
     """Print the plan that a training would run. What is not on this machine is not loaded for it."""
-    on_hub, rows, model = names_on_hub(options), None, None
-    if options.offline or text not in on_hub:
-        rows = recipe.read(_read(options, text, recipe, start.get("positives")))
-    if options.offline or _model(options, _protocol(options)) not in on_hub:
-        model = _start(options, start.get("pooling", recipe.pooling), start)
-    names = {"text": text, "encoder": _model(options, _protocol(options)), "pooling": options.pooling}
-    plan = make_plan(recipe, rows, model, arguments=arguments, **given)
+    on_hub = names_on_hub(options)
+    rows = None if options.text in on_hub else recipe.read(_read(options, recipe))
+    model = None if options.model in on_hub else load()
+    plan = make_plan(recipe, rows, model, arguments=options.arguments, **given)
+    names = {"text": options.text, "encoder": options.model, "pooling": options.pooling}
     for name, value in names.items():
-        if value is not None and (options.__dict__.get(name) or name not in plan.settings):
+        if value is not None:
             plan.settings.setdefault(name, (value, "given"))
     plan.prepare()
     print_table(plan.table())
-    print(
-        *plan.reasons,
-        *([f"Not on this machine, so not read: {', '.join(on_hub)}."] if on_hub else []),
-        sep="\n",
-    )
-
-
-def _print_search(results: dict[str, Any]) -> None:
-    """Print what a mix with BM25 gains, and what the index of a search needs."""
-    from sbert_plugins.evaluation import format_score
-
-    after = results.get("after", {})
-    for name, mixed in after.items():
-        alone = after.get(name.removesuffix(" with BM25"), mixed)
-        if alone is mixed:
-            continue
-        vectors, (both, bm25) = next(iter(alone["values"].values())), mixed["values"].values()
-        before = next(iter(results["before"][name]["values"].values()))
-        word = "better than" if both > vectors else "no better than"
-        print(
-            f"A mix with BM25 is {word} the trained model alone: {format_score(both)} and "
-            f"{format_score(vectors)}. BM25 alone has {format_score(bm25)}. The training adds "
-            f"{both - before:+.2f} to the mix of the start."
-        )
-    if results.get("method") == "search":
-        print("Encode your documents again. Until then the old index can serve: see the guide on search.")
-        print("Known items chose the settings, so their gain proves nothing. Check with your own queries.")
+    print(*plan.reasons, sep="\n")
+    if on_hub:
+        print(f"Not on this machine, so not read: {', '.join(on_hub)}.")
 
 
 def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Protocol | None) -> None:
-    from sbert_plugins.evaluation import format_score
-
-    changes = results["changes"]
     rows = [
         (f"{one['name']}: {one['metric']}", format_score(one["before"]), format_score(one["after"]))
-        for one in changes
+        for one in results["changes"]
     ]
     print()
     print_table([("score", "start", "trained"), *rows])
@@ -506,3 +397,22 @@ def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Proto
     if results["worse"]:
         hint = "Keep the start, or train with fewer updates or a lower learning rate."
         print(f"The trained model is worse than the start on {', '.join(results['worse'])}. {hint}")
+
+
+def _print_search(results: dict[str, Any]) -> None:
+    """Print what a mix with BM25 gains, and what the index of a search needs."""
+    before, after = (
+        {name: list(score["values"].values()) for name, score in results.get(when, {}).items()}
+        for when in ("before", "after")
+    )
+    for name in [name for name in after if name.removesuffix(" with BM25") in after.keys() - {name}]:
+        vectors, (both, bm25) = after[name.removesuffix(" with BM25")][0], after[name]
+        word = "better than" if both > vectors else "no better than"
+        print(
+            f"A mix with BM25 is {word} the trained model alone: {format_score(both)} and "
+            f"{format_score(vectors)}. BM25 alone has {format_score(bm25)}. The training adds "
+            f"{both - before[name][0]:+.2f} to the mix of the start."
+        )
+    if results.get("method") == "search":
+        print("Encode your documents again. Until then the old index can serve: see the guide on search.")
+        print("Known items chose the settings, so their gain proves nothing. Check with your own queries.")

@@ -1,7 +1,4 @@
-"""The methods' training settings, and functions that train and compare models with them.
-
-Importing this package loads no torch, so that the command line prints its help at once.
-"""
+"""The methods' training settings, and functions that train and compare models with them."""
 
 from sbert_plugins.recipes.budgets import small_budget
 from sbert_plugins.recipes.compare import Comparison, compare

@@ -21,12 +21,5 @@ ARCCSE = Recipe(
         "batch_sampler": LENGTH_GROUPED,
         "sam_rho": 0.05,
     },
-    offline_arguments={
-        "per_device_train_batch_size": 64,
-        "gradient_accumulation_steps": 1,
-        "max_steps": 60,
-        "eval_steps": 20,
-        "sam_rho": 0.0,
-    },
     paper_updates=15_625,  # computed: one epoch of a million sentences, 64 per update
 )

@@ -1,21 +1,16 @@
 """The bag-of-words loss alone. Settings by STS-B dev; there is no paper with this loss alone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
 
 
 def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
     """Count the tokens of the text, unless tokens are not weighted or counts are given."""
     given = request.loss_keywords
-    is_needed = given.get("token_weights", 0.0) is not None and "frequencies" not in given
-    return Prepared(rows, count_tokens(rows, model) if is_needed else {})
+    is_weighted = given.get("token_weights", 0.0) is not None
+    return Prepared(rows, count_tokens(rows, model, given) if is_weighted else {})
 
 
 BAG_OF_WORDS = Recipe(

@@ -1,17 +1,15 @@
 """The section of a model card about a training: base model, data, settings, scores and verdict."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins.evaluation import format_score
 from sbert_plugins.recipes.recipe import Recipe
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 _BEFORE = "\n## Training Details\n"  # a heading of sentence-transformers' card
 _SHOWN = (
@@ -56,20 +54,11 @@ def write_card(folder: Path, recipe: Recipe, results: Mapping[str, Any]) -> None
         recipe: The method.
         results: What ``results.json`` holds.
     """
-    path = folder / "README.md"
-    card = path.read_text(encoding="utf-8")
-    start, _, end = card.partition(_BEFORE)
-    path.write_text(f"{start}\n{_section(recipe, results)}{_BEFORE}{end}", encoding="utf-8")
-
-
-def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
-    from sbert_plugins.evaluation import format_score
-
-    arguments = results["arguments"]
-    settings = {name: arguments[name] for name in _SHOWN if arguments.get(name)}
-    length = results["max_seq_length"]
+    arguments, length = results["arguments"], results["max_seq_length"]
+    settings = ", ".join(f"{name} {arguments[name]}" for name in _SHOWN if arguments.get(name))
     source = f"{recipe.paper}, <{recipe.url}>" if recipe.url else recipe.paper
     lines = [
+        "",
         "## How It Was Trained",
         "",
         f"- **Method:** {recipe.title} ({source})" + (f": {recipe.summary}" if recipe.summary else ""),
@@ -77,8 +66,8 @@ def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
         f"- **Text:** {results['text'] or 'not named'}: {results['read'].removeprefix('text: ')}",
         f"- **Length:** {results['updates']:,} updates, the model of update {results['saved_update']:,} is "
         "saved",
-        f"- **Settings:** {', '.join(f'{name} {value}' for name, value in settings.items())}, seed "
-        f"{results['seed']}, {length['training']} tokens in training, {length['model']} in this model",
+        f"- **Settings:** {settings}, seed {results['seed']}, {length['training']} tokens in training, "
+        f"{length['model']} in this model",
     ]
     if results["start_weight"]:
         lines.append(f"- **Averaged with the start:** weight {results['start_weight']}")
@@ -86,9 +75,13 @@ def _section(recipe: Recipe, results: Mapping[str, Any]) -> str:
         listed = ", ".join(f"{name} {value} (paper: {paper})" for name, (paper, value) in deviations.items())
         lines.append(f"- **Settings that differ from the paper's:** {listed}")
     if results["changes"]:
-        lines += ["", "| Score | Start | This model |", "|:--|--:|--:|"]
-        for one in results["changes"]:
-            before, after = format_score(one["before"]), format_score(one["after"])
-            lines.append(f"| {one['name']}, {one['metric']} | {before} | {after} |")
-        lines += ["", *(f"- {sentence}" for sentence in results["verdict"])]
-    return "\n".join([*lines, ""])
+        rows = [
+            f"| {one['name']}, {one['metric']} | "
+            f"{format_score(one['before'])} | {format_score(one['after'])} |"
+            for one in results["changes"]
+        ]
+        verdict = [f"- {sentence}" for sentence in results["verdict"]]
+        lines += ["", "| Score | Start | This model |", "|:--|--:|--:|", *rows, "", *verdict]
+    path = folder / "README.md"
+    start, _, end = path.read_text(encoding="utf-8").partition(_BEFORE)
+    path.write_text("\n".join([start, *lines, _BEFORE, end]), encoding="utf-8")

@@ -1,7 +1,5 @@
 """A comparison: several methods, each with several seeds, from one start on one text."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging
@@ -9,12 +7,23 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.evaluation import BaseEvaluator
+from transformers import set_seed
+
+from sbert_plugins import evaluation
+from sbert_plugins.data.columns import describe_texts, read_columns
+from sbert_plugins.evaluation import Change, Score, format_score
+from sbert_plugins.evaluation.encoding import named
+from sbert_plugins.evaluation.score import Scores
 from sbert_plugins.recipes.encoders import build_encoder, name_of_encoder, pooling_of
-from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_value
-from sbert_plugins.recipes.recipe import override
+from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_pairs
+from sbert_plugins.recipes.recipe import Recipe, override
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import (
     check_is_free,
@@ -27,19 +36,17 @@ from sbert_plugins.recipes.run import (
     versions,
 )
 from sbert_plugins.recipes.train import train
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.evaluation import BaseEvaluator
-
-    from sbert_plugins.evaluation import Change
-    from sbert_plugins.evaluation.score import Scores
+from sbert_plugins.training import TrainingArguments
 
 logger = logging.getLogger(__name__)
 RECORDS = "results.jsonl"
 # Settings of some recipes that would make their updates more expensive than those of the other methods.
 _EQUAL = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
+_CAPTION = (
+    "Mean over the seeds ± standard error of the difference from the start, which counts the variation "
+    "between seeds and between pairs, texts or queries. The start is the model before training."
+)
+_BARS = "Points are means over the seeds. A method is level with the start if its bar contains the start."
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Method:
     """A method of a comparison, with keywords of its loss and training arguments of its own."""
 
     text: str
-    name: str
+    recipe: Recipe
     loss_keywords: dict[str, Any]
     arguments: dict[str, Any]
     protocol: str | None = None
@@ -72,9 +79,7 @@ class Comparison:
     @property
     def headline(self) -> str:
         """The best method in one sentence, compared with the start and with the next best method."""
-        from sbert_plugins.evaluation import summarize
-
-        return summarize(self.best, [*self.changes[self.best], *self.rivals[:1]])
+        return evaluation.summarize(self.best, [*self.changes[self.best], *self.rivals[:1]])
 
     @property
     def best(self) -> str:
@@ -84,10 +89,11 @@ class Comparison:
     @property
     def table(self) -> list[list[str]]:
         """The scores as text, with a row for the start and one per method (mean and standard error)."""
-        from sbert_plugins.evaluation import format_score
-
         first = next(iter(self.changes.values()))
-        lines = [["", *(one.title for one in first)], ["start", *(format_score(one.before) for one in first)]]
+        lines = [
+            ["", *(one.title for one in first)],
+            ["start", *(format_score(one.before) for one in first)],
+        ]
         for method, changes in self.changes.items():
             errors = ["" if one.error is None else f" ± {one.format_error()}" for one in changes]
             scores = [f"{format_score(one.after)}{error}" for one, error in zip(changes, errors, strict=True)]
@@ -114,25 +120,17 @@ def read_method(text: str) -> Method:
         >>> read_method("pt-bert:attend_to=pooled,momentum=0.99").loss_keywords
         {'attend_to': 'pooled', 'momentum': 0.99}
     """
-    from sbert_plugins.training import TrainingArguments
-
     name, *others = text.split(":")
     if name not in RECIPES and others and "=" not in others[0]:
         name = f"{name}:{others.pop(0)}"
     recipe = find_recipe(name)
     # A comma separates keywords, or values of one keyword.
-    pairs = [part.partition("=") for part in re.split(r",(?=\w+=)", ":".join(others)) if part]
-    if bare := next((key for key, equals, _ in pairs if not equals), None):
-        raise ValueError(f"A keyword of a method is KEY=VALUE, got {bare!r} in {text!r}.")
+    keywords = read_pairs([part for part in re.split(r",(?=\w+=)", ":".join(others)) if part])
+    protocol = keywords.pop("protocol", None)
     names = {field.name for field in fields(TrainingArguments)}
-    values = {key: read_value(value) for key, _, value in pairs}
-    protocol = values.pop("protocol", None)
-    arguments = {key: value for key, value in values.items() if key in names}
-    keywords = {key: value for key, value in values.items() if key not in names}
-    if "seed" in arguments:
-        raise ValueError(f"All methods have the same seeds, got {text!r}. Give their number with --seeds.")
+    arguments = {key: keywords.pop(key) for key in [*keywords] if key in names}
     check_keywords(recipe, keywords)
-    return Method(text, name, keywords, arguments, protocol)
+    return Method(text, recipe, keywords, arguments, protocol)
 
 
 def compare(
@@ -180,20 +178,15 @@ def compare(
         ... )  # doctest: +SKIP
         >>> print(comparison.headline)  # doctest: +SKIP
     """
-    from sentence_transformers import SentenceTransformer
-    from transformers import set_seed
-
-    from sbert_plugins import evaluation
-    from sbert_plugins.data.columns import describe_texts, read_columns
-    from sbert_plugins.evaluation.encoding import named
-
     if isinstance(model, SentenceTransformer):
         raise ValueError("model must be a path, a Hub name or a function: each training needs a new model.")
-    output, asked = Path(output), [read_method(method) for method in methods]
-    numbers = _list_seeds(seeds)
     if arguments.get("push_to_hub"):
         raise ValueError("compare trains several models, which cannot share one name on the Hub. Use train.")
-    secret = arguments.pop("hub_token", None)
+    arguments.pop("hub_token", None)  # is needed for nothing, and must not be recorded
+    output, asked = Path(output), [read_method(method) for method in methods]
+    if any("seed" in given for given in (arguments, *(method.arguments for method in asked))):
+        raise ValueError("All methods have the seeds 0, 1, ...: give their number with seeds or --seeds.")
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
 
     def build() -> SentenceTransformer:
         set_seed(0)  # what a function draws, such as an adapter, is the same each time
@@ -226,106 +219,87 @@ def compare(
     with hold(output):
         before, cells = _begin(output, shared, start, [*evaluators, *([dev] if dev is not None else [])])
         del start
-        for seed in numbers:
-            for method in asked:
-                name = f"{method.text}, seed {seed}"
-                if (method.text, seed) in cells:
-                    logger.info("%s: finished before.", name)
-                    continue
-                logger.info("%s", name)
-                has_own = method.protocol is not None or find_recipe(method.name).fit is not None
-                folder = output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}"
-                try:
-                    results = train(
-                        method.name,
-                        rows,
-                        build(),
-                        output=folder,
-                        loss_keywords=method.loss_keywords,
-                        protocol=method.protocol,
-                        max_seq_length=None if has_own else max_seq_length,
-                        dev=None if find_recipe(method.name).fit else dev,
-                        evaluators=evaluators,
-                        before=before,
-                        seed=seed,
-                        text=text,
-                        resume=True,
-                        hub_token=secret,
-                        **(method.arguments if has_own else override(settings, method.arguments)),
-                    )
-                except Exception as error:  # the other cells are not lost
-                    logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))
-                    failed[name] = f"{type(error).__name__}: {error}"
-                    continue
-                kept = ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
-                cell = {"method": method.text, "seed": seed, "scores": results["after"]}
-                cells[method.text, seed] = cell
-                _append(output, cell | {key: results[key] for key in kept})
+        for seed, method in product(numbers, asked):
+            name = f"{method.text}, seed {seed}"
+            if (method.text, seed) in cells:
+                logger.info("%s: finished before.", name)
+                continue
+            logger.info("%s", name)
+            is_fit = method.recipe.fit is not None
+            has_own = is_fit or method.protocol is not None
+            try:
+                results = train(
+                    method.recipe,
+                    rows,
+                    build(),
+                    output=output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}",
+                    loss_keywords=method.loss_keywords,
+                    protocol=method.protocol,
+                    max_seq_length=None if has_own else max_seq_length,
+                    dev=None if is_fit else dev,
+                    evaluators=evaluators,
+                    before=before,
+                    seed=seed,
+                    text=text,
+                    resume=True,
+                    **(method.arguments if has_own else override(settings, method.arguments)),
+                )
+            except Exception as error:  # the other cells are not lost
+                logger.warning("%s failed: %s", name, error, exc_info=logger.isEnabledFor(logging.DEBUG))
+                failed[name] = f"{type(error).__name__}: {error}"
+                continue
+            kept = ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
+            cell = {"method": method.text, "seed": seed, "scores": results["after"]}
+            _append(output, cell | {key: results[key] for key in kept})
+            cells[method.text, seed] = _read_scores(cell)
         scores = {
-            method.text: [
-                {
-                    name: evaluation.Score.from_dict(each)
-                    for name, each in cells[method.text, seed]["scores"].items()
-                }
-                for seed in numbers
-                if (method.text, seed) in cells
-            ]
+            method.text: [cells[method.text, seed] for seed in numbers if (method.text, seed) in cells]
             for method in asked
         }
         scores = {method: each for method, each in scores.items() if each}
         if not scores:
-            raise RuntimeError(f"Every training failed: {next(iter(failed.values()))}")
+            raise RuntimeError(f"Every training failed: {'; '.join(failed.values())}")
         changes = {method: evaluation.judge_all(before, each) for method, each in scores.items()}
-        ranked = sorted(changes, key=lambda method: changes[method][0].gain, reverse=True)
-        rivals = [
-            evaluation.judge_all(scores[method], scores[ranked[0]], against=method)[0]
-            for method in ranked[1:]
-        ]
+        best, *others = sorted(changes, key=lambda method: changes[method][0].gain, reverse=True)
+        rivals = [evaluation.judge_all(scores[each], scores[best], against=each)[0] for each in others]
         comparison = Comparison(changes, rivals, failed, output / "index.html")
         comparison.page.write_text(_page(comparison, shared, len(rows)), encoding="utf-8")
     return comparison
 
 
-def _list_seeds(seeds: int | Sequence[int]) -> list[int]:
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not numbers or len({*numbers}) < len(numbers):
-        raise ValueError(f"seeds must be a number of seeds, or seeds that differ, got {seeds}.")
-    return numbers
-
-
 def _begin(
     output: Path, shared: dict[str, Any], start: SentenceTransformer, evaluators: Sequence[BaseEvaluator]
-) -> tuple[Scores, dict[tuple[str, int], dict[str, Any]]]:
-    """Score the start, and return its scores and the cells that are finished."""
-    from sbert_plugins import evaluation
-
-    path, first, cells = output / RECORDS, {}, []
-    if path.exists():
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]  # a kill may cut the last line
-        if whole != text:
-            path.write_text(whole, encoding="utf-8")
-        first, *cells = [json.loads(line) for line in whole.splitlines()] or [{}]
-    else:
+) -> tuple[Scores, dict[tuple[str, int], Scores]]:
+    """Score the start, and return its scores and those of the cells that are finished."""
+    path = output / RECORDS
+    if not path.exists():
         check_is_free(output)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    whole = text[: text.rfind("\n") + 1]  # a kill may cut the last line
+    first, *cells = [json.loads(line) for line in whole.splitlines()] or [{}]
     if cells:
         check_same_run(first["shared"], shared, output, may_differ={"text", "read", "encoder"})
     logger.info("Scoring the start.")
     before = evaluation.measure(start, evaluators)
     for name in shared["scores"] if cells else ():
-        now = before[name]
-        was = first["scores"][name]["values"][now.metric]
-        if not math.isclose(was, now.value, rel_tol=1e-3, abs_tol=1e-3):
+        was, now = first["scores"][name]["values"][before[name].metric], before[name].value
+        if not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-3):
             raise ValueError(
-                f"The labels of {name} have changed: the start scores {evaluation.format_score(now.value)} "
-                f"now, and scored {evaluation.format_score(was)} when the comparison in {output} began. Use "
-                "another output."
+                f"The labels of {name} have changed: the start scores {format_score(now)} now, and "
+                f"scored {format_score(was)} when the comparison in {output} began. Use another "
+                "output."
             )
-    if not cells:
-        path.unlink(missing_ok=True)  # nothing is finished: the settings may differ
+    if not cells:  # while nothing is finished, the settings may differ
         scores = {name: score.to_dict() for name, score in before.items()}
-        _append(output, {"method": "start", "shared": shared, "scores": scores, "versions": versions()})
-    return before, {(cell["method"], cell["seed"]): cell for cell in cells}
+        first = {"method": "start", "shared": shared, "scores": scores, "versions": versions()}
+        whole = json.dumps(first, default=str) + "\n"
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return before, {(cell["method"], cell["seed"]): _read_scores(cell) for cell in cells}
+
+
+def _read_scores(cell: dict[str, Any]) -> Scores:
+    return {name: Score.from_dict(score) for name, score in cell["scores"].items()}
 
 
 def _append(output: Path, record: dict[str, Any]) -> None:
@@ -335,42 +309,28 @@ def _append(output: Path, record: dict[str, Any]) -> None:
 
 def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str:
     """Return the page: headline, verdict, plot, table and settings."""
-    from sbert_plugins import evaluation
-
-    heading, *lines = comparison.table
-    text = shared["text"] or "a text without a name"
+    changes, (heading, *lines) = comparison.changes, comparison.table
     about = (
-        f"{len(comparison.changes)} methods from {shared['encoder']} ({shared['pooling']} pooling) on "
-        f"{sentences:,} sentences of {text}. All have the settings below, unless a method's name gives "
-        "others."
+        f"{len(changes)} methods from {shared['encoder']} ({shared['pooling']} pooling) on {sentences:,} "
+        f"sentences of {shared['text'] or 'a text without a name'}. All have the settings below, unless a "
+        "method's name gives others."
     )
-    caption = (
-        "Mean over the seeds ± standard error of the difference from the start, which counts the variation "
-        "between seeds and between pairs, texts or queries. The start is the model before training."
-    )
+    settings = shared["arguments"] | {"max_seq_length": shared["max_seq_length"]}
+    values = [[name, str(value)] for name, value in settings.items()]
     sections = [
         evaluation.Section("Verdict", [about], points=comparison.verdict),
-        evaluation.Section("Scores", columns=heading, rows=lines, caption=caption),
+        evaluation.Section("Scores", columns=heading, rows=lines, caption=_CAPTION),
+        evaluation.Section("Settings", columns=["", "value"], rows=values, is_text=True),
     ]
     if importlib.util.find_spec("matplotlib"):
-        figure = evaluation.plot_scores(_bars(comparison.changes))
-        caption = (
-            "Points are means over the seeds. A method is level with the start if its bar contains the start."
-        )
-        sections.insert(1, evaluation.Section("Start and methods", figure=figure, caption=caption))
+        bars = {"start": {one.title: (one.before, 0.0) for one in next(iter(changes.values()))}}
+        bars |= {
+            method: {one.title: (one.after, one.margin or 0.0) for one in each}
+            for method, each in changes.items()
+        }
+        figure = evaluation.plot_scores(bars)
+        sections.insert(1, evaluation.Section("Start and methods", figure=figure, caption=_BARS))
     if comparison.failed:
         reasons = [f"{name}: {reason}" for name, reason in comparison.failed.items()]
         sections.insert(0, evaluation.Section("Failed trainings", points=reasons))
-    settings = [[name, str(value)] for name, value in shared["arguments"].items()]
-    settings.append(["max_seq_length", str(shared["max_seq_length"])])
-    sections.append(evaluation.Section("Settings", columns=["", "value"], rows=settings, is_text=True))
     return evaluation.render_page("Comparison of training methods", comparison.headline, sections)
-
-
-def _bars(changes: dict[str, list[Change]]) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return the scores of the start and the methods with the length of their error bars."""
-    first = next(iter(changes.values()))
-    return {"start": {one.title: (one.before, 0.0) for one in first}} | {
-        method: {one.title: (one.after, one.margin or 0.0) for one in each}
-        for method, each in changes.items()
-    }

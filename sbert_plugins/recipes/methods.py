@@ -7,13 +7,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sbert_plugins import losses
+from sbert_plugins.names import check_method, did_you_mean
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.consert import CONSERT
 from sbert_plugins.recipes.denosent import DENOSENT
 from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
 from sbert_plugins.recipes.pt_bert import PT_BERT
-from sbert_plugins.recipes.recipe import Recipe, did_you_mean
+from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.search import SEARCH
 from sbert_plugins.recipes.simcse import SIMCSE
@@ -46,21 +48,13 @@ def find_recipe(method: str) -> Recipe:
 
     Raises:
         ValueError: For an unknown name, with the nearest one.
-        ImportError: If the class cannot be imported.
+        ImportError: If the module cannot be imported.
     """
+    check_method(method)
     if method in RECIPES:
         return RECIPES[method]
-    if ":" not in method:
-        raise ValueError(
-            f"There is no method {method!r}.{did_you_mean(method, RECIPES)} The methods are "
-            f"{', '.join(RECIPES)}, and "
-            "package.module:Class for a loss of your own."
-        )
     module, _, name = method.partition(":")
-    found = importlib.import_module(module)
-    if not hasattr(found, name):
-        raise ImportError(f"{module} has no {name}.{did_you_mean(name, vars(found))}")
-    loss = getattr(found, name)
+    loss = getattr(importlib.import_module(module), name)
     roles = getattr(loss, "columns", ("anchor", "positive", "negative"))
     required = len(roles) - getattr(loss, "optional_columns", len(roles) - 1)
     return Recipe(
@@ -126,31 +120,18 @@ def check_keywords(recipe: Recipe, keywords: Mapping[str, Any]) -> None:
 
 def known_keywords(recipe: Recipe) -> dict[str, Any] | None:
     """Return the keywords of a recipe's loss with their defaults; None if it takes any."""
-    from sbert_plugins import losses
-
-    is_ours = recipe.name in RECIPES
-    if recipe.fit is not None:
-        known = _keywords_of(recipe.loss)
-        return {name: value for name, value in known.items() if name not in (*recipe.arguments, "seed")}
-    build: Any = getattr(losses, recipe.loss) if isinstance(recipe.loss, str) else recipe.loss
-    known = _keywords_of(build, is_ours=is_ours)
-    if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(build).parameters.values()):
-        if not is_ours:
-            return None
-        known = _keywords_of(getattr(losses, recipe.loss_class)) | known
+    builders = [
+        getattr(losses, each) if isinstance(each, str) else each
+        for each in (recipe.loss_class or recipe.loss, recipe.loss)
+    ]
+    found = [each for build in builders for each in inspect.signature(build).parameters.values()]
+    if not recipe.loss_class and any(each.kind is each.VAR_KEYWORD for each in found):
+        return None
+    known = {each.name: each.default for each in found if each.default is not each.empty}
     if isinstance(recipe.loss, str) and hasattr(losses.official, recipe.loss):
         known["official"] = False
-    return known
-
-
-def _keywords_of(build: Any, *, is_ours: bool = True) -> dict[str, Any]:
-    """Return the keywords of a function or class; of a user's class also the arguments after the model."""
-    parameters = list(inspect.signature(build).parameters.values())[1:]
-    return {
-        one.name: one.default
-        for one in parameters
-        if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not is_ours)
-    }
+    others = (*recipe.arguments, "seed") if recipe.fit else ()
+    return {name: default for name, default in known.items() if name not in others}
 
 
 def read_value(text: str) -> Any:
@@ -160,10 +141,9 @@ def read_value(text: str) -> Any:
         >>> [read_value(text) for text in ("none", "0.05", "True", "dropout,token_cutoff", "tokens")]
         [None, 0.05, True, ['dropout', 'token_cutoff'], 'tokens']
     """
-    if text.lower() in ("none", "null"):
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    words = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
     for read in (json.loads, float):  # JSON has no number that begins with its point
         with contextlib.suppress(ValueError):
             return read(text)

@@ -1,16 +1,15 @@
 """PaSeR as in its paper, without and with labels. Sources of the values: protocols/paser*.paper.toml."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import nn
+
+from sbert_plugins import data, losses
 from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from torch import nn
 
 
 def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
@@ -20,11 +19,8 @@ def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prep
     loss. Counts of the encoder's vocabulary are found if tokens are to be weighted. The column keywords are
     those of :func:`data.paser_columns`.
     """
-    from sbert_plugins import data
-
     given = request.loss_keywords
-    is_weighted = given.get("token_weights") is not None and "frequencies" not in given
-    counts = count_tokens(rows, model) if is_weighted else {}
+    counts = {} if given.get("token_weights") is None else count_tokens(rows, model, given)
     if "phrase" in rows.column_names:
         return Prepared(rows, counts)
     ours: dict[str, Any] = {"top_k": 3}
@@ -45,10 +41,6 @@ def paser_supervised_loss(
         temperature: Temperature of the contrastive loss.
         **keywords: Keywords of :class:`losses.PaSeRLoss`, here without its masked language model.
     """
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
-    from sbert_plugins import losses
-
     contrastive = MultipleNegativesRankingLoss(model, scale=1 / temperature)
     paser = losses.PaSeRLoss(model, **({"mlm_weight": 0.0} | keywords))
     return losses.WeightedSumLoss(
@@ -67,7 +59,7 @@ PASER = Recipe(
     url="https://aclanthology.org/2022.emnlp-main.221",
     summary="a six-layer decoder writes a hidden phrase from the vectors; masked language model (eq. 2 to 4)",
     loss="PaSeRLoss",
-    columns=("anchor", "masked", "phrase"),
+    made_columns=("anchor", "masked", "phrase"),
     pooling="cls",
     arguments={
         "learning_rate": 3e-5,
@@ -76,7 +68,6 @@ PASER = Recipe(
         "num_train_epochs": 5,
         "eval_steps": 125,
     },
-    offline_arguments={"max_steps": 60, "eval_steps": 20},
     prepare=prepare,
     # Computed: five epochs of 62,198 sentences with three phrases each, 64 rows per update.
     paper_updates=14_578,
@@ -87,11 +78,10 @@ PASER_SUPERVISED = replace(
     name="paser-supervised",
     title="PaSeR, supervised",
     summary="contrastive loss with labelled negatives, and the hidden phrase (eq. 5)",
-    columns=("anchor", "positive", "negative", "masked", "phrase"),
+    made_columns=("anchor", "positive", "negative", "masked", "phrase"),
     arguments=PASER.arguments | {"num_train_epochs": 3},
     loss=paser_supervised_loss,
     loss_class="PaSeRLoss",
-    text="sentence-transformers/all-nli",
     reads=("anchor", "positive", "negative"),
     paper_updates=26_150,  # computed: three epochs, which the paper does not state, of 557,850 triplets
 )

@@ -1,20 +1,24 @@
 """The plan of a training: every decision with its source."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.evaluation import BaseEvaluator
 
 from sbert_plugins import host
+from sbert_plugins.data.columns import describe_texts
+from sbert_plugins.names import did_you_mean
 from sbert_plugins.recipes.budgets import small_budget
 from sbert_plugins.recipes.encoders import name_of_encoder, pooling_of
-from sbert_plugins.recipes.methods import check_keywords, find_recipe, known_keywords
+from sbert_plugins.recipes.methods import check_keywords, known_keywords
 from sbert_plugins.recipes.protocol import Protocol, read_protocol
-from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, Request, did_you_mean, override
+from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, Request, override
 from sbert_plugins.recipes.run import (
     describe_value,
     digest_of_texts,
@@ -22,16 +26,11 @@ from sbert_plugins.recipes.run import (
     name_of_text,
     versions,
 )
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.evaluation import BaseEvaluator
-    from torch import nn
-
-    from sbert_plugins.training import TrainingArguments
+from sbert_plugins.training import LengthGroupedBatchSampler, TrainingArguments
 
 logger = logging.getLogger(__name__)
+_ARGUMENTS = {each.name for each in fields(TrainingArguments)}
+_HUB = ("push_to_hub", "hub_model_id", "hub_private_repo")
 # Training arguments that this package sets or does not use, and what to give instead.
 _REFUSED = {
     "output_dir": "Use output.",
@@ -39,6 +38,7 @@ _REFUSED = {
     "do_train": "It has no effect.",
     "do_eval": "Give dev or evaluators.",
     "do_predict": "It has no effect.",
+    "hub_strategy": "The model is uploaded once, after it was scored.",
 }
 
 
@@ -54,13 +54,11 @@ class Plan:
         seed: The seed.
         output: The folder of the training.
         text: Name of the text.
-        rows: What is trained on; None if the text was not read.
+        rows: The dataset that is trained on; None if the text was not read.
         model: The start; None if it was not loaded.
         dev: Evaluator that selects the checkpoint.
-        loss_keywords: Keywords of the loss, with those that :meth:`prepare` finds.
-        reasons: Lines that explain the choices of the recipe.
         most_updates: The most updates that are made, unless their number was chosen.
-        described_texts: What was read, in one sentence.
+        reasons: Lines that explain the choices of the recipe.
     """
 
     recipe: Recipe
@@ -69,19 +67,16 @@ class Plan:
     seed: int
     output: Path
     text: str | None
-    rows: Dataset | None
-    model: SentenceTransformer | None
+    rows: Any
+    model: Any
     dev: BaseEvaluator | None
-    loss_keywords: dict[str, Any] = field(default_factory=dict)
+    most_updates: int | None
     reasons: list[str] = field(default_factory=list)
-    most_updates: int | None = None
-    described_texts: str = ""
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The training arguments that the recipe, the protocol or the user set."""
-        names = _argument_names()
-        return {name: value for name, (value, _) in self.settings.items() if name in names}
+        return {name: value for name, (value, _) in self.settings.items() if name in _ARGUMENTS}
 
     def value(self, name: str) -> Any:
         """Return the value of a setting, or None."""
@@ -98,7 +93,6 @@ class Plan:
 
     def record(self) -> dict[str, Any]:
         """Return what ``run.json`` holds: what makes this training another one than others."""
-        assert self.rows is not None and self.model is not None
         return {
             "method": self.recipe.name,
             "protocol": self.protocol and self.protocol.name,
@@ -110,7 +104,7 @@ class Plan:
             "seed": self.seed,
             "dev": getattr(self.dev, "name", None),
             "text": name_of_text(self.text),
-            "read": self.described_texts,
+            "read": self.value("read"),
             "sentences": len(self.rows),
             "sentences_digest": digest_of_texts(self.rows),
             "encoder": name_of_encoder(self.model),
@@ -123,38 +117,55 @@ class Plan:
         """Let the recipe make its columns, and choose what depends on the text or the model."""
         if self.recipe.prepare is None or self.rows is None or self.model is None:
             return
-        request = Request(self.section("loss"), self.section("columns"), self.seed, self._count_epochs)
+        arguments, count = self.training_arguments(), len(self.rows)
+        epochs = count_updates(arguments, count) * rows_per_update(arguments) / count
+        request = Request(self.section("loss"), self.section("columns"), self.seed, epochs)
         prepared = self.recipe.prepare(self.rows, self.model, request)
         self.rows = prepared.rows
-        self.loss_keywords = prepared.loss_keywords | self.section("loss")
         for name, value in prepared.loss_keywords.items():
             self.settings.setdefault(f"loss.{name}", (value, "chosen for this text and model"))
         if prepared.reason:
             self.reasons.append(prepared.reason)
-
-    def build_loss(self) -> nn.Module:
-        """Build the loss around the start."""
-        assert self.model is not None
-        return self.recipe.build_loss(self.model, **self.loss_keywords)
 
     def training_arguments(self) -> TrainingArguments:
         """Complete the arguments by what follows from the model, the text and the folder.
 
         Call this before a trainer is built: new arguments reset the state of its processes.
         """
-        from sbert_plugins.training import LengthGroupedBatchSampler, TrainingArguments
-
-        merged = self._defaults() | self.arguments | {"seed": self.seed}
+        given, dev, count = self.arguments, self.dev, len(self.rows or ())
+        batch = given["per_device_train_batch_size"]
+        # encode puts the default prompt before each sentence, and so does the training.
+        prompt = self.model and host.resolve_prompt(self.model, None, None)
+        columns = [] if self.rows is None else self.rows.column_names
+        defaults: dict[str, Any] = {
+            "output_dir": str(self.output / "checkpoints"),
+            "use_cpu": self.model is None or self.model.device.type == "cpu",
+            "bf16": self.model is not None and host.has_fast_bf16(self.model.device),
+            "dataloader_drop_last": count > batch and count % batch == 1,  # a single row has no negatives
+            "prompts": {name: prompt for name in columns if name != "phrase"} if prompt else None,
+            "logging_steps": max(1, int(given["eval_steps"]) // 5),
+            "logging_first_step": True,
+            "eval_strategy": "no" if dev is None else "steps",
+            "save_steps": given["eval_steps"],
+            "save_total_limit": 2,  # the newest and the best
+            "load_best_model_at_end": dev is not None,
+            "metric_for_best_model": dev and dev.primary_metric,
+            "greater_is_better": dev and dev.greater_is_better,
+            "restore_callback_states_from_checkpoint": True,  # how long early stopping has waited
+            "report_to": "none",
+            "run_name": self.output.name,
+            "disable_tqdm": True,  # the progress is ours
+        }
+        merged = defaults | given | {"seed": self.seed, "push_to_hub": False}  # the upload follows the scores
         if merged.get("batch_sampler") == LENGTH_GROUPED:
             merged["batch_sampler"] = LengthGroupedBatchSampler
         arguments = TrainingArguments(**merged)
-        if self.most_updates and self.rows and count_updates(arguments, len(self.rows)) > self.most_updates:
+        if self.most_updates and count and count_updates(arguments, count) > self.most_updates:
             arguments.max_steps = self.most_updates
         return arguments
 
     def tokens(self) -> int | None:
         """Return the tokens per text in training: those wanted, and those of the longest prompt."""
-        assert self.model is not None
         own, tokenizer, wanted = self.model.max_seq_length, self.model.tokenizer, self.value("max_seq_length")
         if wanted is None:
             return own
@@ -165,26 +176,17 @@ class Plan:
 
     def table(self) -> list[tuple[str, str, str]]:
         """Return the settings with their values and sources as a table, whose first row is the heading."""
-        rows = [(name, _show(value), source) for name, (value, source) in self.settings.items()]
-        if self.described_texts:
-            rows.insert(0, ("read", self.described_texts.removeprefix("text: "), "text"))
+        settings = dict(self.settings)
         if self.rows is not None and self.model is not None and not self.recipe.fit:
-            arguments = self.training_arguments()
-            decided: dict[str, Any] = {
-                "rows": len(self.rows),
-                "updates": count_updates(arguments, len(self.rows)),
-            }
-            decided |= {"bf16": arguments.bf16, "tokens": self.tokens()}
-            rows += [
-                (name, _show(value), "from model and text")
-                for name, value in decided.items()
-                if name not in self.settings
-            ]
+            arguments, count = self.training_arguments(), len(self.rows)
+            decided = {"rows": count, "updates": count_updates(arguments, count), "bf16": arguments.bf16}
+            for name, value in (decided | {"tokens": self.tokens()}).items():
+                settings.setdefault(name, (value, "from model and text"))
+        rows = [(name, _show(value), source) for name, (value, source) in settings.items()]
         return [("setting", "value", "source"), *rows]
 
-    def announce(self, arguments: Any) -> None:
+    def announce(self, arguments: TrainingArguments) -> None:
         """Log what is trained, and what may not be wanted."""
-        assert self.rows is not None and self.model is not None
         batch, updates = rows_per_update(arguments), count_updates(arguments, len(self.rows))
         logger.info(
             "Training %s on %s rows: %s updates of %d rows, learning rate %g, seed %d.",
@@ -208,43 +210,9 @@ class Plan:
                 "An epoch of this text has fewer than ten updates. Give more text, or a smaller batch."
             )
 
-    def _count_epochs(self, rows: int) -> float:
-        arguments = self.training_arguments()
-        return count_updates(arguments, rows) * rows_per_update(arguments) / rows
-
-    def _defaults(self) -> dict[str, Any]:
-        """Return the training arguments that follow from the model, the text and the folder."""
-        given, dev, model, rows = self.arguments, self.dev, self.model, self.rows
-        on_cpu = model is None or model.device.type == "cpu"
-        batch, count = given["per_device_train_batch_size"], 0 if rows is None else len(rows)
-        # encode puts the default prompt before each sentence, and so does the training.
-        prompt = "" if model is None else host.resolve_prompt(model, None, None)
-        prompts = {name: prompt for name in ([] if rows is None else rows.column_names) if name != "phrase"}
-        return {
-            "output_dir": str(self.output / "checkpoints"),
-            "use_cpu": on_cpu,
-            "bf16": model is not None and host.has_fast_bf16(model.device),
-            "dataloader_drop_last": count > batch and count % batch == 1,  # a single row has no negatives
-            "prompts": prompts if prompt else None,
-            "logging_steps": max(1, int(given["eval_steps"]) // 5),
-            "logging_first_step": True,
-            "eval_strategy": "no" if dev is None else "steps",
-            "save_steps": given["eval_steps"],
-            "save_total_limit": 2,  # the newest and the best
-            "load_best_model_at_end": dev is not None,
-            "metric_for_best_model": dev and dev.primary_metric,
-            "greater_is_better": dev and dev.greater_is_better,
-            "restore_callback_states_from_checkpoint": True,  # how long early stopping has waited
-            "report_to": "none",
-            "run_name": self.output.name,
-            "disable_tqdm": True,  # the progress is ours
-            "hub_strategy": "end",
-            "hub_private_repo": True,
-        }
-
 
 def make_plan(
-    method: str | Recipe,
+    recipe: Recipe,
     rows: Dataset | None,
     model: SentenceTransformer | None,
     *,
@@ -261,7 +229,7 @@ def make_plan(
     """Settle a training: what is given comes before the protocol, and the protocol before the recipe.
 
     Args:
-        method: A name, or a recipe.
+        recipe: The method.
         rows: What the recipe has read of a text (:meth:`Recipe.read`); None in a dry run without the text.
         model: The start; None in a dry run without it.
         output: The folder of the training.
@@ -278,45 +246,39 @@ def make_plan(
     Raises:
         ValueError: For an unknown argument or keyword, or one that this package does not obey.
     """
-    from sbert_plugins.data.columns import describe_texts
-
-    recipe = method if isinstance(method, Recipe) else find_recipe(method)
     given = dict(arguments or {})
     check_arguments(recipe, given)
     if recipe.fit and (dev is not None or others.get("start_weight") or others.get("patience")):
         raise ValueError(f"{recipe.name} has no checkpoints: leave out dev, patience and start_weight.")
     check_keywords(recipe, loss_keywords or {})
-    if column_keywords and not recipe.columns:
+    if column_keywords and not recipe.made_columns:
         raise ValueError(f"{recipe.name} makes no columns, got the keywords {', '.join(column_keywords)}.")
-    followed = read_protocol(recipe.name, protocol) if protocol is not None else None
-    if followed is not None:
+    settings: dict[str, Any] = {} if rows is None else {"read": (describe_texts(rows), "text")}
+    if protocol is None:
+        followed, base = None, recipe.arguments
+        defaults = {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length} | base
+        settings |= {name: (value, "recipe") for name, value in defaults.items()}
+    else:
+        followed = read_protocol(recipe.name, protocol)
+        base = followed.section("arguments")
         prefixes = {"loss": "loss.", "columns": "columns."}
-        settings = {
+        settings |= {
             f"{prefixes.get(one.section, '')}{one.name}": (one.value, one.source) for one in followed.settings
         }
-        base = followed.section("arguments")
-    else:
-        base = recipe.arguments
-        defaults = {"pooling": recipe.pooling, "max_seq_length": recipe.max_seq_length} | base
-        settings = {name: (value, recipe.source) for name, value in defaults.items()}
     for replaced in base.keys() - override(base, given).keys():  # given epochs replace a number of updates
         del settings[replaced]
-    asked = given | {name: value for name, value in others.items() if value is not None}
-    asked |= {f"loss.{name}": value for name, value in (loss_keywords or {}).items()}
-    asked |= {f"columns.{name}": value for name, value in (column_keywords or {}).items()}
+    asked = {
+        **given,
+        **{name: value for name, value in others.items() if value is not None},
+        **{f"loss.{name}": value for name, value in (loss_keywords or {}).items()},
+        **{f"columns.{name}": value for name, value in (column_keywords or {}).items()},
+    }
     settings |= {name: (value, "given") for name, value in asked.items()}
     if model is not None:
         settings |= {"encoder": (name_of_encoder(model), "start"), "pooling": (pooling_of(model), "start")}
-    described = "" if rows is None else describe_texts(rows)
-    plan = Plan(
-        recipe, followed, settings, seed, Path(output), text, rows, model, dev, described_texts=described
-    )
-    plan.loss_keywords = plan.section("loss")
-    if followed is None and not given.keys() & {"max_steps", "num_train_epochs"}:
-        plan.most_updates = recipe.paper_updates
-    if plan.value("patience") is not None and dev is None and rows is not None:
-        raise ValueError(f"patience={plan.value('patience')} needs dev, whose evaluations it counts.")
-    return plan
+    has_length = followed is not None or given.keys() & {"max_steps", "num_train_epochs"}
+    most_updates = None if has_length else recipe.paper_updates
+    return Plan(recipe, followed, settings, seed, Path(output), text, rows, model, dev, most_updates)
 
 
 def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
@@ -325,9 +287,7 @@ def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
     Raises:
         ValueError: With the nearest name, or what to give instead.
     """
-    names = _argument_names()
-    if recipe.fit:
-        names = {*recipe.arguments, "push_to_hub", "hub_model_id", "hub_private_repo"}
+    names = {*recipe.arguments, *_HUB} if recipe.fit else _ARGUMENTS
     for name in given:
         if name in _REFUSED:
             raise ValueError(f"{name} cannot be set here. {_REFUSED[name]}")
@@ -358,12 +318,6 @@ def count_updates(arguments: TrainingArguments, rows: int) -> int:
     )
 
 
-def _argument_names() -> set[str]:
-    from sbert_plugins.training import TrainingArguments
-
-    return {each.name for each in fields(TrainingArguments)}
-
-
 def _texts_in(prompts: Any) -> list[str]:
     """Return the texts in the training argument ``prompts``, which may be a text or nested by column."""
     if isinstance(prompts, Mapping):
@@ -374,7 +328,7 @@ def _texts_in(prompts: Any) -> list[str]:
 def _show(value: Any) -> str:
     """Return a value as a person writes it."""
     if value is None or isinstance(value, bool):
-        return {None: "none", True: "true", False: "false"}[value]
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) else str(describe_value(value))

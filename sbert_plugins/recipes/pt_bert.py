@@ -1,16 +1,13 @@
 """PT-BERT as in its paper. Sources of the values: protocols/pt-bert.paper.toml."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins.recipes.encoders import pooling_of
 from sbert_plugins.recipes.recipe import Prepared, Recipe, Request
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
 _QUEUE_SIZE = 256
@@ -55,7 +52,6 @@ PT_BERT = Recipe(
         "num_train_epochs": 1,
         "eval_steps": 125,
     },
-    offline_arguments={"max_steps": 60, "eval_steps": 20},
     prepare=prepare,
     paper_updates=15_625,  # computed: one epoch of a million sentences, 64 per update
 )

@@ -1,20 +1,18 @@
 """The description of a method: what it computes, what it reads and how it is trained."""
 
-from __future__ import annotations
-
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from torch import nn
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from torch import nn
 
-WIKIPEDIA = "sentence-transformers/wiki1m-for-simcse"
-# A name that stands for the class of samplers, so that recipes import no torch.
-LENGTH_GROUPED = "length_grouped"
+from sbert_plugins import losses
+from sbert_plugins.data import TokenFrequencies
+from sbert_plugins.data.columns import read_columns
+
+LENGTH_GROUPED = "length_grouped"  # stands for training.LengthGroupedBatchSampler in the files of protocols
 
 
 @dataclass(frozen=True)
@@ -25,13 +23,13 @@ class Request:
         loss_keywords: Keywords of the loss that were given.
         column_keywords: Keywords of the function that makes the columns that were given.
         seed: Seed of the training.
-        count_epochs: Function from a number of rows to the number of passes over them.
+        epochs: Number of passes over the rows.
     """
 
     loss_keywords: Mapping[str, Any]
     column_keywords: Mapping[str, Any]
     seed: int
-    count_epochs: Callable[[int], float]
+    epochs: float
 
 
 @dataclass(frozen=True)
@@ -65,18 +63,15 @@ class Recipe:
         arguments: Fields of :class:`training.TrainingArguments`.
         reads: Roles of the text columns that the method reads (:func:`data.columns.read_columns`).
         optional: Roles of columns that the method reads in addition where the text has them.
-        columns: The columns that the loss reads, if ``prepare`` makes them from what is read.
+        made_columns: The columns that the loss reads, if ``prepare`` makes them from what is read.
         prepare: Prepares a training: ``prepare(rows, model, request)`` returns :class:`Prepared`. It makes
             columns, and chooses what depends on the text or the model.
         fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
             ``arguments`` and the keywords of the loss. It returns a log.
         pooling: The pooling that a plain transformer gets.
         max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
-        offline_arguments: Override ``arguments`` in the demo (``--offline`` without a model).
-        text: The default text, a dataset on the Hub.
         paper_updates: Most updates of a training whose length was not chosen: those that the paper's text and
             epochs make. No paper states a number.
-        source: What the dry run names as the source of these settings.
     """
 
     name: str
@@ -89,20 +84,12 @@ class Recipe:
     loss_class: str = ""
     reads: tuple[str, ...] = ("anchor",)
     optional: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
+    made_columns: tuple[str, ...] = ()
     prepare: Callable[[Dataset, SentenceTransformer, Request], Prepared] | None = None
     fit: Callable[..., list[dict[str, float]]] | None = None
     pooling: str = "mean"
     max_seq_length: int | None = 32
-    offline_arguments: dict[str, Any] = field(default_factory=dict)
-    text: str = WIKIPEDIA
     paper_updates: int | None = None
-    source: str = "recipe"
-
-    @property
-    def demo(self) -> Recipe:
-        """The recipe with the settings of the demo."""
-        return replace(self, arguments=override(self.arguments, self.offline_arguments), source="demo")
 
     def read(
         self, texts: Dataset | Iterable[str], columns: str | Sequence[str] | None = None, source: str = ""
@@ -114,12 +101,10 @@ class Recipe:
             columns: Names of the columns to read, in the order of ``reads`` and ``optional``.
             source: Name of the text, for messages.
         """
-        from sbert_plugins.data.columns import read_columns
-
-        is_made = self.columns and {*self.columns} <= {*getattr(texts, "column_names", ())}
+        is_made = self.made_columns and {*self.made_columns} <= {*getattr(texts, "column_names", ())}
         return read_columns(
             texts,
-            self.columns if is_made else self.reads,
+            self.made_columns if is_made else self.reads,
             optional=() if is_made else self.optional,
             labels=":" in self.name,  # only a loss of one's own reads labels
             columns=columns,
@@ -136,20 +121,16 @@ class Recipe:
         """
         if not isinstance(self.loss, str):
             return self.loss(model, **keywords)
-        from sbert_plugins import losses
-
         room = losses.official if keywords.pop("official", False) else losses
         return getattr(room, self.loss)(model, **keywords)
 
 
-def count_tokens(rows: Dataset, model: SentenceTransformer) -> dict[str, Any]:
-    """Return the counts of the tokens in the first column, unless the built-in counts fit the vocabulary.
+def count_tokens(rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Count the tokens of the first column for the keyword ``frequencies`` of losses that weigh tokens.
 
-    They are the keyword ``frequencies`` of losses that weigh tokens.
+    Return nothing if the keyword is given, or if the built-in counts fit the vocabulary.
     """
-    from sbert_plugins.data import TokenFrequencies
-
-    if TokenFrequencies.bookcorpus().fits(model.tokenizer):
+    if "frequencies" in given or TokenFrequencies.bookcorpus().fits(model.tokenizer):
         return {}
     anchors = (row[rows.column_names[0]] for row in rows)
     source = "the sentences of the training"
@@ -167,14 +148,3 @@ def override(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
     if "num_train_epochs" in given and "max_steps" not in given:
         merged.pop("max_steps", None)
     return merged
-
-
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return a sentence with the nearest of some words, or nothing if none is near.
-
-    Example:
-        >>> did_you_mean("temprature", ["temperature", "balance"])
-        ' Did you mean temperature?'
-    """
-    near = difflib.get_close_matches(word, list(words), n=1)
-    return f" Did you mean {near[0]}?" if near else ""

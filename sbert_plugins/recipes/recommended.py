@@ -1,19 +1,16 @@
 """The recommended way to adapt a model: a contrastive loss with self-distillation or a bag-of-words loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from sbert_plugins import losses
+from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.recipes.encoders import embeds_already
 from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from torch import nn
-
-    from sbert_plugins.data import TokenFrequencies
 
 KEEP = 0.1  # chosen on development data for a start that is an embedding model
 
@@ -52,8 +49,6 @@ def recommended_loss(
         projection_head: Keyword of :class:`losses.ConSERTLoss`.
         **keywords: Further keywords of :class:`losses.ConSERTLoss`.
     """
-    from sbert_plugins import losses
-
     if keep is None:
         keep, _ = choose_keep(model)
     if words is None:
@@ -91,15 +86,14 @@ def choose_keep(model: SentenceTransformer) -> tuple[float, str]:
 
 def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
     """Choose the weight of self-distillation, and count the tokens if there is a bag-of-words loss."""
-    given, (keep, reason) = request.loss_keywords, choose_keep(model)
-    found: dict[str, Any] = {}
-    if given.get("keep") is None:
+    given, found, reason = request.loss_keywords, dict[str, Any](), ""
+    keep, words = given.get("keep"), given.get("words")
+    if keep is None:
+        keep, reason = choose_keep(model)
         found["keep"] = keep
-    else:
-        keep, reason = given["keep"], ""  # it was chosen
-    has_words = given.get("words") or (given.get("words") is None and not keep)
-    if has_words and given.get("token_weights", 0.0) is not None and "frequencies" not in given:
-        found |= count_tokens(rows, model)
+    has_words = words or (words is None and not keep)
+    if has_words and given.get("token_weights", 0.0) is not None:
+        found |= count_tokens(rows, model, given)
     return Prepared(rows, found, reason)
 
 

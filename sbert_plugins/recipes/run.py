@@ -1,22 +1,23 @@
 """The folder of a training: the record of what the training is, its lock, and how two records differ."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 import os
 from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from filelock import FileLock, Timeout
+from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
+from sbert_plugins.training.loss_state import differences
 
 logger = logging.getLogger(__name__)
 RUN_FILE, RESULTS_FILE, LOCK_FILE = "run.json", "results.json", ".lock"
@@ -39,6 +40,7 @@ MAY_DIFFER = {
     "encoder",
     *(f"versions.{package}" for package in PACKAGES),
 }
+_RANDOM_WEIGHTS = " New weights, such as those of an adapter, are random: call set_seed before you add them."
 
 
 def is_first_process() -> bool:
@@ -68,11 +70,11 @@ def describe_value(value: Any) -> Any:
     So a training with an object as keyword can be resumed with an equal object, and with no other.
 
     Raises:
-        ValueError: For an object that cannot be pickled.
+        TypeError: For an object that cannot be pickled.
 
     Example:
-        >>> describe_value({"sizes": (1, 2), "kind": dict})
-        {'sizes': [1, 2], 'kind': 'builtins.dict'}
+        >>> describe_value({"sizes": (1, 2), "kind": "words"})
+        {'sizes': [1, 2], 'kind': 'words'}
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -80,24 +82,11 @@ def describe_value(value: Any) -> Any:
         return {str(name): describe_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [describe_value(each) for each in value]
-    if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    from datasets.fingerprint import Hasher
-
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    try:
-        return f"{name} {Hasher.hash(value)}"
-    except Exception as error:
-        raise ValueError(
-            f"A training with {value!r} could not be resumed, because it cannot be pickled. Use a class or a "
-            "function of a module."
-        ) from error
+    return f"{getattr(value, '__qualname__', type(value).__qualname__)} {Hasher.hash(value)}"
 
 
 def digest_of_weights(model: SentenceTransformer) -> str:
     """Return a short digest of the weights of a model, without the transformer's pooler."""
-    import torch
-
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         if "pooler." not in name:  # checkpoints often lack it, and transformers then draws it anew
@@ -113,45 +102,22 @@ def versions() -> dict[str, str]:
 
 def check_same_run(
     before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, may_differ: Container[str] = MAY_DIFFER
-) -> dict[str, tuple[Any, Any]]:
-    """Compare the record in a folder with the run that is to be continued there, and return the differences.
+) -> None:
+    """Compare the record in a folder with the run that is to be continued there, and log what differs.
 
     Raises:
         ValueError: If something differs that makes it another training, with the old and the new values.
     """
-    from sbert_plugins.training.loss_state import differences
-
     changed = differences(before, now)
     others = {key: values for key, values in changed.items() if key not in may_differ}
     if others:
         listed = "; ".join(f"{key} was {old}, is {new}" for key, (old, new) in others.items())
-        hint = ""
-        if "weights_digest" in others:
-            hint = " New weights, such as those of an adapter, are random: call set_seed before you add them."
+        hint = _RANDOM_WEIGHTS if "weights_digest" in others else ""
         raise ValueError(
             f"{folder} holds another training: {listed}. Use the same settings, or another output.{hint}"
         )
     for key, (old, new) in changed.items():
         logger.info("Continuing with %s %s instead of %s.", key.rpartition(".")[2], new, old)
-    return changed
-
-
-@contextmanager
-def use_token(token: str | None) -> Iterator[None]:
-    """Give the Hugging Face Hub a token without writing it anywhere.
-
-    As a training argument it would be written into each checkpoint.
-    """
-    earlier = os.environ.get("HF_TOKEN")
-    if token:
-        os.environ["HF_TOKEN"] = token
-    try:
-        yield
-    finally:
-        if token and earlier is None:
-            del os.environ["HF_TOKEN"]
-        elif token:
-            os.environ["HF_TOKEN"] = str(earlier)
 
 
 @contextmanager
@@ -161,24 +127,17 @@ def hold(folder: Path) -> Iterator[None]:
     Raises:
         FileExistsError: If another process trains there.
     """
-    from filelock import FileLock, Timeout
-
-    if not is_first_process():
-        yield
-        return
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK_FILE, timeout=0)
     try:
-        lock.acquire()
+        with ExitStack() as stack:
+            if is_first_process():
+                stack.enter_context(FileLock(folder / LOCK_FILE, timeout=0))
+                stack.callback((folder / LOCK_FILE).unlink, missing_ok=True)
+            yield
     except Timeout:
         raise FileExistsError(
             f"Another process is training in {folder}: wait for it, or take another output."
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-        (folder / LOCK_FILE).unlink(missing_ok=True)
 
 
 def check_is_free(output: Path) -> None:

@@ -1,19 +1,24 @@
 """Search that gets better without labels: token weights and a linear map, learned from documents alone."""
 
-from __future__ import annotations
-
 import logging
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sbert_plugins import host
+import numpy as np
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.util import batch_to_device
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from sbert_plugins import data, evaluation, functional, host
+from sbert_plugins.modules import apply_token_weights, count_idf
 from sbert_plugins.recipes.recipe import Recipe
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 POWERS = (0.0, 0.25, 0.5, 1.0, 1.5)
@@ -98,21 +103,11 @@ def adapt_to_search(
         >>> fit = recipes.adapt_to_search(model, documents)  # doctest: +SKIP
         >>> model.save_pretrained("search-model")  # doctest: +SKIP
     """
-    import random
-
-    import torch
-
-    from sbert_plugins import data, evaluation
-    from sbert_plugins.evaluation.known_items import answer_ranks, reciprocal_ranks
-    from sbert_plugins.modules import apply_token_weights, count_idf
-
-    if isinstance(power, str) and power != "known items":
-        raise ValueError(f"power must be a number or 'known items', got {power!r}.")
     texts = list(dict.fromkeys(documents))
     sample = texts if len(texts) <= _DOCUMENTS else random.Random(seed).sample(texts, _DOCUMENTS)
     items = evaluation.KnownItemEvaluator(sample, name="known items", write_csv=False)
     idf = count_idf(model, texts)
-    powers = POWERS if isinstance(power, str) else (float(power),)
+    powers = POWERS if power == "known items" else (float(power),)
     power, item_vectors, log = choose_power(model, items, idf, powers)
     if power:
         apply_token_weights(model, idf**power)
@@ -140,7 +135,9 @@ def adapt_to_search(
     )
     before, after = (
         100
-        * reciprocal_ranks(answer_ranks(item_vectors[0] @ one, item_vectors[1] @ one, items.answers)).mean()
+        * evaluation.reciprocal_ranks(
+            evaluation.answer_ranks(item_vectors[0] @ one, item_vectors[1] @ one, items.answers)
+        ).mean()
         for one in (torch.eye(len(matrix)), matrix)
     )
     has_map = bool(after >= before)
@@ -168,10 +165,6 @@ def choose_power(
     Returns:
         The power, the vectors of the queries and the documents with it, and MRR@10 by power.
     """
-    import numpy as np
-
-    from sbert_plugins.evaluation.known_items import answer_ranks, reciprocal_ranks
-
     logger.info("Encoding %s documents to choose the token weights.", f"{len(items.documents):,}")
     weights = [idf**power for power in powers]
     vectors = [
@@ -179,14 +172,15 @@ def choose_power(
         for texts, kind in ((items.queries, "query"), (items.documents, "document"))
     ]
     values = [
-        reciprocal_ranks(answer_ranks(both[0], both[1], items.answers)) for both in zip(*vectors, strict=True)
+        evaluation.reciprocal_ranks(evaluation.answer_ranks(both[0], both[1], items.answers))
+        for both in zip(*vectors, strict=True)
     ]
     log = [{"power": power, "mrr@10": 100 * each.mean()} for power, each in zip(powers, values, strict=True)]
-    best, most = 0, 0.0
-    for place, each in enumerate(values):
-        gain = each - values[0]
-        if gain.mean() > max(most, 2 * gain.std(ddof=1) / np.sqrt(len(gain))):
-            best, most = place, gain.mean()
+    gains = [each - values[0] for each in values]
+    clear = [
+        place for place, gain in enumerate(gains) if gain.mean() > 2 * gain.std(ddof=1) / np.sqrt(len(gain))
+    ]
+    best = max(clear, key=lambda place: gains[place].mean(), default=0)
     return powers[best], (vectors[0][best], vectors[1][best]), log
 
 
@@ -222,11 +216,6 @@ def learn_map(
     Returns:
         (D, D). A vector times it is the new vector.
     """
-    import torch
-    from torch.nn.functional import normalize
-
-    from sbert_plugins import functional
-
     queries, documents, scores = map(torch.as_tensor, (queries, documents, scores))
     best = scores.topk(list_size, dim=1).indices
     matrix = torch.eye(queries.shape[1], requires_grad=True)
@@ -253,10 +242,6 @@ def learn_map(
 
 def _append_map(model: SentenceTransformer, matrix: Tensor) -> None:
     """Put a linear map behind the pooling, in front of a normalisation."""
-    import torch
-    from sentence_transformers.base.modules import Dense
-    from sentence_transformers.sentence_transformer.modules import Normalize
-
     size = len(matrix)
     dense = Dense(size, size, bias=False, activation_function=torch.nn.Identity())
     with torch.no_grad():
@@ -269,9 +254,6 @@ def _pool_with(
     model: SentenceTransformer, texts: Sequence[str], weights: Sequence[Tensor], kind: str
 ) -> list[Tensor]:
     """Return the vectors of texts for each weighting of the tokens, with one pass over the texts."""
-    import torch
-    from sentence_transformers.util import batch_to_device
-
     prompt = host.resolve_prompt(model, None, kind if model.prompts.get(kind) else None)
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     vectors: list[list[Tensor]] = [[] for _ in weights]

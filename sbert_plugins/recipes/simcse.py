@@ -17,6 +17,5 @@ SIMCSE = Recipe(
         "num_train_epochs": 1,
         "eval_steps": 125,
     },
-    offline_arguments={"max_steps": 60, "eval_steps": 20},
     paper_updates=15_625,  # computed: one epoch of a million sentences, 64 per update
 )

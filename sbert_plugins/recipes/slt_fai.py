@@ -1,15 +1,13 @@
 """SLT-FAI around SimCSE as in its paper. Sources of the values: protocols/slt-fai.paper.toml."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from torch import nn
 
+from sbert_plugins import losses
 from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from torch import nn
 
 # Base losses by name.
 _BASES = {
@@ -44,8 +42,6 @@ def slt_fai_loss(
     Raises:
         ValueError: For an unknown base loss.
     """
-    from sbert_plugins import losses
-
     if backbone not in _BASES:
         raise ValueError(f"backbone must be {', '.join(_BASES)}, got {backbone!r}.")
     given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
@@ -60,9 +56,8 @@ def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prep
     """Find the warm-up, which the paper gives in epochs, and token counts."""
     given = request.loss_keywords
     warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
-    found = {"warmup_steps": min(0.5, warmup / request.count_epochs(len(rows)))}
-    counts = {} if "frequencies" in given else count_tokens(rows, model)
-    return Prepared(rows, found | counts)
+    found = {"warmup_steps": min(0.5, warmup / request.epochs)}
+    return Prepared(rows, found | count_tokens(rows, model, given))
 
 
 SLT_FAI = Recipe(
@@ -80,7 +75,6 @@ SLT_FAI = Recipe(
         "num_train_epochs": 1,
         "eval_steps": 125,
     },
-    offline_arguments={"max_steps": 60, "eval_steps": 20},
     prepare=prepare,
     paper_updates=31_250,  # computed: one epoch of a million sentences, 32 per update
 )

@@ -1,7 +1,5 @@
 """One training: a plain sentence-transformers model and a record of it in one folder."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import time
@@ -9,12 +7,21 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.evaluation import BaseEvaluator
+from transformers import EarlyStoppingCallback, PrinterCallback, set_seed
+
+from sbert_plugins import evaluation
+from sbert_plugins.encoder import set_dropout
+from sbert_plugins.evaluation.score import Scores
 from sbert_plugins.recipes.card import name_data, private_examples, write_card
 from sbert_plugins.recipes.encoders import average_with_start, raise_if_blind
 from sbert_plugins.recipes.methods import find_recipe
 from sbert_plugins.recipes.plan import Plan, make_plan
+from sbert_plugins.recipes.progress import Progress
 from sbert_plugins.recipes.protocol import read_protocol
 from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.run import (
@@ -28,19 +35,11 @@ from sbert_plugins.recipes.run import (
     is_first_process,
     name_of_text,
     read_json,
-    use_token,
     write_json,
 )
 from sbert_plugins.recipes.trained_loss import save_loss
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.evaluation import BaseEvaluator
-    from torch import nn
-
-    from sbert_plugins.evaluation.score import Scores
-    from sbert_plugins.training import SentenceTransformerTrainer
+from sbert_plugins.training import SentenceTransformerTrainer
+from sbert_plugins.training.loss_state import differences
 
 logger = logging.getLogger(__name__)
 # Training arguments that the model card compares with the paper's.
@@ -129,12 +128,8 @@ def train(
         >>> results = train("arccse", dataset, model, output="runs/arccse", max_steps=60)  # doctest: +SKIP
         >>> results["verdict"]  # doctest: +SKIP
     """
-
-    from sbert_plugins import evaluation
-    from sbert_plugins.encoder import set_dropout
-
     recipe = method if isinstance(method, Recipe) else find_recipe(method)
-    secret = arguments.pop("hub_token", None)
+    token = arguments.pop("hub_token", None)  # as a training argument it would be in each checkpoint
     rows = recipe.read(texts, columns, text or "")
     _check_inputs(rows, model, start_weight)
     plan = make_plan(
@@ -153,12 +148,12 @@ def train(
         patience=patience,
         start_weight=start_weight or None,
     )
-    logger.info(plan.described_texts)
+    logger.info(plan.value("read"))
     logger.info("First text: %.80s", rows[0][rows.column_names[0]])
     scored = [*evaluators, *([dev] if dev is not None else [])]
     for evaluator in scored if before is None else ():
         logger.info(evaluation.describe_labels(evaluator))
-    with hold(plan.output), use_token(secret):
+    with hold(plan.output):
         run = plan.record()
         if finished := _find_finished(plan.output, run, resume=resume):
             return finished
@@ -168,98 +163,34 @@ def train(
         if is_first_process():
             write_json(plan.output / RUN_FILE, run)
         began = time.monotonic()
-        outcome = (
-            _fit(plan) if recipe.fit else _train_loss(plan, resume=resume, share_examples=share_examples)
-        )
-        results = run | outcome | {"seconds": round(time.monotonic() - began, 1)}
+        results = run | (_fit(plan) if recipe.fit else _train_loss(plan, resume, share_examples))
+        results["seconds"] = round(time.monotonic() - began, 1)
         results["max_seq_length"] = {"training": plan.tokens(), "model": model.max_seq_length}
         if is_first_process():
             model.save_pretrained(str(plan.output / "model"))
             write_json(plan.output / RESULTS_FILE, results)  # kept, whatever fails from here on
-        results |= _judge(before, evaluation.measure(model, scored, bf16=plan.value("bf16")))
+        after = evaluation.measure(model, scored, bf16=plan.value("bf16"))
+        changes = evaluation.judge_all(before, after)
+        results |= {
+            "before": {name: score.to_dict() for name, score in before.items()},
+            "after": {name: score.to_dict(items=True) for name, score in after.items()},
+            "changes": [asdict(change) for change in changes],
+            "verdict": [change.sentence for change in changes],
+            "worse": [change.name for change in changes if change.result == "worse"],
+        }
         if is_first_process():
             write_card(plan.output / "model", recipe, results)
             write_json(plan.output / RESULTS_FILE, results)
             _check_saved_model(model, plan.output / "model")
-            _upload(plan)
+            _upload(plan, token)
             write_json(plan.output / RESULTS_FILE, results | {"finished": True})
             if not keep_checkpoints:
                 shutil.rmtree(plan.output / "checkpoints", ignore_errors=True)
     return results
 
 
-def _fit(plan: Plan) -> dict[str, Any]:
-    """Adapt a model by a recipe that trains no loss."""
-    recipe = plan.recipe
-    assert recipe.fit is not None and plan.rows is not None and plan.model is not None
-    name_data(plan.model, name_of_text(plan.text))
-    keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
-    own = plan.model.max_seq_length
-    plan.model.max_seq_length = plan.tokens()
-    log = recipe.fit(plan.model, plan.rows, seed=plan.seed, **keywords)
-    plan.model.max_seq_length = own
-    return {
-        "rows": len(plan.rows),
-        "updates": plan.value("max_steps"),
-        "saved_update": plan.value("max_steps"),
-        "deviations": {},
-        "log": log,
-    }
-
-
-def _train_loss(plan: Plan, *, resume: bool, share_examples: bool) -> dict[str, Any]:
-    """Train a model with the loss of its recipe."""
-    from transformers import set_seed
-
-    model, best = plan.model, None
-    assert model is not None
-    start = deepcopy(model) if plan.value("start_weight") else None
-    plan.prepare()
-    set_seed(plan.seed)
-    loss = plan.build_loss()
-    trainer = _build_trainer(plan, loss, share_examples)
-    arguments = trainer.args
-    if is_first_process():
-        plan.announce(arguments)
-    trainer.train(resume_from_checkpoint=resume)
-    if start is not None:
-        average_with_start(model, start, plan.value("start_weight"))
-    if is_first_process():
-        save_loss(loss, model, plan.output)
-    assert plan.rows is not None
-    if arguments.load_best_model_at_end:
-        best = trainer.state.best_model_checkpoint
-    used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
-    used |= {name: arguments.to_dict()[name] for name in _COMPARED}
-    used |= {"pooling": plan.value("pooling"), "max_seq_length": plan.value("max_seq_length")}
-    return {
-        "rows": len(plan.rows),
-        "loss_keywords": describe_value(plan.loss_keywords),
-        "updates": trainer.state.global_step,
-        "saved_update": int(best.rpartition("-")[2]) if best else trainer.state.global_step,
-        "deviations": deviations_from_paper(plan.recipe, used),
-        "log": trainer.state.log_history,
-    }
-
-
-def _judge(before: Scores, after: Scores) -> dict[str, Any]:
-    """Return the scores before and after a training, and the verdict."""
-    from sbert_plugins import evaluation
-
-    changes = evaluation.judge_all(before, after)
-    return {
-        "before": {name: score.to_dict() for name, score in before.items()},
-        "after": {name: score.to_dict(items=True) for name, score in after.items()},
-        "changes": [asdict(change) for change in changes],
-        "verdict": [change.sentence for change in changes],
-        "worse": [change.name for change in changes if change.result == "worse"],
-    }
-
-
 def _check_inputs(rows: Dataset, model: SentenceTransformer, start_weight: float) -> None:
     """Raise for what would fail later, or not be noticed."""
-    from sentence_transformers import SentenceTransformer
-
     if not isinstance(model, SentenceTransformer):
         raise ValueError(
             f"model must be a SentenceTransformer, got {type(model).__name__}: use recipes.build_encoder."
@@ -279,8 +210,6 @@ def _check_inputs(rows: Dataset, model: SentenceTransformer, start_weight: float
 
 def _find_finished(output: Path, run: dict[str, Any], *, resume: bool) -> dict[str, Any] | None:
     """Check that a training may be written to a folder; return its results if it is finished there."""
-    from sbert_plugins.training.loss_state import differences
-
     earlier = read_json(output / RUN_FILE)
     if resume and earlier:
         check_same_run(earlier, run, output)
@@ -297,26 +226,57 @@ def _find_finished(output: Path, run: dict[str, Any], *, resume: bool) -> dict[s
     return None
 
 
-def _build_trainer(plan: Plan, loss: nn.Module, share_examples: bool) -> SentenceTransformerTrainer:
-    """Build a trainer that shows our progress, and keeps the sentences out of the model card."""
-    from transformers import EarlyStoppingCallback, PrinterCallback
+def _fit(plan: Plan) -> dict[str, Any]:
+    """Adapt a model by a recipe that trains no loss."""
+    recipe, model = plan.recipe, plan.model
+    assert recipe.fit is not None
+    name_data(model, name_of_text(plan.text))
+    keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
+    own, model.max_seq_length = model.max_seq_length, plan.tokens()
+    log = recipe.fit(model, plan.rows, seed=plan.seed, **keywords)
+    model.max_seq_length = own
+    updates = plan.value("max_steps")
+    outcome = {"rows": len(plan.rows), "updates": updates, "saved_update": updates}
+    return outcome | {"deviations": {}, "log": log}
 
-    from sbert_plugins.recipes.progress import Progress
-    from sbert_plugins.training import SentenceTransformerTrainer
 
-    assert plan.model is not None
+def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any]:
+    """Train a model with the loss of its recipe."""
+    model = plan.model
+    start = deepcopy(model) if plan.value("start_weight") else None
+    plan.prepare()
+    set_seed(plan.seed)
+    loss = plan.recipe.build_loss(model, **plan.section("loss"))
     arguments = plan.training_arguments()
-    name_data(plan.model, name_of_text(plan.text))
-    with private_examples(plan.model, share=share_examples):
+    name_data(model, name_of_text(plan.text))
+    with private_examples(model, share=share_examples):
         trainer = SentenceTransformerTrainer(
-            model=plan.model, args=arguments, train_dataset=plan.rows, loss=loss, evaluator=plan.dev
+            model=model, args=arguments, train_dataset=plan.rows, loss=loss, evaluator=plan.dev
         )
     trainer.data_collator.max_length = plan.tokens()
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Progress("" if plan.dev is None else f"eval_{plan.dev.primary_metric}"))
+    trainer.add_callback(Progress())
     if plan.value("patience") is not None:
         trainer.add_callback(EarlyStoppingCallback(plan.value("patience")))
-    return trainer
+    if is_first_process():
+        plan.announce(arguments)
+    trainer.train(resume_from_checkpoint=resume)
+    if start is not None:
+        average_with_start(model, start, plan.value("start_weight"))
+    if is_first_process():
+        save_loss(loss, model, plan.output)
+    best = trainer.state.best_model_checkpoint if arguments.load_best_model_at_end else None
+    used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
+    used |= {name: arguments.to_dict()[name] for name in _COMPARED}
+    used |= {"pooling": plan.value("pooling"), "max_seq_length": plan.value("max_seq_length")}
+    return {
+        "rows": len(plan.rows),
+        "loss_keywords": describe_value(plan.section("loss")),
+        "updates": trainer.state.global_step,
+        "saved_update": int(best.rpartition("-")[2]) if best else trainer.state.global_step,
+        "deviations": deviations_from_paper(plan.recipe, used),
+        "log": trainer.state.log_history,
+    }
 
 
 def deviations_from_paper(recipe: Recipe, ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -327,12 +287,11 @@ def deviations_from_paper(recipe: Recipe, ours: dict[str, Any]) -> dict[str, tup
         ours: Settings of this training by the names of the protocol.
     """
     try:
-        plan = read_protocol(recipe.name, "paper")
+        protocol = read_protocol(recipe.name, "paper")
     except ValueError:
         return {}
-    paper = plan.section("loss")
+    paper = protocol.section("loss") | protocol.section("start") | protocol.section("arguments")
     paper.pop("warmup_steps", None)  # follows from the length of the training
-    paper |= plan.section("start") | plan.section("arguments")
     return {
         name: (value, ours[name]) for name, value in paper.items() if name in ours and ours[name] != value
     }
@@ -340,15 +299,13 @@ def deviations_from_paper(recipe: Recipe, ours: dict[str, Any]) -> dict[str, tup
 
 def _check_saved_model(model: SentenceTransformer, folder: Path) -> None:
     """Raise ``RuntimeError`` if the saved model gives other vectors, as some adapters do."""
-    from sentence_transformers import SentenceTransformer
-
-    texts = ["A dog runs across the wet field.", "Prices fell for the third month in a row."]
     reloaded = SentenceTransformer(
         str(folder),
         device=str(model.device),
         model_kwargs={"dtype": "float32"},
         trust_remote_code=model.trust_remote_code,
     )
+    texts = ["A dog runs across the wet field.", "Prices fell for the third month in a row."]
     trained, saved = (
         one.encode(texts, convert_to_tensor=True, normalize_embeddings=True) for one in (model, reloaded)
     )
@@ -361,12 +318,15 @@ def _check_saved_model(model: SentenceTransformer, folder: Path) -> None:
         )
 
 
-def _upload(plan: Plan) -> None:
+def _upload(plan: Plan, token: str | None) -> None:
     """Upload the model, if it is asked for."""
     if plan.value("push_to_hub"):
-        from huggingface_hub import HfApi
-
-        name, private = plan.value("hub_model_id"), plan.value("hub_private_repo")
-        HfApi().create_repo(name, private=private is not False, exist_ok=True)
-        HfApi().upload_folder(repo_id=name, folder_path=plan.output / "model")
+        name = plan.value("hub_model_id")
+        plan.model.push_to_hub(
+            name,
+            token=token,
+            private=plan.value("hub_private_repo") is not False,
+            local_model_path=str(plan.output / "model"),
+            exist_ok=True,
+        )
         logger.info("Uploaded to https://huggingface.co/%s.", name)

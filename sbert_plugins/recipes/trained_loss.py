@@ -1,28 +1,24 @@
 """The trained loss: saved next to the model, loaded, and read."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from sbert_plugins import data, losses
 from sbert_plugins.recipes.methods import find_recipe, known_keywords
 from sbert_plugins.recipes.run import RUN_FILE, read_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
-    from torch import nn
+from sbert_plugins.training import loss_state
 
 _FOLDER = "loss"
 
 
 def save_loss(loss: Any, model: SentenceTransformer, output: str | Path) -> None:
     """Write what a loss has learned into ``output/loss``, unless it owns nothing."""
-    from sbert_plugins.training import loss_state
-
     if loss_state.own_state(loss, model):
         folder = Path(output, _FOLDER)
         folder.mkdir(exist_ok=True)
@@ -45,10 +41,6 @@ def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
         >>> loss = load_loss("runs/paser")  # doctest: +SKIP
         >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])  # doctest: +SKIP
     """
-    from sentence_transformers import SentenceTransformer
-
-    from sbert_plugins.training import loss_state
-
     output = Path(output)
     if not (output / _FOLDER).is_dir():
         raise FileNotFoundError(
@@ -63,13 +55,11 @@ def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
         if not isinstance(settings[name], dict)
     }
     model = SentenceTransformer(str(output / "model"), model_kwargs={"dtype": "float32"})
-    log = logging.getLogger("sbert_plugins.modules")
-    level = log.level
-    log.setLevel(logging.ERROR)  # a head that starts from random weights is loaded at once
+    logging.disable(logging.WARNING)  # a head that starts from random weights is loaded at once
     try:
         loss = recipe.build_loss(model, **(run["loss_keywords"] | found | loss_keywords))
     finally:
-        log.setLevel(level)
+        logging.disable(logging.NOTSET)
     loss_state.load_loss_state(loss, model, output / _FOLDER)
     return loss
 
@@ -89,8 +79,6 @@ def reconstruct_phrases(output: str | Path, sentences: Dataset | Iterable[str], 
     Raises:
         ValueError: If the training was not one of PaSeR.
     """
-    from sbert_plugins import data, losses
-
     loss = load_loss(output)
     paser = next((part for part in loss.modules() if isinstance(part, losses.PaSeRLoss)), None)
     if paser is None:

@@ -44,14 +44,14 @@ def pairs(name="pairs", step=12):
 
 def prepare(method, table, model, *, epochs=1.0, columns=None, **given):
     """What the recipe of a method prepares."""
-    request = Request(given, columns or {}, seed=1, count_epochs=lambda rows: epochs)
+    request = Request(given, columns or {}, seed=1, epochs=epochs)
     return recipes.RECIPES[method].prepare(table, model, request)
 
 
 def train(method, model, output, *, count=40, **changes):
     """Train a method briefly."""
     keywords = SMALL.get(method, {}) | changes.pop("loss_keywords", {})
-    columns = {"synonyms": None} if recipes.RECIPES[method].columns else {}
+    columns = {"synonyms": None} if recipes.RECIPES[method].made_columns else {}
     sentences = changes.pop("sentences", None) or rows(method, count)
     return recipes.train(
         method,

@@ -54,13 +54,18 @@ def records(folder):
 )
 def test_methods_with_keywords(text, name, keywords, arguments):
     method = read_method(text)
-    assert (method.name, method.loss_keywords, method.arguments) == (name, keywords, arguments)
+    assert (method.recipe.name, method.loss_keywords, method.arguments) == (name, keywords, arguments)
 
 
 @pytest.mark.parametrize(("text", "hint"), [("simsce", "simcse"), ("simcse:temprature=1", "temperature")])
 def test_mistyped_methods_and_keywords(text, hint):
     with pytest.raises(ValueError, match=f"Did you mean {hint}"):
         read_method(text)
+
+
+def test_a_seed_is_trained_once(run):
+    ((change,),) = run(methods=["simcse"], seeds=[0, 0]).changes.values()
+    assert change.seeds == 1
 
 
 def test_a_keyword_without_a_value():

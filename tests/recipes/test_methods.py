@@ -9,10 +9,10 @@ from tools import batch
 from torch import nn
 
 from sbert_plugins import losses, recipes, training
+from sbert_plugins.names import METHODS
 from sbert_plugins.recipes import denosent, paser, recommended, slt_fai
 from sbert_plugins.recipes.budgets import SEVEN_TASKS
 from sbert_plugins.recipes.methods import check_keywords, read_value
-from sbert_plugins.recipes.recipe import LENGTH_GROUPED
 
 ARGUMENTS = {field.name for field in fields(training.TrainingArguments)}
 
@@ -23,7 +23,7 @@ WITH_LOSS = {name: recipe for name, recipe in recipes.RECIPES.items() if recipe.
 @pytest.mark.parametrize("recipe", WITH_LOSS.values(), ids=WITH_LOSS)
 class TestEveryRecipe:
     def test_has_arguments_of_the_trainer(self, recipe):
-        assert {*recipe.arguments, *recipe.offline_arguments} <= ARGUMENTS
+        assert {*recipe.arguments} <= ARGUMENTS
         assert {"per_device_train_batch_size", "eval_steps"} <= {*recipe.arguments}
         assert {"max_steps", "num_train_epochs"} & {*recipe.arguments}
 
@@ -31,10 +31,10 @@ class TestEveryRecipe:
         model = tiny_encoder(pooling="mean").train()
         table = rows(recipe.name, 8)
         given = SMALL.get(recipe.name, {})
-        columns = {"synonyms": None} if recipe.columns else {}
+        columns = {"synonyms": None} if recipe.made_columns else {}
         prepared = prepare(recipe.name, table, model, columns=columns, **given) if recipe.prepare else None
         table, found = (prepared.rows, prepared.loss_keywords) if prepared else (table, {})
-        assert tuple(table.column_names) == (recipe.columns or recipe.reads)
+        assert tuple(table.column_names) == (recipe.made_columns or recipe.reads)
         loss = recipe.build_loss(model, **(found | given))
         value = loss([model.preprocess(table[name][:]) for name in table.column_names])
         assert sum(value.values()).isfinite()
@@ -58,6 +58,10 @@ def test_a_recipe_agrees_with_the_protocol_of_its_paper(method):
     assert recipe.pooling == ("mean" if method == "pt-bert" else plan.section("start")["pooling"])
     assert recipe.max_seq_length == plan.section("start")["max_seq_length"]
     assert recipe.paper_updates is not None
+
+
+def test_the_command_line_has_the_names_of_all_methods():
+    assert list(recipes.RECIPES) == list(METHODS)
 
 
 def test_a_mistyped_name_gets_a_suggestion():
@@ -127,7 +131,7 @@ def test_a_loss_of_ones_own(own_module, tiny_encoder):
     assert loss.scale == 3
     with pytest.raises(ValueError, match="Did you mean scale"):
         recipes.read_keywords(recipe, ["scal=3"])
-    with pytest.raises(ImportError, match="Did you mean Mine"):
+    with pytest.raises(AttributeError, match="Min"):
         recipes.find_recipe(f"{own_module}:Min")
 
 
@@ -253,7 +257,3 @@ class TestRecommended:
         assert recommended.recommended_loss(embedder).weights == {"learn": 1.0, "keep": 0.1}
         kept = recommended.recommended_loss(model, words=0)
         assert isinstance(kept, losses.ConSERTLoss)
-
-
-def test_batches_of_similar_length_are_named_without_torch():
-    assert recipes.RECIPES["arccse"].arguments["batch_sampler"] == LENGTH_GROUPED

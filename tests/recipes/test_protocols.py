@@ -1,5 +1,4 @@
 import inspect
-from dataclasses import fields
 
 import pytest
 
@@ -47,9 +46,3 @@ def test_a_mistyped_name_gets_a_suggestion():
         recipes.read_protocol("paser", "papr")
     with pytest.raises(ValueError, match="none"):
         recipes.read_protocol("simcse", "paper")
-
-
-def test_each_has_arguments_by_name():
-    names = {field.name for field in fields(training.TrainingArguments)}
-    for method, name in PROTOCOLS:
-        assert {*recipes.read_protocol(method, name).section("arguments")} <= names

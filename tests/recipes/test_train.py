@@ -110,7 +110,6 @@ def test_a_mistyped_argument_gets_a_suggestion(tiny_encoder, tmp_path):
     ("changes", "message"),
     [
         ({"temperature": 0.1}, "loss_keywords={'temperature': ...}"),
-        ({"patience": 2}, "patience=2 needs dev"),
         ({"model": "path/to/model"}, "must be a SentenceTransformer, got str"),
     ],
 )
@@ -384,12 +383,6 @@ class TestOutput:
             train("arccse", tiny_encoder(), tmp_path)
         with pytest.raises(FileExistsError, match="--resume"):
             train("arccse", tiny_encoder(), tmp_path)
-
-    def test_no_secret_is_written(self, tiny_encoder, tmp_path):
-        train("arccse", tiny_encoder(), tmp_path, hub_token="hf_secret")
-        assert not [
-            path for path in tmp_path.glob("*.json") if "hf_secret" in path.read_text(encoding="utf-8")
-        ]
 
 
 def test_a_model_that_does_not_come_back_is_an_error(tiny_encoder, tmp_path, monkeypatch):
