@@ -1,6 +1,5 @@
 """Encode each text once for any number of evaluators, and the base class of our evaluators."""
 
-import csv
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,8 +16,9 @@ from torch import Tensor
 from sbert_plugins import host
 
 logger = logging.getLogger(__name__)
-#: A function from N texts to their (N, D) embeddings in float32.
-Encode = Callable[[Sequence[str]], Tensor]
+#: A function from N texts to their (N, D) embeddings in float32. With ``"query"`` or ``"document"`` as second
+#: argument, the texts have the model's prompt for queries or documents.
+Encode = Callable[..., Tensor]
 # The arguments of ``encode`` whose effect on the embeddings is known here.
 _KNOWN = {
     *("prompt", "prompt_name", "truncate_dim", "normalize_embeddings", "task", "output_value", "precision"),
@@ -169,12 +169,12 @@ def named(evaluators: Iterable[BaseEvaluator]) -> dict[str, BaseEvaluator]:
     """Return evaluators by name. Without a name, ``PairsEvaluator`` is called ``Pairs``.
 
     Raises:
-        ValueError: If there are none, or if two have the same name.
+        ValueError: If two have the same name.
     """
     listed = list(evaluators)
     names = [name_of(evaluator) for evaluator in listed]
-    if not listed or len(set(names)) < len(names):
-        raise ValueError(f"evaluators must be at least one, each with its own name, got {names}.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"Each evaluator must have its own name, got {names}.")
     return dict(zip(names, listed, strict=True))
 
 
@@ -209,7 +209,6 @@ class EmbeddingEvaluator(BaseEvaluator):
         write_csv: Whether to append to ``<name>_results.csv`` in the output folder of a call.
 
     Attributes:
-        test_sets: Names of the test sets that are scored. They should not choose a checkpoint.
         note: A sentence that readers need to compare the scores with others. Empty for most evaluators.
         config: The settings that decide the scores, for the model card.
         similarity: The similarity function of the model of the last call, ``model.similarity_fn_name``.
@@ -218,7 +217,6 @@ class EmbeddingEvaluator(BaseEvaluator):
             standard error. ``compute`` may set it (``label_items``).
     """
 
-    test_sets: tuple[str, ...] = ()
     note = ""
     noun = "labels"
     similarity = "cosine"
@@ -258,12 +256,8 @@ class EmbeddingEvaluator(BaseEvaluator):
         if output_path is not None and self.write_csv:
             path = Path(output_path) / f"{name_of(self)}_results.csv"
             path.parent.mkdir(parents=True, exist_ok=True)
-            row = {"epoch": epoch, "steps": steps, **metrics}
-            with path.open("a", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, fieldnames=list(row))
-                if file.tell() == 0:
-                    writer.writeheader()
-                writer.writerow(row)
+            row = pandas.DataFrame([{"epoch": epoch, "steps": steps, **metrics}])
+            row.to_csv(path, mode="a", header=not path.exists(), index=False)
         metrics = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
@@ -274,12 +268,19 @@ class EmbeddingEvaluator(BaseEvaluator):
 
     def encoder(self, model: SentenceTransformer) -> Encode:
         """Return the function that encodes texts with this evaluator's settings."""
-        return lambda texts: model.encode(
-            list(texts),
-            batch_size=self.batch_size,
-            show_progress_bar=self.show_progress_bar,
-            convert_to_tensor=True,
-        ).float()
+
+        def encode(texts: Sequence[str], kind: str = "") -> Tensor:
+            method: Any = {"query": model.encode_query, "document": model.encode_document}.get(
+                kind, model.encode
+            )
+            return method(
+                list(texts),
+                batch_size=self.batch_size,
+                show_progress_bar=self.show_progress_bar,
+                convert_to_tensor=True,
+            ).float()
+
+        return encode
 
 
 def label_items(values: np.ndarray, labels: Iterable[Hashable]) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Known-item search: a score of search that needs documents only, no queries and no judgements."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -17,15 +15,15 @@ from .encoding import EmbeddingEvaluator, Encode, label_items
 
 _BLOCK = 512  # queries whose cosines to all documents are in memory at the same time
 _FEWEST = 20
-_MIN_WORDS = 5
 
 
 class KnownItemEvaluator(EmbeddingEvaluator):
     """MRR@10 and nDCG@10, times 100, of finding the document that a sentence was taken from.
 
     One sentence of each document is a query. It is removed from its document, and the whole collection is
-    ranked by the similarity function of the model. The only right answer is the rest of the document. The
-    score compares models on one collection; it is not the quality that judged queries would measure.
+    ranked by the similarity function of the model. Sentences have the model's prompt for queries, documents
+    that for documents. The only right answer is the rest of the document. The score compares models on one
+    collection; it is not the quality that judged queries would measure.
 
     - A document gives a query if it has three different sentences, one of them of five words. Documents
       with fewer are ranked too. Each copy of the sentence is removed from its document.
@@ -81,7 +79,7 @@ class KnownItemEvaluator(EmbeddingEvaluator):
         self.answers: list[int] = []
         for place, document in enumerate(self.documents):
             sentences = list(dict.fromkeys(" ".join(sentence.split()) for sentence in split(document)))
-            long = [sentence for sentence in sentences if count_words(sentence) >= _MIN_WORDS]
+            long = [sentence for sentence in sentences if count_words(sentence) >= 5]
             if len(sentences) >= 3 and long:
                 query = random.Random(f"{seed} {document}").choice(long)
                 self.queries.append(query)
@@ -96,17 +94,14 @@ class KnownItemEvaluator(EmbeddingEvaluator):
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the metrics."""
-        ranks = self.ranks(encode)
+        queries, documents = encode(self.queries, "query"), encode(self.documents, "document")
+        ranks = answer_ranks(queries, documents, self.answers, self.similarity)
         gains = 100 * reciprocal_ranks(ranks)
         self.items = label_items(gains, self.queries)
         return {
             "mrr@10": float(gains.mean()),
             "ndcg@10": 100 * float((1 / np.log2(1 + ranks))[ranks <= 10].sum() / len(ranks)),
         }
-
-    def ranks(self, encode: Encode) -> np.ndarray:
-        """Return the rank of the right document for each query, from 1."""
-        return answer_ranks(encode(self.queries), encode(self.documents), self.answers, self.similarity)
 
 
 def answer_ranks(

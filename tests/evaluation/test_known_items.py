@@ -22,8 +22,8 @@ def test_ranks_and_metrics_by_hand(monkeypatch):
     assert evaluation.reciprocal_ranks(np.array([1, 2, 10, 11])).tolist() == [1, 0.5, 0.1, 0]
     evaluator = evaluation.KnownItemEvaluator(documents())
     evaluator.queries = evaluator.queries[:4]
-    monkeypatch.setattr(evaluator, "ranks", lambda encode: np.array([1, 3, 11, 2]))
-    found = evaluator.compute(None)
+    monkeypatch.setattr(evaluation.known_items, "answer_ranks", lambda *_: np.array([1, 3, 11, 2]))
+    found = evaluator.compute(lambda texts, kind: None)
     assert found["mrr@10"] == pytest.approx(100 * (1 + 1 / 3 + 1 / 2) / 4)
     assert found["ndcg@10"] == pytest.approx(100 * (1 + 1 / 2 + 1 / np.log2(3)) / 4)
 
@@ -62,7 +62,21 @@ def test_a_model_finds_documents_and_equal_vectors_score_nothing(minilm):
     evaluator = evaluation.KnownItemEvaluator(texts, name="texts", write_csv=False)
     scores = evaluator(minilm)
     assert evaluator.primary_metric == "texts_mrr@10" and scores["texts_mrr@10"] > 50
-    assert evaluator.compute(lambda rows: torch.ones(len(rows), 4)) == {"mrr@10": 0, "ndcg@10": 0}
+    assert evaluator.compute(lambda rows, kind: torch.ones(len(rows), 4)) == {"mrr@10": 0, "ndcg@10": 0}
+
+
+def test_queries_and_documents_have_their_own_prompts(tiny_encoder):
+    """The default prompt is that of neither."""
+    model = tiny_encoder(pooling="mean")
+    model.prompts = {"query": "find: ", "document": "text: ", "other": "a long prompt of nobody: "}
+    model.default_prompt_name = "other"
+    evaluator = evaluation.KnownItemEvaluator(documents())
+    vectors = model.encode_query(evaluator.queries), model.encode_document(evaluator.documents)
+    expected = evaluation.reciprocal_ranks(evaluation.answer_ranks(*vectors, evaluator.answers)).mean()
+    assert evaluator(model)["mrr@10"] == pytest.approx(100 * expected)
+    vectors = model.encode(evaluator.queries), model.encode(evaluator.documents)
+    other = evaluation.reciprocal_ranks(evaluation.answer_ranks(*vectors, evaluator.answers)).mean()
+    assert expected != other
 
 
 def test_too_few_documents_of_three_sentences():
