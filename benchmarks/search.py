@@ -23,8 +23,8 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.data.crops import split_sentences
-from sbert_plugins.evaluation.mixed_retrieval import ndcg_of_scores
-from sbert_plugins.evaluation.tables import data_directory
+from sbert_plugins.evaluation.retrieval import ndcg_of_scores
+from sbert_plugins.evaluation.sts import data_directory
 
 LENGTH, SAMPLE = 128, 1_500
 # Name in the table: the method of recipes.train, keywords of its loss, and what it reads.

@@ -30,13 +30,12 @@ def quora(split: str = "dev") -> evaluation.RetrievalEvaluator:
     """
     place = folder() / "rerank" / "quora_dup"
     files = (place / f"{split}_{part}" for part in ("queries.tsv", "corpus.tsv.gz", "qrels.tsv"))
-    test_sets = ("Quora",) if split == "test" else ()
-    return evaluation.RetrievalEvaluator(*read_collection(*files), name=f"quora_{split}", test_sets=test_sets)
+    return evaluation.RetrievalEvaluator(*read_collection(*files), name=f"quora_{split}")
 
 
 def cranfield() -> evaluation.RetrievalEvaluator:
     """Return Cranfield: 225 queries, 1,400 abstracts from aeronautics with their titles."""
-    return evaluation.own_retrieval(folder() / "rerank" / "cranfield", test_sets=("Cranfield",))
+    return evaluation.own_retrieval(folder() / "rerank" / "cranfield")
 
 
 def agnews() -> evaluation.TopicsEvaluator:

@@ -7,7 +7,7 @@ from .frequencies import TokenFrequencies
 from .paser import paser_columns
 from .passages import split_passages
 from .phrases import ENGLISH_STOP_WORDS, Chunks, Phrase, Rake, hide_phrase, locate_phrases
-from .read import load_table, read_documents, read_pairs, read_sentences, read_table, read_triplets
+from .read import load_table, read_documents, read_pairs, read_sentences, read_triplets
 from .search_lists import bm25_scores, mix_scores, pseudo_queries, search_rows
 from .synonyms import SynonymReplacer, synonyms_if_installed
 
@@ -33,7 +33,6 @@ __all__ = [
     "read_documents",
     "read_pairs",
     "read_sentences",
-    "read_table",
     "read_triplets",
     "recombine_roles",
     "search_rows",

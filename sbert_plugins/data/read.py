@@ -1,12 +1,10 @@
 """Read texts from files and from the Hugging Face Hub, and keep derived rows in the cache of ``datasets``."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import gzip
 import logging
-import tempfile
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
@@ -35,6 +33,13 @@ _FORMATS = {
 }
 _PLAIN = (".txt", ".md")
 _CONVERTED = (".pdf", ".docx", ".html", ".htm")  # by markitdown
+# Usual names of columns: a first line of such names is a header.
+_COLUMN = re.compile(
+    r"_?((q|p|d|query|corpus|doc|document|passage|text|question|answer)[-_ ]?)?id|iteration|subset|"
+    r"(query|question|document|doc|passage|answer|text|sentence|title|body|contents?)[-_ ]?\d?|"
+    r"topic|label|category|class|grade|score|similarity|gain|rel|relevance|relevant|judge?ment",
+    re.IGNORECASE,
+)
 _LONGEST_TITLE = 100  # characters
 _TRIPLET = ["anchor", "positive", "negative"]
 INDEX = "index of the text"  # see expand_rows
@@ -132,8 +137,13 @@ def read_triplets(source: str | Path, *, limit: int | None = None) -> Dataset:
         FileNotFoundError: As :func:`read_sentences`.
         ValueError: As :func:`read_sentences`.
     """
-    if Path(source).is_file() and _format_of(source) in ("tsv", "text"):
-        rows = _dataset_of(read_table(source, _TRIPLET))
+    path = Path(source)
+    if path.is_file() and _format_of(path) in ("tsv", "text"):
+        cells = _read_cells(path)
+        names = [name.strip().lower() for name in cells[0]]
+        if len(names) >= 3 and not {*_TRIPLET} <= {*names}:  # no header
+            names, cells = _TRIPLET, [names, *(row[-3:] for row in cells)]
+        rows = _dataset_of(names, cells[1:])
     else:
         rows = load_table(source, configuration="triplet")
     return _first(read_columns(rows, _TRIPLET, source=str(source)), limit)
@@ -186,25 +196,17 @@ def read_documents(
     if files:
         rows = _read_document_files(files)
     elif path.is_file() and path.name.lower().startswith("corpus.tsv"):
-        rows = _read_corpus(path)
+        cells = [fields[1:] for _, fields in read_fields(path, 2, 3)]
+        # A document without a text is its title.
+        cells = [["".join(title), text.strip() or "".join(title)] for *title, text in cells]
+        rows = _dataset_of(["title", "document"], cells)
     else:
         rows = load_table(source)
     if not files and path.is_file() and _format_of(source) == "text":
         paragraphs = groupby(map(str.strip, rows["text"][:]), key=bool)
-        rows = _dataset_of({"document": ["\n".join(lines) for has_text, lines in paragraphs if has_text]})
+        rows = _dataset_of(["document"], [["\n".join(lines)] for has_text, lines in paragraphs if has_text])
     rows = read_columns(rows, ["document"], optional=["title"], columns=column, source=str(source))
     return _first(rows, limit)
-
-
-def _read_corpus(path: Path) -> Dataset:
-    cells = [(place, row) for place, row in read_rows(path) if any(map(str.strip, row))]
-    if cells and cells[0][1][0].lower() in ("id", "_id"):
-        del cells[0]
-    if wrong := next((place for place, row in cells if len(row) not in (2, 3)), None):
-        raise ValueError(f"{wrong}: expected id, title and text, or id and text.")
-    titles = [row[1] if len(row) == 3 else "" for _, row in cells]
-    documents = [row[-1].strip() or title for (_, row), title in zip(cells, titles, strict=True)]
-    return _dataset_of({"document": documents, "title": titles})
 
 
 def _document_files(folder: Path) -> list[Path]:
@@ -221,15 +223,14 @@ def _document_files(folder: Path) -> list[Path]:
 
 
 def _read_document_files(paths: Sequence[Path]) -> Dataset:
-    titles, documents = [], []
+    rows = []
     for path in paths:
-        text = _convert(path) if path.suffix.lower() in _CONVERTED else "".join(_decode_lines(path))
+        text = _convert(path) if path.suffix.lower() in _CONVERTED else "".join(decode_lines(path))
         first, *rest = text.strip().splitlines() or [""]
         is_heading = first.startswith("#") or (rest and not rest[0].strip())
         has_title = bool(rest and is_heading and len(first) <= _LONGEST_TITLE)
-        titles.append(first.lstrip("#") if has_title else "")
-        documents.append("\n".join(rest) if has_title else text)
-    return _dataset_of({"document": documents} | ({"title": titles} if any(titles) else {}))
+        rows.append(["\n".join(rest), first.lstrip("#")] if has_title else [text, ""])
+    return _dataset_of(["document", *(["title"] if any(title for _, title in rows) else [])], rows)
 
 
 def _convert(path: Path) -> str:
@@ -243,71 +244,71 @@ def _convert(path: Path) -> str:
     return MarkItDown().convert(path).text_content
 
 
-def read_table(
-    path: str | Path, columns: Sequence[str] | None = None, *, blank: bool = False
-) -> dict[str, list[str]]:
-    """Read a comma-separated (``.csv``) or tab-separated (any other suffix) file.
+def _read_cells(path: Path) -> list[list[str]]:
+    """Return the rows of a comma-separated or tab-separated file, which have the same number of cells.
 
-    Each cell is text exactly as written: ``NA`` and ``007`` are not changed.
-
-    Args:
-        path: The file, gzipped if its name ends in ``.gz``. Cells of a csv file may be in quotation marks. In
-            a tab-separated file quotation marks are ordinary characters.
-        columns: Columns to read. If the first line contains these names, among others and in any order, it is
-            the header. If not, there is no header, and the last ``len(columns)`` cells of each line are read.
-            By default the first line is the header, and all columns are read.
-        blank: Whether blank lines are rows of empty cells, so that rows of two files stay together.
-
-    Returns:
-        The cells of each column, in the order of ``columns``. Blank lines are skipped without ``blank``.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: With the row, if a row has another number of cells than the first one, or the file is not
-            UTF-8.
-
-    Example:
-        >>> with open("pairs.tsv", "w") as file:
-        ...     _ = file.write("captions\\t4.5\\tA dog runs.\\tThe dog is running.\\n")
-        >>> read_table("pairs.tsv", ["score", "sentence1", "sentence2"])
-        {'score': ['4.5'], 'sentence1': ['A dog runs.'], 'sentence2': ['The dog is running.']}
+    A blank line is a row of empty cells, so that the rows of two files stay together. Blank lines before the
+    first row and after the last one are left out.
     """
     rows: list[list[str]] = []
     for place, row in read_rows(path):
-        if not any(map(str.strip, row)):
-            row = [""] * len(rows[0] if rows else row)
-            if not (blank and rows):
-                continue
-        if rows and len(row) != len(rows[0]):
+        is_blank = not any(map(str.strip, row))
+        if rows and not is_blank and len(row) != len(rows[0]):
             raise ValueError(f"{place}: {len(row)} cells instead of {len(rows[0])}: {row}.")
-        rows.append(row)
-    while rows and not any(rows[-1]):  # blank lines at the end of a file
+        if rows or not is_blank:
+            rows.append([""] * len(rows[0]) if is_blank else row)
+    while rows and not any(rows[-1]):
         rows.pop()
     if not rows:
         raise ValueError(f"{path} contains no text.")
-    header = {name.strip().lower(): place for place, name in enumerate(rows[0])}
-    if columns is None:
-        columns = [name.strip() for name in rows[0]]
-    if {name.lower() for name in columns} <= header.keys():
-        return {name: [row[header[name.lower()]] for row in rows[1:]] for name in columns}
-    if len(rows[0]) < len(columns):
-        raise ValueError(
-            f"{path}: {len(rows[0])} cells per line instead of {len(columns)} ({', '.join(columns)})."
-        )
-    return {name: [row[place] for row in rows] for place, name in enumerate(columns, start=-len(columns))}
+    return rows
+
+
+def read_fields(path: str | Path, *widths: int, number: int | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place (file and line, for error messages) and the fields of each line that is not blank.
+
+    Args:
+        path: A UTF-8 file. Its fields are separated by tabs, or by commas in a ``.csv`` file. ``.gz`` is
+            decompressed. A first line of usual column names, such as ``query-id``, is a header and left out.
+        widths: The allowed numbers of fields.
+        number: Index of the field that must be a number.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: For a line with another number of fields, or without the number.
+    """
+    for row, (place, fields) in enumerate(read_rows(path)):
+        is_header = row == 0 and all(_COLUMN.fullmatch(each.strip()) for each in fields)
+        if is_header or not any(map(str.strip, fields)):
+            continue
+        if len(fields) not in widths:
+            wanted = " or ".join(map(str, widths))
+            raise ValueError(
+                f"{place}: expected {wanted} fields separated by tabs (by commas in a .csv file), "
+                f"got {len(fields)}."
+            )
+        if number is not None:
+            try:
+                float(fields[number])
+            except ValueError:
+                raise ValueError(f"{place}: expected a number such as 1, got {fields[number]!r}.") from None
+        yield place, fields
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the place (file and line, for error messages) and the cells of each row, also of blank ones.
 
+    Each cell is text exactly as written: ``NA`` and ``007`` are not changed.
+
     Args:
-        path: As in :func:`read_table`. Without a comma in its first line, a csv file may have semicolons or
-            tabs between its cells.
+        path: The file, gzipped if its name ends in ``.gz``. A ``.csv`` file has commas between its cells or,
+            without a comma in its first line, semicolons or tabs. Its cells may be in quotation marks. All
+            other files have tabs, and quotation marks are ordinary characters.
 
     Raises:
         ValueError: If the file is not UTF-8, or quotation marks in a csv file are not closed.
     """
-    lines, number = _decode_lines(Path(path)), 0
+    lines, number = decode_lines(Path(path)), 0
     if is_csv := _format_of(path) == "csv":
         csv.field_size_limit(2**31 - 1)  # documents are longer than its default of 131,072 characters
         first = next(lines, "")
@@ -324,6 +325,11 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
             f"{path}, row {number + 1}: {error}. A cell that contains a quotation mark must be in quotation "
             "marks, and each mark in it must be doubled."
         ) from error
+
+
+def stem_of(path: str | Path) -> str:
+    """Return the name of a file or folder without endings such as ``.tsv.gz``."""
+    return re.sub(r"(\.tsv|\.txt|\.csv)?(\.gz)?$", "", Path(path).resolve().name)
 
 
 def is_path(name: str | Path) -> bool:
@@ -376,8 +382,8 @@ def cached_map(
         options: Further arguments of ``Dataset.map``.
     """
     fingerprint = Hasher.hash([__version__, host.fingerprint(rows), function, key])
-    folder = _cache_folder() / "sbert_plugins"
-    folder.mkdir(exist_ok=True)
+    folder = Path(datasets.config.HF_DATASETS_CACHE) / "sbert_plugins"
+    folder.mkdir(parents=True, exist_ok=True)
     made = rows.map(
         function,
         batched=True,
@@ -387,19 +393,6 @@ def cached_map(
         **options,
     )
     return made.with_format(None)
-
-
-def _cache_folder() -> Path:
-    """Return the cache of ``datasets``, or raise ``OSError`` if it cannot be written."""
-    folder = Path(datasets.config.HF_DATASETS_CACHE)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise OSError(
-            f"The cache {folder} cannot be written: {error}. Set HF_DATASETS_CACHE to another folder."
-        ) from error
-    return folder
 
 
 def expand_rows(
@@ -476,30 +469,30 @@ def load_table(source: str | Path, configuration: str | None = None) -> Dataset:
 
 
 def _load_file(path: Path) -> Dataset:
-    if not path.stat().st_size:
-        raise ValueError(f"{path} is empty.")
     if path.suffix.lower() in (".zip", ".bz2", ".xz", ".zst", ".xlsx", ".xls", ".doc", ".epub"):
         raise ValueError(f"{path} has a format that is not read. Unpack it, or save it as .csv or .txt.")
     kind = _format_of(path)
     if kind in ("csv", "tsv"):
-        return _dataset_of(read_table(path, blank=True))
+        header, *rows = _read_cells(path)
+        return _dataset_of([name.strip() for name in header], rows)
     if kind != "parquet":
-        deque(_decode_lines(path), maxlen=0)  # raises with the line, unlike load_dataset
-    _cache_folder()
+        deque(decode_lines(path), maxlen=0)  # raises with the line, unlike load_dataset
     return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
 
 
-def _dataset_of(columns: dict[str, list[str]]) -> Dataset:
+def _dataset_of(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Dataset:
     # A column of the type "string" is limited to 2 GB.
-    features: Any = dict.fromkeys(columns, Value("large_string"))
-    return Dataset.from_dict(columns, features=Features(features))
+    features: Any = Features(dict.fromkeys(names, Value("large_string")))
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return Dataset.from_dict(columns, features=features)
 
 
 def _format_of(source: str | Path) -> str:
     return _FORMATS.get(Path(str(source).lower().removesuffix(".gz")).suffix, "text")
 
 
-def _decode_lines(path: Path) -> Iterator[str]:
+def decode_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file. Raise ``ValueError`` with the line if one is not UTF-8."""
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

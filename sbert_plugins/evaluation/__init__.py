@@ -4,11 +4,15 @@ from .analysis import CosineDensityEvaluator, analysis_sections
 from .encoding import EmbeddingEvaluator, JointEvaluator, describe_labels, encode_once, evaluate
 from .geometry import AlignmentUniformityEvaluator
 from .known_items import KnownItemEvaluator, answer_ranks, reciprocal_ranks
-from .mixed_retrieval import MixedRetrievalEvaluator
 from .mteb import TASK_SETS, Submission, evaluate_mteb, own_task, submit_mteb
 from .report import Section, new_figure, plot_learning_curves, plot_scores, render_page, write_report
-from .reranking import RerankingEvaluator, own_reranking
-from .retrieval import RetrievalEvaluator, own_retrieval
+from .retrieval import (
+    MixedRetrievalEvaluator,
+    RerankingEvaluator,
+    RetrievalEvaluator,
+    own_reranking,
+    own_retrieval,
+)
 from .score import Change, Score, format_score, judge, judge_all, measure, name_similarity, summarize
 from .sts import (
     TASKS,

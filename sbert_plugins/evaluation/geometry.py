@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas
+
 from sbert_plugins import functional
 
 from .encoding import EmbeddingEvaluator, Encode
-from .sts import grade_filter, load_sts
+from .sts import load_sts
 
 
 class AlignmentUniformityEvaluator(EmbeddingEvaluator):
@@ -24,7 +26,7 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
     Args:
         data_dir: See ``STSSuiteEvaluator``.
         split: ``"dev"`` or ``"test"`` of STS-B.
-        positive: Grades of positive pairs, such as ``">4"``.
+        positive: Condition on the grades of positive pairs, such as ``">4"``.
         keep_duplicates: Compute uniformity over both sentences of every pair instead of over each distinct
             sentence once.
         hub: See ``STSSuiteEvaluator``.
@@ -35,8 +37,9 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
         From a call, ``alignment`` and ``uniformity``, with the name in front.
 
     Raises:
-        ValueError: For another value of ``split``, a malformed threshold, no positive pair, or embeddings
-            that are not finite.
+        KeyError: For another value of ``split``.
+        SyntaxError: For a malformed condition.
+        ValueError: If there is no positive pair, or for embeddings that are not finite.
         FileNotFoundError: If the task's file is missing.
 
     Example:
@@ -59,10 +62,8 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
     ) -> None:
         super().__init__("alignment", name=f"stsb_{split}" if name is None else name, **options)
         self.greater_is_better = False
-        self.test_sets = ("STS-B",) if split == "test" else ()
         pairs = load_sts("STS-B" if split == "test" else f"STS-B {split}", data_dir, hub=hub)
-        is_positive = grade_filter(positive)
-        self.positive_pairs = [row[:2] for row in zip(*pairs, strict=True) if is_positive(row[2])]
+        self.positive_pairs = pandas.DataFrame(pairs._asdict()).query(f"scores {positive}")
         sentences = [*pairs.sentences1, *pairs.sentences2]
         self.sentences = sentences if keep_duplicates else list(dict.fromkeys(sentences))
         self.config = {
@@ -76,5 +77,5 @@ class AlignmentUniformityEvaluator(EmbeddingEvaluator):
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return alignment and uniformity."""
         uniformity = functional.uniformity(encode(self.sentences))
-        first, second = (encode(side) for side in zip(*self.positive_pairs, strict=True))
+        first, second = (encode(self.positive_pairs[name]) for name in ("sentences1", "sentences2"))
         return {"alignment": float(functional.alignment(first, second)), "uniformity": float(uniformity)}

@@ -1,8 +1,7 @@
-"""Retrieval: MAP, MRR and nDCG by the evaluator of sentence-transformers, with one rank per text."""
+"""Search by the evaluators of sentence-transformers: retrieval, its mix with BM25, and reranking."""
 
-import gzip
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer import evaluation
 from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 
-from .encoding import encode_once, label_items
-from .tables import read_fields, stem_of
+from sbert_plugins.data.read import decode_lines, read_fields, stem_of
+from sbert_plugins.data.search_lists import bm25_scores, mix_scores
+
+from .encoding import EmbeddingEvaluator, Encode, encode_once, label_items
 
 _SCORES = 10**8  # cosines in memory at the same time, 400 MB
 
 
-class RetrievalEvaluator(InformationRetrievalEvaluator):
+class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
     """Rank a corpus by the model's similarity function for each query. Each text has one rank.
 
     If a text occurs twice in a corpus, rounding decides which copy ranks first, and programs disagree
@@ -38,7 +39,6 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         queries: Texts by id.
         corpus: Texts by id.
         relevant_docs: Ids of the relevant documents by query id. Queries without any are left out.
-        test_sets: Names of the test sets that the queries come from, if any.
         name: Prefix of the metrics' names.
         batch_size: Texts per batch.
         **options: ``show_progress_bar`` and ``write_csv`` of ``InformationRetrievalEvaluator``.
@@ -74,7 +74,6 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         corpus: Mapping[str, str],
         relevant_docs: Mapping[str, Collection[str]],
         *,
-        test_sets: tuple[str, ...] = (),
         name: str = "",
         batch_size: int = 128,
         **options: Any,
@@ -91,26 +90,21 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             corpus={document: corpus[document] for document in sorted(first_id.values())},
             relevant_docs=relevant,
             corpus_chunk_size=max(_SCORES // len(relevant), 1),
-            score_functions={"cosine": partial(_similarity_of_other_texts, "cosine")},
             name=name,
             batch_size=batch_size,
             **options,
         )
         self.primary_metric = f"{name}_cosine_ndcg@10" if name else "cosine_ndcg@10"
-        self.test_sets = test_sets
         self._numbers = {text: number for number, text in enumerate({*self.corpus, *self.queries})}
 
-    def __call__(  # type: ignore[override]
+    def compute_all_metrics(
         self, model: SentenceTransformer, *arguments: Any, **keywords: Any
     ) -> dict[str, float]:
-        """Return the metrics, with the name in front."""
-        before, self.similarity = self.similarity, str(model.similarity_fn_name)
+        """Return the metrics by similarity function, without the name in front."""
+        self.similarity = str(model.similarity_fn_name)
         self.score_functions = {self.similarity: partial(_similarity_of_other_texts, self.similarity)}
-        self.score_function_names = [self.similarity]
-        self.csv_headers = [header.replace(before, self.similarity) for header in self.csv_headers]
-        self.primary_metric = str(self.primary_metric).replace(f"{before}_ndcg", f"{self.similarity}_ndcg")
         with encode_once(model):
-            return super().__call__(model, *arguments, **keywords)
+            return super().compute_all_metrics(model, *arguments, **keywords)
 
     def embed_inputs(
         self, model: SentenceTransformer, sentences: Any, *arguments: Any, **keywords: Any
@@ -122,15 +116,22 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
         """Return the metrics of sentence-transformers, and keep the nDCG@10 of each query."""
+        ranked = (
+            [hit["corpus_id"] for hit in sorted(hits, key=lambda hit: (-hit["score"], hit["corpus_id"]))]
+            for hits in queries_result_list
+        )
+        self.items = label_items(self.ndcg_items(ranked), map(str, self.queries))
+        return super().compute_metrics(queries_result_list)
+
+    def ndcg_items(self, ranked: Iterable[Sequence[str]]) -> np.ndarray:
+        """Return nDCG@10, times 100, of each query for the ids of the documents that it finds, in order."""
         gains = []
-        for query, hits in zip(self.queries_ids, queries_result_list, strict=True):
+        for query, documents in zip(self.queries_ids, ranked, strict=True):
             relevant = self.relevant_docs[query]
-            ranked = sorted(hits, key=lambda hit: (-hit["score"], hit["corpus_id"]))
-            found = [hit["corpus_id"] in relevant for hit in ranked[:10]]
+            found = [document in relevant for document in documents[:10]]
             best = self.compute_dcg_at_k([1] * len(relevant), 10)
             gains.append(100 * self.compute_dcg_at_k(found, 10) / best)
-        self.items = label_items(np.array(gains), map(str, self.queries))
-        return super().compute_metrics(queries_result_list)
+        return np.array(gains)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the numbers of queries and documents for the model card."""
@@ -142,6 +143,113 @@ def _similarity_of_other_texts(name: str, queries: Tensor, documents: Tensor) ->
     similarity = SimilarityFunction.to_similarity_fn(name)
     similarities = similarity(queries[:, :-1], documents[:, :-1]).round(decimals=6)
     return similarities.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
+
+
+class MixedRetrievalEvaluator(EmbeddingEvaluator):
+    """Rank a corpus by a mix of the model's cosines and BM25 (:func:`data.mix_scores`).
+
+    A search by words and vectors is often better than either. This score shows what a model adds to it.
+
+    Args:
+        retrieval: The queries, the corpus and the judgements. Equal texts count as in it.
+        mix: Weight of BM25, from 0 to 1.
+        **options: ``name`` (by default that of ``retrieval``, and "with BM25"), ``batch_size``,
+            ``show_progress_bar`` and ``write_csv`` of ``EmbeddingEvaluator``.
+
+    Returns:
+        From a call, ``ndcg@10`` of the mix (the main metric) and ``bm25_ndcg@10`` of BM25 alone, times 100,
+        with the name in front.
+
+    Example:
+        >>> from sbert_plugins import evaluation
+        >>> corpus = {"1": "one cat", "2": "two dogs", "3": "a blue car"}
+        >>> search = evaluation.RetrievalEvaluator({"q": "a cat"}, corpus, {"q": {"1"}}, name="pets")
+        >>> evaluation.MixedRetrievalEvaluator(search)(model)["pets with BM25_ndcg@10"]
+        100.0
+    """
+
+    noun = "queries"
+
+    def __init__(self, retrieval: RetrievalEvaluator, *, mix: float = 0.3, **options: Any) -> None:
+        super().__init__("ndcg@10", **({"name": f"{retrieval.name} with BM25"} | options))
+        self.retrieval, self.mix = retrieval, mix
+        queries, corpus = ([str(text) for text in side] for side in (retrieval.queries, retrieval.corpus))
+        self.bm25 = bm25_scores(corpus, queries)
+        self.is_same = np.array(queries, dtype=object)[:, None] == np.array(corpus, dtype=object)
+        self.config = {"queries": len(queries), "documents": len(corpus), "mix": mix}
+
+    def compute(self, encode: Encode) -> dict[str, float]:
+        """Return nDCG@10 of the mix and of BM25."""
+        queries = encode(self.retrieval.queries, "query")
+        documents = encode(self.retrieval.corpus, "document")
+        similarities = SimilarityFunction.to_similarity_fn(self.similarity)(queries, documents).cpu().numpy()
+        mixed, bm25 = (
+            ndcg_of_scores(self.retrieval, np.where(self.is_same, -np.inf, scores).round(6))
+            for scores in (mix_scores(similarities, self.bm25, mix=self.mix), self.bm25)
+        )
+        self.items = label_items(mixed, map(str, self.retrieval.queries))
+        return {"ndcg@10": float(mixed.mean()), "bm25_ndcg@10": float(bm25.mean())}
+
+
+def ndcg_of_scores(retrieval: RetrievalEvaluator, scores: np.ndarray) -> np.ndarray:
+    """Return nDCG@10, times 100, of each query.
+
+    Args:
+        retrieval: The queries, the corpus and the judgements.
+        scores: (Q, N), of each query for each document. Equal scores rank in the order of the ids.
+    """
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+    return retrieval.ndcg_items([retrieval.corpus_ids[place] for place in places] for places in best)
+
+
+class RerankingEvaluator(evaluation.RerankingEvaluator):
+    """Rank the candidates of each query by the model's similarity function.
+
+    This is sentence-transformers' evaluator with scores that are multiplied by 100 and a score per query.
+
+    Args:
+        samples: One dictionary per query, with its text, ``query``, and two lists of texts, ``positive`` and
+            ``negative``. A query without one of the two is left out.
+        **options: ``name``, ``at_k``, ``batch_size``, ``show_progress_bar`` and ``write_csv`` of
+            sentence-transformers' ``RerankingEvaluator``.
+
+    Returns:
+        From a call, ``ndcg@10`` (the main metric), ``map`` and ``mrr@10``, with the name in front.
+
+    Attributes:
+        similarity: The similarity function of the model of the last call.
+        items: nDCG@10, times 100, of each query in the last call.
+
+    Raises:
+        ValueError: If an embedding is not finite.
+
+    Example:
+        >>> from sbert_plugins import evaluation
+        >>> sample = {"query": "a cat", "positive": ["a cat"], "negative": ["two dogs", "rain"]}
+        >>> evaluator = evaluation.RerankingEvaluator([sample], name="pets")
+        >>> evaluator(model)["pets_ndcg@10"]
+        100.0
+    """
+
+    noun = "queries"
+    similarity = "cosine"
+    items: np.ndarray | None = None
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, *arguments: Any, **keywords: Any
+    ) -> dict[str, float]:
+        """Return the metrics, with the name in front."""
+        self.similarity = str(model.similarity_fn_name)
+        self.similarity_fct = SimilarityFunction.to_similarity_fn(self.similarity)
+        options: dict[str, Any] = {"at_k": self.at_k, "similarity_fct": self.similarity_fct}
+        with encode_once(model):
+            metrics = super().__call__(model, *arguments, **keywords)
+            each = [
+                evaluation.RerankingEvaluator([sample], **options).compute_metrics(model)["ndcg"]
+                for sample in self.samples
+            ]
+        self.items = 100 * np.array(each)
+        return {name: 100 * value for name, value in metrics.items()}
 
 
 def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
@@ -158,6 +266,7 @@ def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
         FileNotFoundError: If the folder or a file does not exist.
         ValueError: For a line with another number of fields, an id that occurs twice, or a judgement that is
             not a number or has an unknown id.
+        KeyError: For a line of a ``.jsonl`` file without ``_id`` or ``text``.
     """
     files = []
     for names in (
@@ -176,42 +285,55 @@ def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
     return RetrievalEvaluator(*read_collection(*files), **(defaults | options))
 
 
+def own_reranking(path: str | Path, **options: Any) -> RerankingEvaluator:
+    """Return the evaluator of a file of queries with candidates.
+
+    Args:
+        path: Lines of query, candidate and label, separated by tabs or, in a ``.csv`` file, by commas. A
+            candidate is relevant if its label is larger than 0. ``.gz`` is decompressed.
+        **options: Of ``RerankingEvaluator``. By default no CSV file is written, and the name is that of the
+            file without its endings.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: For a line with another number of fields, a label that is not a number, or if no query has
+            a relevant and an irrelevant candidate.
+    """
+    samples: dict[str, dict[str, Any]] = {}
+    for _, (query, candidate, label) in read_fields(path, 3, number=2):
+        sample = samples.setdefault(query, {"query": query, "positive": [], "negative": []})
+        sample["positive" if float(label) > 0 else "negative"].append(candidate)
+    given: dict[str, Any] = {"name": stem_of(path), "write_csv": False} | options
+    evaluator = RerankingEvaluator(list(samples.values()), **given)
+    if not evaluator.samples:
+        raise ValueError(f"{path}: no query has a relevant and an irrelevant candidate.")
+    return evaluator
+
+
 def read_collection(
     queries_file: Path, corpus_file: Path, judgements_file: Path
 ) -> tuple[dict[str, str], dict[str, str], dict[str, set[str]]]:
     """Return the texts of queries and documents by id, and the relevant documents by query."""
     queries, corpus = _read_texts(queries_file), _read_texts(corpus_file)
     relevant: dict[str, set[str]] = {}
-    for place, (query, *_, document, gain) in read_fields(judgements_file, 3, 4):
+    for place, (query, *_, document, gain) in read_fields(judgements_file, 3, 4, number=-1):
         if query not in queries or document not in corpus:
             raise ValueError(f"{place}: there is no query {query!r} or no document {document!r}.")
-        try:
-            is_relevant = float(gain) > 0
-        except ValueError:
-            raise ValueError(f"{place}: the judgement must be a number such as 1, got {gain!r}.") from None
-        if is_relevant:
+        if float(gain) > 0:
             relevant.setdefault(query, set()).add(document)
     return queries, corpus, relevant
 
 
 def _read_texts(path: Path) -> dict[str, str]:
     """Return the texts of a file by id. A title stands in front of its text."""
+    if ".jsonl" in path.suffixes:
+        objects = map(json.loads, decode_lines(path))
+        rows = [[str(row["_id"]), row.get("title") or "", row["text"]] for row in objects]
+    else:
+        rows = [fields for _, fields in read_fields(path, 2, 3)]
     texts: dict[str, str] = {}
-    is_json = ".jsonl" in path.suffixes
-    for place, (name, *parts) in _read_json(path) if is_json else read_fields(path, 2, 3):
+    for name, *parts in rows:
         if name in texts:
-            raise ValueError(f"{place}: the id {name!r} occurs twice.")
+            raise ValueError(f"{path}: the id {name!r} occurs twice.")
         texts[name] = " ".join(parts).strip()
     return texts
-
-
-def _read_json(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place, and id, title and text, of each line of a file of BEIR."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            place = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-                yield place, [str(row["_id"]), row.get("title") or "", row["text"]]
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(f"{place}: expected a JSON object with _id and text.") from None

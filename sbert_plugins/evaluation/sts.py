@@ -1,22 +1,24 @@
 """Semantic textual similarity: graded pairs, the seven STS tasks, and the subset where length misleads."""
 
 import logging
-import operator
-import re
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas
 from scipy.stats import rankdata
 from sentence_transformers.util import SimilarityFunction
 
+from sbert_plugins.data.read import read_fields, stem_of
+
 from .encoding import EmbeddingEvaluator, Encode, label_items
-from .tables import DATA_VARIABLE, data_directory, read_fields, stem_of
 
 logger = logging.getLogger(__name__)
 
+DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 YEARS = TASKS[:5]
 ALL_OF_SICK = "SICK-R is all 9,927 pairs here, as in MTEB. Papers report its 4,927 test pairs."
@@ -31,7 +33,6 @@ _SOURCES = {
     "SICK-R": (["sick_test.tsv"], None, "test"),
     "SICK-R all": (["sick_train.tsv", "sick_trial.tsv", "sick_test.tsv"], "mteb/sickr-sts", "test"),
 }
-_COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 class ScoredPairs(NamedTuple):
@@ -110,8 +111,8 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         ``avg<n>``.
 
     Raises:
-        ValueError: For an unknown task, ``sick="test"`` from the Hub, a malformed row, or embeddings that are
-            not finite.
+        KeyError: For an unknown task.
+        ValueError: For ``sick="test"`` from the Hub, a malformed row, or embeddings that are not finite.
         FileNotFoundError: If a task's file is missing.
         ConnectionError: If the Hub is needed and cannot be reached.
 
@@ -144,7 +145,6 @@ class STSSuiteEvaluator(EmbeddingEvaluator):
         files = {task: "SICK-R all" if task == "SICK-R" and self.sick == "all" else task for task in tasks}
         self.pairs = {task: load_sts(file, data_dir, hub=hub) for task, file in files.items()}
         self.config = {"protocol": "SentEval all, Spearman x 100", "sick": self.sick, "tasks": list(tasks)}
-        self.test_sets = tuple(tasks)
 
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the score of each task and the mean."""
@@ -167,8 +167,8 @@ class HardLengthEvaluator(EmbeddingEvaluator):
     Paper: https://aclanthology.org/2022.findings-acl.22
 
     Args:
-        positive: Grades of positive pairs, such as ``">=4"``.
-        negative: Grades of negative pairs, such as ``"<=1"``.
+        positive: Condition on the grades of positive pairs, such as ``">=4"``.
+        negative: Condition on the grades of negative pairs, such as ``"<=1"``.
         data_dir: See ``STSSuiteEvaluator``.
         count_words: Counts the words of a sentence. Default: the number of parts separated by white space.
         hub: See ``STSSuiteEvaluator``.
@@ -180,8 +180,8 @@ class HardLengthEvaluator(EmbeddingEvaluator):
         year can have few positive pairs, so that its score varies strongly.
 
     Raises:
-        ValueError: For a malformed threshold, a year without positive or without negative pairs, or
-            embeddings that are not finite.
+        SyntaxError: For a malformed condition.
+        ValueError: For a year without positive or without negative pairs, or embeddings that are not finite.
         FileNotFoundError: If a task's file is missing.
 
     Example:
@@ -192,7 +192,6 @@ class HardLengthEvaluator(EmbeddingEvaluator):
     """
 
     noun = "pairs"
-    test_sets = YEARS
 
     def __init__(
         self,
@@ -206,19 +205,19 @@ class HardLengthEvaluator(EmbeddingEvaluator):
         **options: Any,
     ) -> None:
         super().__init__("avg5", name=name, **options)
-        is_positive, is_negative = grade_filter(positive), grade_filter(negative)
         self.pairs: dict[str, ScoredPairs] = {}
         self.num_positives = 0
         for year in YEARS:
-            rows = list(zip(*load_sts(year, data_dir, hub=hub), strict=True))
-            gaps = [abs(count_words(first) - count_words(second)) for first, second, _ in rows]
-            far = [row for row, gap in zip(rows, gaps, strict=True) if is_positive(row[2]) and gap > 5]
-            near = [row for row, gap in zip(rows, gaps, strict=True) if is_negative(row[2]) and gap < 2]
-            if not far or not near:
+            pairs = pandas.DataFrame(load_sts(year, data_dir, hub=hub)._asdict())
+            pairs["gap"] = (pairs["sentences1"].map(count_words) - pairs["sentences2"].map(count_words)).abs()
+            far = pairs.query(f"scores {positive} and gap > 5")
+            near = pairs.query(f"scores {negative} and gap < 2")
+            if far.empty or near.empty:
                 raise ValueError(
                     f"{year} has {len(far)} positive and {len(near)} negative pairs. Widen the thresholds."
                 )
-            self.pairs[year] = ScoredPairs(*map(list, zip(*far, *near, strict=True)))
+            both = pandas.concat([far, near])
+            self.pairs[year] = ScoredPairs(*(both[name].tolist() for name in ScoredPairs._fields))
             self.num_positives += len(far)
         self.union = concatenated(self.pairs.values())
         self.num_pairs = len(self.union.scores)
@@ -260,12 +259,11 @@ def load_sts(task: str, data_dir: str | Path | None = None, *, hub: bool = False
         hub: Read from the Hub even if there is a data folder.
 
     Raises:
-        ValueError: For an unknown task, or the test pairs of SICK-R from the Hub.
+        KeyError: For an unknown task.
+        ValueError: For the test pairs of SICK-R from the Hub.
         FileNotFoundError: If the task's file is missing.
         ConnectionError: If the Hub is needed and cannot be reached.
     """
-    if task not in _SOURCES:
-        raise ValueError(f"task must be one of {', '.join(_SOURCES)}, got {task!r}.")
     files, dataset, split = _SOURCES[task]
     directory = None if hub else data_directory(data_dir)
     if directory is not None:
@@ -311,6 +309,12 @@ def sts_sentences(data_dir: str | Path | None = None, *, hub: bool = False) -> l
     return list(dict.fromkeys(filter(None, sentences)))
 
 
+def data_directory(data_dir: str | Path | None) -> Path | None:
+    """Return ``data_dir``, or the folder named by the environment variable SBERT_PLUGINS_DATA, or None."""
+    directory = data_dir or os.environ.get(DATA_VARIABLE)
+    return Path(directory) if directory else None
+
+
 def read_scored_pairs(path: str | Path) -> ScoredPairs:
     """Return the graded pairs of a file.
 
@@ -322,17 +326,8 @@ def read_scored_pairs(path: str | Path) -> ScoredPairs:
         FileNotFoundError: If the file does not exist.
         ValueError: For a line with another number of fields, or a grade that is not a number.
     """
-    pairs = ScoredPairs([], [], [])
-    for place, (*_, grade, first, second) in read_fields(path, 3, 4):
-        try:
-            pairs.scores.append(float(grade))
-        except ValueError:
-            raise ValueError(
-                f"{place}: the grade must be a number, got {grade!r}. Lines are grade, sentence, sentence."
-            ) from None
-        pairs.sentences1.append(first)
-        pairs.sentences2.append(second)
-    return pairs
+    rows = [fields[-3:] for _, fields in read_fields(path, 3, 4, number=-3)]
+    return ScoredPairs([row[1] for row in rows], [row[2] for row in rows], [float(row[0]) for row in rows])
 
 
 def concatenated(parts: Iterable[ScoredPairs]) -> ScoredPairs:
@@ -399,12 +394,3 @@ def spearman_items(similarities: np.ndarray, grades: Sequence[float]) -> np.ndar
     of_c = ranks * others + shifts(ranks, others) + shifts(others, ranks) - 3 * c
     correlation = c / np.sqrt(a * b)
     return correlation + of_c / np.sqrt(a * b) - correlation / 2 * (of_a / a + of_b / b)
-
-
-def grade_filter(text: str) -> Callable[[float], bool]:
-    """Return the function that tests a grade for a condition such as ``">=4"``."""
-    match = re.fullmatch(r"([<>]=?)(\d+(?:\.\d+)?)", text.replace(" ", ""))
-    if match is None:
-        raise ValueError(f"A condition on grades must be like '>=4' or '<1.5', got {text!r}.")
-    compare, bound = _COMPARISONS[match[1]], float(match[2])
-    return lambda grade: bool(compare(grade, bound))

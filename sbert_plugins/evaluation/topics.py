@@ -1,6 +1,5 @@
 """Topics: do clusters and neighbours of the embeddings agree with the labels of the texts?"""
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +13,10 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import v_measure_score
 from torch import Tensor
 
-from .encoding import EmbeddingEvaluator, Encode, label_items, unit_rows
-from .tables import read_fields, stem_of
+from sbert_plugins.data.read import read_fields, stem_of
 
-logger = logging.getLogger(__name__)
+from .encoding import EmbeddingEvaluator, Encode, label_items, unit_rows
+
 _BLOCK = 512  # texts whose cosines to all texts are in memory at the same time
 
 
@@ -43,7 +42,6 @@ class TopicsEvaluator(EmbeddingEvaluator):
         seed: First seed of k-means.
         neighbours: Number of neighbours. The metric is named after it.
         clusterings: Number of seeds of k-means.
-        test_sets: Names of the test sets that the texts come from, if any.
         **options: ``name``, ``batch_size``, ``show_progress_bar`` and ``write_csv`` of
             ``EmbeddingEvaluator``.
 
@@ -52,8 +50,8 @@ class TopicsEvaluator(EmbeddingEvaluator):
         front.
 
     Raises:
-        ValueError: For lists of different lengths, a missing topic, one topic, a topic of its own for each
-            text, a text with fewer other texts than ``neighbours``, or embeddings that are not finite.
+        ValueError: For lists of different lengths, an empty text or topic, one topic, a topic of its own for
+            each text, a text with fewer other texts than ``neighbours``, or embeddings that are not finite.
 
     Example:
         >>> from sbert_plugins import evaluation
@@ -73,23 +71,20 @@ class TopicsEvaluator(EmbeddingEvaluator):
         seed: int = 0,
         neighbours: int = 10,
         clusterings: int = 10,
-        test_sets: tuple[str, ...] = (),
         **options: Any,
     ) -> None:
         super().__init__(f"purity@{neighbours}", **options)
         self.sentences, self.labels = list(sentences), list(labels)
         count, topics, others = len(self.sentences), len(set(self.labels)), _fewest_others(self.sentences)
-        missing = (None, "")
-        if rows := [row for row, each in enumerate(self.labels, 1) if each in missing or each != each]:
-            raise ValueError(f"Text {rows[0]} of {count} has no topic. Leave such texts out.")
-        if len(self.labels) != count or not 2 <= topics < count or not 1 <= neighbours <= others:
+        for row, (text, label) in enumerate(zip(self.sentences, self.labels, strict=True), start=1):
+            if not text.strip() or label in (None, "") or label != label:
+                raise ValueError(f"Text {row} of {count} or its topic is empty. Leave such texts out.")
+        if not 2 <= topics < count or not 1 <= neighbours <= others:
             raise ValueError(
-                "Give one topic for each text, at least two topics that texts share, and more texts than "
-                f"neighbours. Got {count} texts, {len(self.labels)} labels, {topics} topics, {neighbours} "
-                f"neighbours, and a text with {others} other texts."
+                "Topics need at least two topics that texts share, and more texts than neighbours. Got "
+                f"{count} texts, {topics} topics, {neighbours} neighbours, and a text with {others} others."
             )
         self.seed, self.neighbours, self.clusterings = seed, neighbours, clusterings
-        self.test_sets = test_sets
         self.config = {
             "texts": count,
             "topics": topics,
@@ -171,20 +166,11 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: For a line with another number of fields, or fewer than two topics.
+        ValueError: For a line with another number of fields, an empty text or topic, or fewer than two
+            topics.
     """
-    texts, topics = [], []
-    for place, (topic, text) in read_fields(path, 2):
-        if not topic.strip() or not text.strip():
-            raise ValueError(
-                f"{place}: the {'text' if topic.strip() else 'topic'} is missing. Leave the line out."
-            )
-        texts.append(text)
-        topics.append(topic.strip())
-    if topics and topics.count(topics[0]) == 1:
-        logger.warning(
-            "%s: only the first line has the topic %r. Remove the line if it is a header.", path, topics[0]
-        )
+    rows = [fields for _, fields in read_fields(path, 2)]
+    topics, texts = [topic.strip() for topic, _ in rows], [text for _, text in rows]
     neighbours = max(1, min(10, _fewest_others(texts)))
     defaults: dict[str, Any] = {"name": stem_of(path), "write_csv": False, "neighbours": neighbours}
     return TopicsEvaluator(texts, topics, **(defaults | options))

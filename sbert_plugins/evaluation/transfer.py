@@ -10,9 +10,10 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from sbert_plugins.data.read import read_fields
+
 from .encoding import EmbeddingEvaluator, Encode, label_items
-from .sts import average_items
-from .tables import data_file, read_fields
+from .sts import DATA_VARIABLE, average_items, data_directory
 
 # Task: the files of each split. One split means ten folds, three are training, development and test.
 _SPLITS = {
@@ -58,9 +59,9 @@ class TransferEvaluator(EmbeddingEvaluator):
         of each task, with the name in front.
 
     Raises:
-        ValueError: For an unknown task, a line with another number of fields, or embeddings that are not
-            finite.
-        FileNotFoundError: If a task's file is missing.
+        KeyError: For an unknown task.
+        ValueError: For a line with another number of fields, or embeddings that are not finite.
+        FileNotFoundError: If the folder or a task's file is missing.
 
     Example:
         >>> from sbert_plugins import evaluation
@@ -75,13 +76,12 @@ class TransferEvaluator(EmbeddingEvaluator):
         self, data_dir: str | Path | None = None, *, tasks: Sequence[str] = TRANSFER_TASKS, **options: Any
     ) -> None:
         super().__init__(f"avg{len(tasks)}", **options)
-        if not tasks or set(tasks) - set(TRANSFER_TASKS):
-            raise ValueError(f"tasks must be among {', '.join(TRANSFER_TASKS)}, got {list(tasks)}.")
+        if (directory := data_directory(data_dir)) is None:
+            raise FileNotFoundError(f"Set {DATA_VARIABLE} or data_dir to the folder that holds transfer/.")
         self.splits = {
-            task: [_read(files, data_dir, 3 if task == "MRPC" else 2) for files in _SPLITS[task]]
+            task: [_read(directory, files, 3 if task == "MRPC" else 2) for files in _SPLITS[task]]
             for task in tasks
         }
-        self.test_sets = tuple(tasks)
         self.config = {"classifier": "logistic regression of standardised embeddings", "tasks": list(tasks)}
 
     def compute(self, encode: Encode) -> dict[str, float]:
@@ -96,9 +96,9 @@ class TransferEvaluator(EmbeddingEvaluator):
         return {f"avg{len(scores)}": float(self.items.mean()), **scores}
 
 
-def _read(files: Sequence[str], data_dir: str | Path | None, width: int) -> list[tuple[str, ...]]:
+def _read(directory: Path, files: Sequence[str], width: int) -> list[tuple[str, ...]]:
     """Return the columns of some files: labels, and one or two columns of sentences."""
-    paths = (data_file(data_dir, "transfer", f"{file}.tsv.gz") for file in files)
+    paths = (directory / "transfer" / f"{file}.tsv.gz" for file in files)
     return list(zip(*(fields for path in paths for _, fields in read_fields(path, width)), strict=True))
 
 

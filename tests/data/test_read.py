@@ -13,7 +13,6 @@ from sbert_plugins.data import (
     read_documents,
     read_pairs,
     read_sentences,
-    read_table,
     read_triplets,
 )
 
@@ -110,7 +109,7 @@ class TestErrors:
         ],
     )
     def test_nothing_left(self, write, name, content):
-        with pytest.raises(ValueError, match="empty|no text"):
+        with pytest.raises(ValueError, match="no text|no column"):
             read_sentences(write(name, content))
 
     @pytest.mark.parametrize("column", ["missing", "id", None])
@@ -178,6 +177,10 @@ class TestTriplets:
         assert read_triplets(path).to_dict() == {"anchor": ["a"], "positive": ["p"], "negative": ["n"]}
         assert "1 blank rows" in caplog.text
 
+    def test_names_in_capitals_and_quotation_marks(self, write):
+        path = write("t.tsv", 'Negative\tid\tPositive\tAnchor\r\nn\t0\tp\t"a\r\n')
+        assert read_triplets(path).to_dict() == {"anchor": ['"a'], "positive": ["p"], "negative": ["n"]}
+
     def test_real_file(self, data_dir):
         assert len(read_triplets(data_dir / "nli" / "nli_triplets.tsv.gz")) == 14_460
 
@@ -186,7 +189,7 @@ class TestTriplets:
         [("t.tsv", "a\tb\n"), ("t.tsv", "a\tb\tc\na\tc\n"), ("t.csv", "anchor,positive\na,b\n")],
     )
     def test_missing_cells(self, write, name, content):
-        with pytest.raises(ValueError, match="cells|negative"):
+        with pytest.raises(ValueError, match="cells|anchor|negative"):
             read_triplets(write(name, content))
 
     @pytest.mark.parametrize(
@@ -279,28 +282,11 @@ class TestFolder:
             read_documents(path)
 
 
-class TestTable:
-    def test_own_formats(self, write):
-        columns = ["topic", "text"]
-        expected = {
-            "topic": ["1", "2"],
-            "text": ["a", '"b'],
-        }
-        for content in ('1\ta\n2\t"b\n\n', 'x\t1\ta\r\nx\t2\t"b\r\n', 'Text\tid\ttopic\na\t0\t1\n"b\t0\t2\n'):
-            assert read_table(write("t.tsv", content), columns) == expected
-        assert read_table(write("t.tsv", 'topic\ttext\n1\ta\n2\t"b\n')) == expected
-
-    @pytest.mark.parametrize("content", ["1\n2\n", "1\ta\n2\n", "", "1\tcaf\xe9".encode("latin1")])
-    def test_errors(self, write, content):
-        with pytest.raises(ValueError, match="cells|no text|UTF-8"):
-            read_table(write("t.tsv", content), ["topic", "text"])
-
-
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     """Of a file that is read, and of columns that are made."""
     (tmp_path / "file").write_text("A dog.\nA cat.\n", encoding="utf-8")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "cache")
-    with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
+    with pytest.raises(OSError, match="cache"):
         read_sentences(tmp_path / "file")
-    with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
+    with pytest.raises(OSError, match="cache"):
         back_translate(["A dog."], forward=list, backward=list)

@@ -142,7 +142,7 @@ class TestEvaluator:
         ],
     )
     def test_texts_without_a_score(self, texts, labels, neighbours):
-        with pytest.raises(ValueError, match="topics"):
+        with pytest.raises(ValueError, match="topics|shorter"):
             TopicsEvaluator(texts, labels, neighbours=neighbours)
 
 
@@ -164,7 +164,7 @@ class TestFiles:
         assert own_topics(write_rows(tmp_path / "x.tsv", *rows)).sentences[0] == "first"
 
     def test_a_missing_topic(self, tmp_path):
-        with pytest.raises(ValueError, match="line 2"):
+        with pytest.raises(ValueError, match="Text 2 of 3"):
             own_topics(write_rows(tmp_path / "x.tsv", ("a", "x"), (" ", "y"), ("b", "z")))
         for missing in (None, float("nan"), ""):
             with pytest.raises(ValueError, match="3 of 4"):
@@ -173,13 +173,6 @@ class TestFiles:
     def test_no_file(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"topics\.tsv"):
             own_topics(tmp_path / "topics.tsv")
-
-    def test_a_header_is_suspected(self, tmp_path, caplog):
-        rows = [("a", "first"), ("b", "second"), ("a", "third"), ("b", "fourth")]
-        own_topics(write_rows(tmp_path / "x.tsv", *rows))
-        assert not caplog.text
-        own_topics(write_rows(tmp_path / "x.tsv", ("Thema", "Satz"), *rows))
-        assert "header" in caplog.text
 
     @pytest.mark.parametrize("rows", [[], [("a", "x"), ("a", "y")], [("a", "x", "y")]])
     def test_mistakes(self, tmp_path, rows):
