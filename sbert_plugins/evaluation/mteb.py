@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import keyword
 import math
 import re
-import subprocess
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from sbert_plugins.data.read import read_fields, stem_of
+
 from .retrieval import own_retrieval
 from .sts import read_scored_pairs
-from .tables import read_fields, stem_of
 
 if TYPE_CHECKING:
-    from mteb import ResultCache
-    from mteb.abstasks import AbsTask
-    from mteb.models import ModelMeta
-    from mteb.results import ModelResult, TaskResult
+    import mteb
 
 # Tasks of MTEB(eng, v1), scored on the splits and languages of that benchmark. DenoSent reports the
 # classification tasks.
@@ -69,7 +64,7 @@ class Submission(NamedTuple):
 
 def evaluate_mteb(
     model: SentenceTransformer,
-    tasks: str | AbsTask | Sequence[str | AbsTask] = "paper-sts",
+    tasks: str | mteb.AbsTask | Sequence[str | mteb.AbsTask] = "paper-sts",
     *,
     name: str = "local/model",
     revision: str | None = None,
@@ -77,7 +72,7 @@ def evaluate_mteb(
     batch_size: int = 32,
     show_progress_bar: bool = True,
     **meta: Any,
-) -> ModelResult:
+) -> mteb.results.ModelResult:
     """Score a model on tasks of `MTEB <https://arxiv.org/abs/2210.07316>`_.
 
     mteb stores results by the model's name and revision. All unnamed models share one place, so that a second
@@ -110,8 +105,8 @@ def evaluate_mteb(
 
     Raises:
         ModuleNotFoundError: Without mteb (``pip install "sbert-plugins[mteb]"``).
-        ValueError: For an unknown task (also in ``training_datasets``), a malformed name or revision, an
-            unknown field, or embeddings that are not finite.
+        ValueError: For an unknown task (also in ``training_datasets``), a malformed name or revision, or an
+            unknown field.
 
     Example:
         >>> from sbert_plugins import evaluation
@@ -119,19 +114,17 @@ def evaluate_mteb(
         ...     model, ["paper-sts", "quora"], name="me/my-model", training_datasets={"STSBenchmark"}
         ... )  # doctest: +SKIP
     """
-    mteb = _import_mteb()
-    check_name(name)
+    import mteb
+
     if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise ValueError(
             f"revision must be a commit of 40 hexadecimal digits, got {revision!r}. "
             "Leave it out for a local model."
         )
-    if not np.isfinite(model.encode("a test")).all():
-        raise ValueError("The embeddings are not finite. The training has diverged, or the model overflows.")
     chosen = find_tasks(tasks)
     encoder = mteb.SentenceTransformerEncoderWrapper(model)
     encoder.mteb_model_meta = described = model_meta(model, name, revision, **meta)
-    results: list[TaskResult] = []
+    results: list[mteb.results.TaskResult] = []
     results_cache = mteb.ResultCache(cache)
     for task in chosen:
         is_stored = _is_official(task) and _has_current_data(results_cache, task, described)
@@ -181,14 +174,14 @@ def submit_mteb(
         FileNotFoundError: If there are no results of this name and revision.
         ValueError: If the results cannot be submitted, with all reasons.
         OSError: If the model cannot be loaded from the Hub.
-        ConnectionError: If mteb cannot clone its repository of results or commit to it.
+        subprocess.CalledProcessError: If git cannot clone mteb's repository of results or commit to it.
 
     Example:
         >>> from sbert_plugins import evaluation
         >>> submission = evaluation.submit_mteb("me/my-model", "paper-sts")  # doctest: +SKIP
     """
-    mteb = _import_mteb()
-    check_name(name)
+    import mteb
+
     chosen = [part for task in find_tasks(tasks) for part in (task, *getattr(task.metadata, "tasks", ()))]
     results_cache = mteb.ResultCache(cache)
     folder = results_cache.cache_path / "results" / name.replace("/", "__")
@@ -215,25 +208,22 @@ def submit_mteb(
         files[1].write_text(mteb.mock_run(encoder).to_markdown(), encoding="utf-8")
         if not path.exists():
             path.write_text(_implementation(name, meta), encoding="utf-8")
-    try:
-        answer = results_cache.submit_results(
-            [meta], tasks=[task.metadata.name for task in chosen], create_pr=create_pr
-        )
-    except (subprocess.CalledProcessError, RuntimeError) as error:
-        raise ConnectionError(f"mteb cannot commit to a clone of its results repository: {error}") from error
+    names = [task.metadata.name for task in chosen]
+    answer = results_cache.submit_results([meta], tasks=names, create_pr=create_pr)
     return Submission(dict(answer), files, unknown)
 
 
-def find_tasks(names: str | AbsTask | Sequence[str | AbsTask]) -> list[AbsTask]:
+def find_tasks(names: str | mteb.AbsTask | Sequence[str | mteb.AbsTask]) -> list[mteb.AbsTask]:
     """Return mteb's tasks for the names of sets, benchmarks, tasks and files. Task objects are kept.
 
     Raises:
         ValueError: For an unknown name, or a file that is not a task.
     """
-    mteb = _import_mteb()
+    import mteb
+
     english = {task.metadata.name: task for task in mteb.get_benchmark("MTEB(eng, v1)").tasks}
     benchmarks = {benchmark.name: benchmark for benchmark in mteb.get_benchmarks()}
-    found: list[AbsTask] = []
+    found: list[mteb.AbsTask] = []
     given: Any = [names] if isinstance(names, str | mteb.AbsTask) else names
     for name in given:
         if not isinstance(name, str):
@@ -243,7 +233,9 @@ def find_tasks(names: str | AbsTask | Sequence[str | AbsTask]) -> list[AbsTask]:
         elif name in benchmarks:
             found += benchmarks[name].tasks
         elif Path(name).suffix == ".py":
-            found += _tasks_of_module(Path(name))
+            defined = runpy.run_path(name, run_name="own").values()
+            kinds = (each for each in defined if isinstance(each, type) and each.__module__ == "own")
+            found += [kind() for kind in kinds if issubclass(kind, mteb.AbsTask)]
         else:
             try:
                 found.append(mteb.get_task(name))
@@ -254,14 +246,14 @@ def find_tasks(names: str | AbsTask | Sequence[str | AbsTask]) -> list[AbsTask]:
                         f"{error}"
                     ) from None
                 found.append(own_task(name))
-    tasks: dict[str, AbsTask] = {}
+    tasks: dict[str, mteb.AbsTask] = {}
     for task in found:
         if tasks.setdefault(task.metadata.name, task) is not task and not _is_official(task):
             raise ValueError(f"Two tasks have the name {task.metadata.name}. Rename one of them.")
     return list(tasks.values())
 
 
-def own_task(path: str | Path) -> AbsTask:
+def own_task(path: str | Path) -> mteb.AbsTask:
     """Return a task of mteb on files of your own.
 
     The name of the task is that of the file or folder, after ``Own``.
@@ -272,8 +264,8 @@ def own_task(path: str | Path) -> AbsTask:
             - a folder as for ``own_retrieval``, for retrieval;
             - a file of graded pairs as for ``own_pairs``, for STS;
             - a file of labels and texts as for ``own_topics``, for classification. mteb trains a classifier
-              on eight texts of each label, ten times. Here they are drawn from every second text of a label,
-              and the others are the test set.
+              on eight texts of each label, ten times. Here they are drawn from half of the texts of a label,
+              and the other half is the test set.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -287,43 +279,37 @@ def own_task(path: str | Path) -> AbsTask:
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval, AbsTaskSTS
     from mteb.abstasks.task_metadata import TaskMetadata
 
-    path, kind, splits = Path(path), "Retrieval", cast(Any, {})
-    if not path.is_dir():
-        kind = "STS" if len(next(read_fields(path, 2, 3, 4))[1]) > 2 else "Classification"
-    base, score = {
-        "Retrieval": (AbsTaskRetrieval, "ndcg_at_10"),
-        "STS": (AbsTaskSTS, "cosine_spearman"),
-        "Classification": (AbsTaskClassification, "accuracy"),
-    }[kind]
-    if kind == "Retrieval":
-        evaluator = own_retrieval(path)
+    path, splits = Path(path), cast(Any, {})
+    if path.is_dir():
+        kind, search = "Retrieval", own_retrieval(path)
         splits["test"] = {
-            "queries": Dataset.from_dict({"id": evaluator.queries_ids, "text": evaluator.queries}),
-            "corpus": Dataset.from_dict({"id": evaluator.corpus_ids, "text": evaluator.corpus}),
+            "queries": Dataset.from_dict({"id": search.queries_ids, "text": search.queries}),
+            "corpus": Dataset.from_dict({"id": search.corpus_ids, "text": search.corpus}),
             "relevant_docs": {
-                query: dict.fromkeys(evaluator.relevant_docs[query], 1) for query in evaluator.queries_ids
+                query: dict.fromkeys(search.relevant_docs[query], 1) for query in search.queries_ids
             },
             "top_ranked": None,
         }
-    elif kind == "STS":
+    elif len(next(read_fields(path, 2, 3, 4))[1]) > 2:
+        kind = "STS"
         columns = dict(zip(("sentence1", "sentence2", "score"), read_scored_pairs(path), strict=True))
         splits = DatasetDict(test=Dataset.from_dict(columns))
     else:
-        texts: dict[str, list[str]] = {}
-        for _, (label, text) in read_fields(path, 2):
-            texts.setdefault(label, []).append(text)
-        for split, half in (("test", slice(0, None, 2)), ("train", slice(1, None, 2))):
-            rows = [(label, text) for label, each in enumerate(texts.values()) for text in each[half]]
-            splits[split] = Dataset.from_dict(
-                dict(zip(("label", "text"), zip(*rows, strict=True), strict=True))
-            )
-        splits = DatasetDict(splits)
+        kind = "Classification"
+        labelled = [{"label": label, "text": text} for _, (label, text) in read_fields(path, 2)]
+        rows = Dataset.from_list(labelled).class_encode_column("label")
+        splits = rows.train_test_split(0.5, stratify_by_column="label", seed=42)
+    base, category, score = {
+        "Retrieval": (AbsTaskRetrieval, "t2t", "ndcg_at_10"),
+        "STS": (AbsTaskSTS, "t2t", "cosine_spearman"),
+        "Classification": (AbsTaskClassification, "t2c", "accuracy"),
+    }[kind]
     metadata = TaskMetadata(
         name="Own" + re.sub(r"\W", "_", stem_of(path)),
         description=f"Own data of {path.name}.",
         dataset={"path": f"local/{path.name}", "revision": "local"},
         type=cast(Any, kind),
-        category="t2c" if kind == "Classification" else "t2t",
+        category=cast(Any, category),
         eval_langs=["eng-Latn"],
         main_score=score,
     )
@@ -332,20 +318,9 @@ def own_task(path: str | Path) -> AbsTask:
     return task
 
 
-def _tasks_of_module(path: Path) -> list[AbsTask]:
-    """Return the tasks that a Python file defines."""
-    spec: Any = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    defined = [each for each in vars(module).values() if getattr(each, "__module__", "") == path.stem]
-    if not (tasks := [each() for each in defined if isinstance(each, type) and hasattr(each, "metadata")]):
-        raise ValueError(f"{path} has no subclass of a task class of mteb with metadata.")
-    return tasks
-
-
 def model_meta(
     model: SentenceTransformer, name: str, revision: str | None = None, **fields: Any
-) -> ModelMeta:
+) -> mteb.models.ModelMeta:
     """Return mteb's description of a model.
 
     Args:
@@ -395,26 +370,12 @@ def fingerprint(model: SentenceTransformer) -> str:
     return f"{_LOCAL}{digest.hexdigest()[:16]}"
 
 
-def check_name(name: str) -> None:
-    """Raise ``ValueError`` unless a name is ``organization/model``."""
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise ValueError(f"name must be organization/model, such as 'me/my-model', got {name!r}.")
-
-
-def _import_mteb() -> Any:
-    if importlib.util.find_spec("mteb") is None:
-        raise ModuleNotFoundError('mteb is not installed: pip install "sbert-plugins[mteb]".')
-    import mteb
-
-    return mteb
-
-
-def _is_official(task: AbsTask) -> bool:
+def _is_official(task: mteb.AbsTask) -> bool:
     """Return whether a task belongs to mteb."""
     return type(task).__module__.startswith("mteb.")
 
 
-def _has_current_data(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> bool:
+def _has_current_data(cache: mteb.ResultCache, task: mteb.AbsTask, meta: mteb.models.ModelMeta) -> bool:
     """Return whether the stored results of a task and its parts, if any, are of the present data."""
     result = cache.load_task_result(task.metadata.name, meta)
     if result is not None and result.dataset_revision != task.metadata.revision:
@@ -422,7 +383,7 @@ def _has_current_data(cache: ResultCache, task: AbsTask, meta: ModelMeta) -> boo
     return all(_has_current_data(cache, part, meta) for part in getattr(task.metadata, "tasks", ()))
 
 
-def _faults(folder: Path, tasks: Sequence[AbsTask]) -> list[str]:
+def _faults(folder: Path, tasks: Sequence[mteb.AbsTask]) -> list[str]:
     """Return all reasons why results cannot be submitted."""
     from mteb.results import TaskResult
 
@@ -435,23 +396,20 @@ def _faults(folder: Path, tasks: Sequence[AbsTask]) -> list[str]:
         name, path = task.metadata.name, folder / f"{task.metadata.name}.json"
         if not _is_official(task):
             faults.append(f"{name} is not a task of mteb.")
-            continue
-        if not path.is_file():
+        elif not path.is_file():
             faults.append(f"{name} was not run.")
-            continue
-        result = TaskResult.from_disk(path)
-        for split, subsets in result.get_missing_evaluations(task).items():
-            faults.append(f"{name} lacks {', '.join(subsets)} of split {split}.")
-        if result.dataset_revision != task.metadata.revision:
-            faults.append(
-                f"{name} was run on data {result.dataset_revision}, now it has {task.metadata.revision}."
-            )
-        if not all(math.isfinite(score["main_score"]) for split in result.scores.values() for score in split):
-            faults.append(f"{name} has a score that is not finite.")
+        else:
+            result, current = TaskResult.from_disk(path), task.metadata.revision
+            for split, subsets in result.get_missing_evaluations(task).items():
+                faults.append(f"{name} lacks {', '.join(subsets)} of split {split}.")
+            if result.dataset_revision != current:
+                faults.append(f"{name} was run on data {result.dataset_revision}, now it has {current}.")
+            if not all(math.isfinite(one["main_score"]) for split in result.scores.values() for one in split):
+                faults.append(f"{name} has a score that is not finite.")
     return faults
 
 
-def _implementation(name: str, meta: ModelMeta) -> str:
+def _implementation(name: str, meta: mteb.models.ModelMeta) -> str:
     """Return the text of a module for mteb/models/model_implementations."""
     imports = ["from mteb.models.model_meta import ModelMeta, ScoringFunction"]
     if meta.loader is not None:
@@ -461,9 +419,4 @@ def _implementation(name: str, meta: ModelMeta) -> str:
 
 def _identifier(name: str) -> str:
     """Return the variable for a model in mteb's code: ``my_model_v1_5`` for ``me/my-model-v1.5``."""
-    identifier = re.sub(r"\W+", "_", name.split("/")[1]).strip("_").lower()
-    return (
-        identifier
-        if identifier.isidentifier() and not keyword.iskeyword(identifier)
-        else f"model_{identifier}"
-    )
+    return re.sub(r"^(?=\d)|\W+", "_", name.split("/")[1]).lower()

@@ -130,15 +130,6 @@ class TestEvaluate:
                 run(model, "STS12", tmp_path, **keywords)
         with pytest.raises(ValueError, match="no-task"):
             run(model, "no-task", tmp_path)
-        with torch.no_grad():
-            model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
-        with pytest.raises(ValueError, match="finite"):
-            run(model, "STS12", tmp_path)
-
-    def test_without_mteb(self, tiny_encoder, monkeypatch):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(ModuleNotFoundError, match=r"sbert-plugins\[mteb\]"):
-            evaluate_mteb(tiny_encoder(), "STS12")
 
 
 class TestModelMeta:
@@ -231,9 +222,6 @@ class TestOwnTasks:
         write_rows(pairs_file, (0, "a cat", "a cat"), (1, "it rains", "prices"), (2, "a dog", "the sea"))
         (changed,) = run(tiny_encoder(), str(file), tmp_path / "cache")
         assert changed.get_score() != result.get_score()  # never a stored result
-        file.write_text("from mteb.abstasks import AbsTaskSTS", encoding="utf-8")
-        with pytest.raises(ValueError, match=r"my_task\.py"):
-            module.find_tasks(str(file))
 
     def test_pairs(self, tiny_encoder, pairs_file, tmp_path):
         (result,) = run(tiny_encoder(), str(pairs_file), tmp_path / "cache")
@@ -408,15 +396,8 @@ class TestSubmit:
     @pytest.mark.usefixtures("no_mock_run")
     def test_no_repository(self, cache, repository, tmp_path):
         repository.rename(tmp_path / "gone")
-        with pytest.raises(ConnectionError):
+        with pytest.raises(subprocess.CalledProcessError):
             submit_mteb(NAME, "STS12", cache=cache, implementation=tmp_path / "x.py")
-
-
-@pytest.mark.parametrize(
-    ("name", "variable"), [("me/my-model-v1.5", "my_model_v1_5"), ("me/class", "model_class")]
-)
-def test_variables(name, variable):
-    assert module._identifier(name) == variable
 
 
 def test_the_package_does_not_import_mteb():
