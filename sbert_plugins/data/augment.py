@@ -100,15 +100,13 @@ def positive_pairs(
         A dataset with the columns ``anchor`` and ``positive``.
 
     Raises:
-        ValueError: If the augmentation is unknown.
+        KeyError: If the augmentation is unknown.
 
     Example:
         >>> pairs = positive_pairs(["The old harbour master counts the boats."], "duplication", ratio=0.4)
         >>> pairs["positive"][0]
         'The old harbour master master counts the boats.'
     """
-    if not callable(augment) and augment not in AUGMENTATIONS:
-        raise ValueError(f"augment must be a function or one of {', '.join(AUGMENTATIONS)}, not {augment!r}.")
     rng, anchors = random.Random(seed), as_dataset(sentences, "anchor")["anchor"][:]
     if callable(augment):
         positives = [augment(sentence, rng) for sentence in anchors]

@@ -1,7 +1,5 @@
 """Which columns of a text are read. One function decides it, and one sentence reports it."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,13 +1,11 @@
 """Frequencies of tokens in a corpus, and the rare ones among the tokens (SLT-FAI section 3.5)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from importlib.resources import as_file, files
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -56,7 +54,7 @@ class TokenFrequencies:
         return f"counts {hashlib.sha256(self.counts.tobytes()).hexdigest()[:12]}"
 
     @classmethod
-    def bookcorpus(cls) -> TokenFrequencies:
+    def bookcorpus(cls) -> Self:
         """Return the counts that ship with the package: 1.1 billion tokens of BookCorpus.
 
         They are those of the paper, published by its authors, for the vocabulary of ``bert-base-uncased``.
@@ -66,7 +64,7 @@ class TokenFrequencies:
             return cls.load(path)
 
     @classmethod
-    def from_corpus(cls, sentences: Iterable[str], tokenizer: Any, *, source: str = "") -> TokenFrequencies:
+    def from_corpus(cls, sentences: Iterable[str], tokenizer: Any, *, source: str = "") -> Self:
         """Count the tokens of a corpus.
 
         Memory does not grow with the corpus: a generator, an open file or a column of a dataset
@@ -115,7 +113,7 @@ class TokenFrequencies:
             )
 
     @classmethod
-    def load(cls, path: str | Path) -> TokenFrequencies:
+    def load(cls, path: str | Path) -> Self:
         """Read a file that :meth:`save` has written."""
         with np.load(path, allow_pickle=False) as file:
             return cls(
@@ -168,9 +166,8 @@ class TokenFrequencies:
             raise ValueError(f"low_frequency_by must be 'mass' or 'types', not {low_frequency_by!r}.")
         levels, types = np.unique(self.counts[self.counts > 0], return_counts=True)  # ascending
         weights = types * levels if low_frequency_by == "mass" else types
-        below = (
-            np.cumsum(weights)[:-1] / weights.sum()
-        )  # share up to each level; the highest level is never rare
+        # The share up to each level. The highest level is never rare.
+        below = np.cumsum(weights)[:-1] / weights.sum()
         low = self.counts <= levels[np.abs(below - share).argmin()]
         low[list(self.special_ids)] = False
         return low.nonzero()[0]

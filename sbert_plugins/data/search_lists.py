@@ -1,7 +1,5 @@
 """Lists for learning to search from documents alone: sentences as queries, and scores that know the words."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Sequence
 

@@ -12,7 +12,7 @@ from sklearn.manifold import TSNE
 
 from sbert_plugins.data import TokenFrequencies
 
-from .encoding import EmbeddingEvaluator, Encode, encode_once, unit_rows
+from .encoding import EmbeddingEvaluator, Encode, unit_rows
 from .report import Section, new_figure
 from .sts import ScoredPairs
 
@@ -36,6 +36,9 @@ class CosineDensityEvaluator(EmbeddingEvaluator):
         levels: Number of levels. Levels without pairs are left out.
         **options: ``name``, ``batch_size``, ``show_progress_bar`` and ``write_csv`` of
             ``EmbeddingEvaluator``.
+
+    Attributes:
+        cosines: The cosines of the pairs of each level in the last call, the lowest level first.
 
     Returns:
         From a call, ``separation``, the mean of the highest level minus that of the lowest, and ``mean_0-1``,
@@ -62,18 +65,14 @@ class CosineDensityEvaluator(EmbeddingEvaluator):
         }
         self.config = {"pairs": {name: len(rows) for name, rows in self.rows.items()}}
 
-    def cosines(self, encode: Encode) -> dict[str, np.ndarray]:
-        """Return the cosines of the pairs of each level, the lowest level first."""
-        first, second = unit_rows(encode([*self.pairs.sentences1, *self.pairs.sentences2])).chunk(2)
-        cosines = (first * second).sum(dim=1).double().cpu().numpy()
-        return {name: cosines[rows] for name, rows in self.rows.items()}
-
     def compute(self, encode: Encode) -> dict[str, float]:
         """Return the separation, and mean and variance of each level."""
-        levels = self.cosines(encode)
-        means = {f"mean_{name}": float(cosines.mean()) for name, cosines in levels.items()}
+        first, second = unit_rows(encode([*self.pairs.sentences1, *self.pairs.sentences2])).chunk(2)
+        cosines = (first * second).sum(dim=1).double().cpu().numpy()
+        self.cosines = {name: cosines[rows] for name, rows in self.rows.items()}
+        means = {f"mean_{name}": float(each.mean()) for name, each in self.cosines.items()}
         lowest, *_, highest = means.values()
-        variances = {f"variance_{name}": float(cosines.var()) for name, cosines in levels.items()}
+        variances = {f"variance_{name}": float(each.var()) for name, each in self.cosines.items()}
         return {"separation": highest - lowest, **means, **variances}
 
 
@@ -126,11 +125,10 @@ def analysis_sections(
 def _density_section(models: Mapping[str, SentenceTransformer], evaluator: CosineDensityEvaluator) -> Section:
     rows, (figure, panels) = [[level] for level in evaluator.rows], new_figure(2.8, list(models))
     for axes, model in zip(panels, models.values(), strict=True):
-        with encode_once(model):
-            cosines = evaluator.cosines(evaluator.encoder(model)).values()
-        for row, values in zip(rows, cosines, strict=True):
+        evaluator(model)
+        for row, values in zip(rows, evaluator.cosines.values(), strict=True):
             row.append(f"{values.mean():.3f} / {values.var():.4f}")
-        axes.violinplot(list(cosines), showmeans=True)
+        axes.violinplot(list(evaluator.cosines.values()), showmeans=True)
         axes.set_xticks(range(1, len(rows) + 1), [row[0] for row in rows])
     caption = (
         "Mean / variance of the cosine of the pairs of each level, and its distribution. Means that differ "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import io
 import json
@@ -55,7 +54,7 @@ class Section:
         rows: The rows of the table. The first cell is the name of the row and stays in sight.
         best: Places (row, column) of the cells in bold. Row 0 follows the head, column 0 holds the names.
         is_text: Whether the cells are words rather than numbers: aligned to the left, with line breaks.
-        figure: A matplotlib figure, shown as inline SVG, or the bytes of a PNG file.
+        figure: A matplotlib figure, shown as inline SVG.
         caption: A remark below.
     """
 
@@ -66,19 +65,13 @@ class Section:
     rows: Sequence[Sequence[str]] = ()
     best: Collection[tuple[int, int]] = ()
     is_text: bool = False
-    figure: Figure | bytes | None = None
+    figure: Figure | None = None
     caption: str = ""
 
     def image(self) -> Markup:
         """Return the figure as HTML, with the text of ``new_figure`` in the text colour of the page."""
-        if isinstance(self.figure, bytes):
-            data = base64.b64encode(self.figure).decode()
-            return Markup('<img alt="{}" src="data:image/png;base64,{}">').format(self.title, data)
-        import matplotlib
-
         buffer = io.StringIO()
-        with matplotlib.rc_context({"svg.hashsalt": self.title}):
-            self.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})  # type: ignore[union-attr]
+        self.figure.savefig(buffer, format="svg", transparent=True)  # type: ignore[union-attr]
         svg = buffer.getvalue()
         return Markup(svg[svg.index("<svg") :].replace(INK, "currentColor"))
 
@@ -152,7 +145,10 @@ def write_report(
     ]
     if importlib.util.find_spec("matplotlib"):
         bars = {
-            name: {score.title: (score.value, 2 * (score.error or 0.0)) for score in scores.values()}
+            name: {
+                f"{score.name}: {score.metric}": (score.value, 2 * (score.error or 0.0))
+                for score in scores.values()
+            }
             for name, scores in models.items()
         }
         sections.append(Section("Scores", figure=plot_scores(bars), caption=_BARS))
@@ -178,7 +174,7 @@ def write_report(
     }
     page.parent.mkdir(parents=True, exist_ok=True)
     numbers.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    values = "; ".join(f"{score.title} {format_score(score.value)}" for score in start.values())
+    values = "; ".join(f"{one.name}: {one.metric} {format_score(one.value)}" for one in start.values())
     headline = " ".join(summarize(name, each) for name, each in changes.items()) or f"{baseline}: {values}."
     page.write_text(render_page("Evaluation of sentence embeddings", headline, sections), encoding="utf-8")
     return page
@@ -247,8 +243,8 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figu
         points, errors = np.array([rows[title] for title in titles]).T
         heights = np.arange(len(titles)) + 0.6 * ((place + 0.5) / len(scores) - 0.5)
         colour = _COLOURS[place % len(_COLOURS)]
-        axes.errorbar(points, heights, xerr=errors, fmt="o", ms=4, color=colour, label=_plain(model))
-    axes.set_yticks(range(len(titles)), [_plain(title) for title in titles])
+        axes.errorbar(points, heights, xerr=errors, fmt="o", ms=4, color=colour, label=model)
+    axes.set_yticks(range(len(titles)), titles)
     axes.set_ylim(len(titles) - 0.5, -0.5)
     figure.legend(loc="outside upper left", frameon=False, fontsize=9, labelcolor=INK)
     return figure
@@ -269,8 +265,3 @@ def plot_learning_curves(log: Sequence[Mapping[str, Any]]) -> Figure | None:
     for axes, points in zip(panels, curves.values(), strict=True):
         axes.plot(*points.T, color=_COLOURS[1], marker="o", ms=3)
     return figure
-
-
-def _plain(name: str) -> str:
-    """Return a name that matplotlib does not read as a formula and does not omit from the legend."""
-    return ("\u200b" if name.startswith("_") else "") + name.replace("$", r"\$")

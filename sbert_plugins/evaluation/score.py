@@ -1,11 +1,9 @@
 """Scores of models, and the verdict on the difference of two models or methods."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import stdtrit
@@ -28,6 +26,7 @@ _TITLES = {
     "mrr@10": "MRR@10",
     "ndcg@10": "nDCG@10",
 }
+_RECORDED = ("name", "values", "higher_is_better", "similarity", "noun")  # fields of a score
 _WORDS = {"better": "better than {}", "worse": "worse than {}", "level": "level with {}"}
 
 
@@ -66,11 +65,6 @@ class Score:
         return self.values[self.metric]
 
     @property
-    def title(self) -> str:
-        """The heading of the score in tables."""
-        return f"{self.name}: {self.metric}"
-
-    @property
     def labels(self) -> int | None:
         """The number of different labels."""
         return None if self.items is None else len(self.items)
@@ -80,11 +74,6 @@ class Score:
         """The standard error of the score over the labels, or None if it is not known."""
         return None if self.items is None or len(self.items) < 2 else _standard_error(self.items)
 
-    @property
-    def basis(self) -> str:
-        """The labels from which the standard error was computed."""
-        return "no standard error is known" if self.items is None else f"{len(self.items):,} {self.noun}"
-
     def to_dict(self, *, items: bool = False) -> dict[str, Any]:
         """Return the score for JSON.
 
@@ -92,18 +81,16 @@ class Score:
             items: Whether to include the value of each label. ``Score.from_dict`` needs them for a score that
                 will be judged.
         """
-        names = ("name", "values", "higher_is_better", "similarity", "noun", "labels", "error", "basis")
-        record = {name: getattr(self, name) for name in names} | {"values": dict(self.values)}
+        record = {name: getattr(self, name) for name in (*_RECORDED, "labels", "error")}
         if items:
             record["items"] = None if self.items is None else self.items.round(4).tolist()
         return record
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Score:
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Return the score that ``to_dict`` wrote."""
-        names = ("name", "values", "higher_is_better", "similarity", "noun")
         items = record.get("items")
-        given = {name: record[name] for name in names}
+        given = {name: record[name] for name in _RECORDED}
         return cls(**given, items=None if items is None else np.array(items))
 
 
@@ -132,8 +119,6 @@ def measure(
         >>> score.metric, score.labels
         ('Spearman', 360)
     """
-    if not evaluators:
-        return {}
     with encode_once(model, bf16=bf16):
         metrics = evaluate(model, evaluators)
     return {
@@ -178,8 +163,6 @@ class Change:
         margin: The largest difference that counts as level. None if there is no verdict.
         basis: What the standard error was computed from, such as ``"360 pairs and 3 seeds"``; or why there is
             none.
-        labels: Number of different labels, if it is known.
-        seeds: Number of trainings of the second model.
         result: ``"better"``, ``"worse"``, ``"level"``, ``"too few labels to say"`` or ``"no verdict"``.
         against: Name of the first model in the sentence.
         similarity: The similarity function of the second model.
@@ -193,8 +176,6 @@ class Change:
     error: float | None
     margin: float | None
     basis: str
-    labels: int | None
-    seeds: int
     result: str
     against: str = "the start"
     similarity: str = "cosine"
@@ -263,13 +244,12 @@ def judge(
     gain, several = float(new.mean() - old.mean()), [side for side in (old, new) if len(side) > 1]
     # Each part of the error is a variance with its degrees of freedom.
     parts: list[tuple[float, float]] = [(side.var(ddof=1) / len(side), len(side) - 1) for side in several]
-    basis, labels, result = [f"{len(several[-1])} seeds"] if several else [], None, ""
+    basis, result = [f"{len(several[-1])} seeds"] if several else [], ""
     items = [[score.items for score in side if score.items is not None] for side in (first, second)]
     if [len(side) for side in items] == [len(first), len(second)]:
         difference = np.mean(items[1], axis=0) - np.mean(items[0], axis=0)
-        labels = len(difference)
-        basis.insert(0, f"{labels:,} {one.noun}")
-        if labels < LEAST_LABELS:
+        basis.insert(0, f"{len(difference):,} {one.noun}")
+        if len(difference) < LEAST_LABELS:
             result, basis = "too few labels to say", [f"{basis[0]}, {LEAST_LABELS} are needed"]
         else:
             parts.append((_standard_error(difference) ** 2, _freedom(difference)))
@@ -295,8 +275,6 @@ def judge(
         error=error,
         margin=margin,
         basis=" and ".join(basis),
-        labels=labels,
-        seeds=len(second),
         result=result,
         against=against,
         similarity=one.similarity,

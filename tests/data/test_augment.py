@@ -76,7 +76,7 @@ class TestPositivePairs:
         assert "1 of 2" in caplog.text
 
     def test_an_unknown_augmentation(self):
-        with pytest.raises(ValueError, match="crop"):
+        with pytest.raises(KeyError, match="crop"):
             data.positive_pairs(["a"], "crop")
 
 

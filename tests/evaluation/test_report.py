@@ -1,4 +1,3 @@
-import io
 import json
 import re
 from html.parser import HTMLParser
@@ -8,7 +7,6 @@ import pytest
 from encoders import project_text
 from evaluation_inputs import write_rows, write_sts
 from markupsafe import Markup
-from PIL import Image
 
 from sbert_plugins import evaluation, recipes
 from sbert_plugins.evaluation import Score, Section, render_page, write_report
@@ -68,8 +66,6 @@ class TestRenderPage:
     def test_parts_of_a_section(self):
         figure, (axes,) = evaluation.new_figure(2)
         axes.plot([1, 2], label="a")
-        picture = io.BytesIO()
-        Image.new("RGB", (4, 4)).save(picture, "png")
         sections = [
             Section("Words", ["first <b>", Markup("second <i>x</i>")], ["a point"]),
             Section(
@@ -80,7 +76,6 @@ class TestRenderPage:
                 caption="why",
             ),
             Section("Drawing", figure=figure),
-            Section("Picture", figure=picture.getvalue()),
         ]
         text = render_page("My <page>", "+16.2 points", sections, footer="Made by me.")
         page = Page(text)
@@ -92,13 +87,7 @@ class TestRenderPage:
         assert (
             "<tr><th>a_<wbr>&lt;long&gt;_<wbr>name</th>" in text
         )  # breaks instead of reaching into the cells
-        assert (
-            page.tags.count("svg")
-            == page.tags.count("img")
-            == page.tags.count("table")
-            == page.tags.count("ul")
-            == 1
-        )
+        assert page.tags.count("svg") == page.tags.count("table") == page.tags.count("ul") == 1
         assert "My &lt;page&gt;" in text
         assert "Made by me." in text
 

@@ -60,7 +60,7 @@ class TestJudge:
         assert change.result == result
         assert change.error == pytest.approx(1)
         assert 2 < change.margin < 3
-        assert (change.labels, change.seeds) == (300, 1)
+        assert change.basis == "300 queries"
         assert change.gain == pytest.approx(gain if is_higher else -gain)
         assert result in change.sentence
         assert "300 queries" in change.sentence
@@ -99,7 +99,7 @@ class TestJudge:
         change = judge(number(0.70), seeds)
         assert change.result == "better"
         assert change.error == pytest.approx(0.01 * math.sqrt(1 + 1 / 3))  # the start is one more seed
-        assert (change.seeds, change.labels, change.basis) == (3, None, "3 seeds")
+        assert change.basis == "3 seeds"
         assert judge(number(0.805), seeds).result == "level"
         assert judge([number(value) for value in (0.70, 0.71, 0.69)], seeds).error == pytest.approx(
             0.01 * math.sqrt(2 / 3)
@@ -126,7 +126,7 @@ class TestScore:
         one = score(start, similarity="dot")
         record = one.to_dict()
         assert "items" not in record
-        assert (record["labels"], record["basis"]) == (300, "300 queries")
+        assert (record["labels"], record["noun"]) == (300, "queries")
         assert record["error"] == pytest.approx(start.std(ddof=1) / math.sqrt(300))
         again = Score.from_dict(json.loads(json.dumps(one.to_dict(items=True))))
         assert again == one
