@@ -475,16 +475,17 @@ def _load_file(path: Path) -> Dataset:
     if kind in ("csv", "tsv"):
         header, *rows = _read_cells(path)
         return _dataset_of([name.strip() for name in header], rows)
-    if kind != "parquet":
-        deque(decode_lines(path), maxlen=0)  # raises with the line, unlike load_dataset
+    # Reading the lines raises with the line, unlike load_dataset.
+    if kind != "parquet" and not deque(decode_lines(path), maxlen=1):
+        raise ValueError(f"{path} contains no text.")
     return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
 
 
 def _dataset_of(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Dataset:
     # A column of the type "string" is limited to 2 GB.
-    features: Any = Features(dict.fromkeys(names, Value("large_string")))
+    kinds: Any = dict.fromkeys(names, Value("large_string"))
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    return Dataset.from_dict(columns, features=features)
+    return Dataset.from_dict(columns, features=Features(kinds))
 
 
 def _format_of(source: str | Path) -> str:

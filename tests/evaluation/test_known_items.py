@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from encoders import project_text
 
 from sbert_plugins import evaluation
 
@@ -70,7 +71,8 @@ def test_queries_and_documents_have_their_own_prompts(tiny_encoder):
     model = tiny_encoder(pooling="mean")
     model.prompts = {"query": "find: ", "document": "text: ", "other": "a long prompt of nobody: "}
     model.default_prompt_name = "other"
-    evaluator = evaluation.KnownItemEvaluator(documents())
+    texts = ["\n".join(project_text()[3 * place :][:3]) for place in range(40)]
+    evaluator = evaluation.KnownItemEvaluator(texts, split=str.splitlines)
     vectors = model.encode_query(evaluator.queries), model.encode_document(evaluator.documents)
     expected = evaluation.reciprocal_ranks(evaluation.answer_ranks(*vectors, evaluator.answers)).mean()
     assert evaluator(model)["mrr@10"] == pytest.approx(100 * expected)
