@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
     ) -> dict[str, float]:
         """Return the metrics by similarity function, without the name in front."""
         self.similarity = str(model.similarity_fn_name)
-        self.score_functions = {self.similarity: partial(_similarity_of_other_texts, self.similarity)}
+        self.score_functions = {self.similarity: self.compare_other_texts}
         with encode_once(model):
             return super().compute_all_metrics(model, *arguments, **keywords)
 
@@ -113,6 +112,12 @@ class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
         vectors: Any = super().embed_inputs(model, sentences, *arguments, **keywords)
         numbers = torch.tensor([[self._numbers[text]] for text in sentences], device=vectors.device)
         return torch.hstack([vectors.float(), numbers.float()])
+
+    def compare_other_texts(self, queries: Tensor, documents: Tensor) -> Tensor:
+        """Return similarities, minus infinity for equal texts. The last column is the number of the text."""
+        similarity = SimilarityFunction.to_similarity_fn(self.similarity)
+        similarities = similarity(queries[:, :-1], documents[:, :-1]).round(decimals=6)
+        return similarities.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
         """Return the metrics of sentence-transformers, and keep the nDCG@10 of each query."""
@@ -136,13 +141,6 @@ class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the numbers of queries and documents for the model card."""
         return {"queries": len(self.queries), "documents": len(self.corpus), "similarity": self.similarity}
-
-
-def _similarity_of_other_texts(name: str, queries: Tensor, documents: Tensor) -> Tensor:
-    """Return similarities, minus infinity for equal texts. The last column is the number of the text."""
-    similarity = SimilarityFunction.to_similarity_fn(name)
-    similarities = similarity(queries[:, :-1], documents[:, :-1]).round(decimals=6)
-    return similarities.masked_fill(queries[:, -1:] == documents[:, -1], -torch.inf)
 
 
 class MixedRetrievalEvaluator(EmbeddingEvaluator):

@@ -252,7 +252,9 @@ def judge(
         if len(difference) < LEAST_LABELS:
             result, basis = "too few labels to say", [f"{basis[0]}, {LEAST_LABELS} are needed"]
         else:
-            parts.append((_standard_error(difference) ** 2, _freedom(difference)))
+            squares = (difference - difference.mean()) ** 2
+            freedom = max(squares.sum() ** 2 / max((squares**2).sum(), 1e-300) - 1, 1)
+            parts.append((_standard_error(difference) ** 2, freedom))
     elif not several:
         result, basis = "no verdict", ["no standard error is known"]
     elif all(np.ptp(side) == 0 for side in several):
@@ -332,9 +334,3 @@ def _digits(score: float) -> int:
 
 def _standard_error(values: np.ndarray) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def _freedom(differences: np.ndarray) -> float:
-    """Return the degrees of freedom of the error over the labels."""
-    squares = (differences - differences.mean()) ** 2
-    return max(squares.sum() ** 2 / max((squares**2).sum(), 1e-300) - 1, 1)
