@@ -169,12 +169,12 @@ def named(evaluators: Iterable[BaseEvaluator]) -> dict[str, BaseEvaluator]:
     """Return evaluators by name. Without a name, ``PairsEvaluator`` is called ``Pairs``.
 
     Raises:
-        ValueError: If two have the same name.
+        ValueError: If there are none, or if two have the same name.
     """
     listed = list(evaluators)
     names = [name_of(evaluator) for evaluator in listed]
-    if len(set(names)) < len(names):
-        raise ValueError(f"Each evaluator must have its own name, got {names}.")
+    if not listed or len(set(names)) < len(names):
+        raise ValueError(f"evaluators must be at least one, each with its own name, got {names}.")
     return dict(zip(names, listed, strict=True))
 
 

@@ -119,6 +119,8 @@ def measure(
         >>> score.metric, score.labels
         ('Spearman', 360)
     """
+    if not evaluators:
+        return {}
     with encode_once(model, bf16=bf16):
         metrics = evaluate(model, evaluators)
     return {

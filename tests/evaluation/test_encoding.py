@@ -138,7 +138,7 @@ class TestEvaluate:
 
         assert evaluate(tiny_encoder(), [Number()]) == {"Number": {"score": 0.25}}
 
-    @pytest.mark.parametrize("names", [["a", "a"], ["", ""]])
+    @pytest.mark.parametrize("names", [[], ["a", "a"], ["", ""]])
     def test_names_must_differ(self, tiny_encoder, names):
         with pytest.raises(ValueError, match="name"):
             evaluate(tiny_encoder(), [Norm("norm", name=name) for name in names])
