@@ -22,7 +22,7 @@ around that of the start, except for vectors. In ``two methods``, both sides hav
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -184,17 +184,15 @@ def runs_of(kind: str, labels: int, copies: int) -> int:
     return {1000: 100, 300: 300}.get(labels, RUNS) if slow else RUNS
 
 
-def lines() -> Iterator[dict[str, Any]]:
-    """Yield the kinds of labels with the numbers of seeds and copies."""
-    for kind in KINDS:
-        for seeds in SEEDS:
-            yield {"kind": kind, "seeds": seeds, "copies": 1, "methods": False}
-            if seeds > 1:
-                yield {"kind": kind, "seeds": seeds, "copies": 1, "methods": True}
-            if kind not in ("number", "equal"):
-                yield from (
-                    {"kind": kind, "seeds": seeds, "copies": each, "methods": False} for each in COPIES
-                )
+def lines() -> list[dict[str, Any]]:
+    """Return the kinds of labels with the numbers of seeds and copies."""
+    return [
+        {"kind": kind, "seeds": seeds, "copies": copies, "methods": methods}
+        for kind in KINDS
+        for seeds in SEEDS
+        for copies, methods in ((1, False), (1, True), *((each, False) for each in COPIES))
+        if (seeds > 1 or not methods) and (copies == 1 or kind not in ("number", "equal"))
+    ]
 
 
 def main() -> None:

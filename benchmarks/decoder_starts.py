@@ -9,7 +9,6 @@ checkpoint. Each training appends a line to ``results/decoder_starts.jsonl``, un
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from typing import Any
 
@@ -31,14 +30,9 @@ INFORMED = 0.3  # nats of information after which a detached encoder joins
 
 def main() -> None:
     """Run the trainings that are asked for and not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    defaults = {"starts": ["fresh"], "rates": [ENCODER_RATE, 1e-3], "seeds": [0], "updates": 60}
+    parser = records.parser(__doc__, {"starts": STARTS}, **defaults)
     parser.add_argument("method", choices=["paser", "denosent"])
-    parser.add_argument("--starts", nargs="+", choices=STARTS, default=["fresh"])
-    parser.add_argument("--rates", nargs="+", type=float, default=[ENCODER_RATE, 1e-3])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--updates", type=int, default=60)
     options = parser.parse_args()
     records.require_clean_tree()
     cells = [
@@ -82,7 +76,11 @@ def train(method: str, start: str, learning_rate: float, updates: int, seed: int
     if start.endswith("gated"):
         loss.gates = nn.ParameterList(nn.Parameter(torch.zeros(())) for _ in gated)
         for module, gate in zip(gated, loss.gates, strict=True):
-            module.register_forward_hook(lambda _, args, out, gate=gate: scale(out, gate))
+            module.register_forward_hook(
+                lambda _, args, out, gate=gate: (
+                    (out[0] * gate, *out[1:]) if isinstance(out, tuple) else out * gate
+                )
+            )
     dev = testbeds.InBfloat16(
         evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev", write_csv=False)
     )
@@ -122,11 +120,6 @@ def train(method: str, start: str, learning_rate: float, updates: int, seed: int
         "seven_tasks": round(found["Sts"]["avg7"], 2),
         "information": round(sum(known[-3:]) / max(1, len(known[-3:])), 3),
     }
-
-
-def scale(out: Any, gate: Tensor) -> Any:
-    """Multiply a module's output, or the first of its outputs, by ``gate``."""
-    return (out[0] * gate, *out[1:]) if isinstance(out, tuple) else out * gate
 
 
 @torch.no_grad()

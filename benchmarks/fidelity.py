@@ -246,11 +246,6 @@ def main() -> None:
     parser.add_argument("--clone", type=Path, required=True, help="a clone of the authors' repository")
     parser.add_argument("--python", default=sys.executable, help="interpreter for the authors' code")
     options = parser.parse_args()
-    if not (options.clone / FILES[options.method]).is_file():
-        parser.error(
-            f"{options.clone} has no {FILES[options.method]}. Clone the authors' code first: "
-            f"git clone https://github.com/{REPOSITORIES[options.method]} {options.clone}"
-        )
     records.require_clean_tree()
     found = compare(options.method, options.clone.resolve(), options.python)
     print(json.dumps(found, indent=1))

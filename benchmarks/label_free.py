@@ -8,7 +8,6 @@ labels. The score is computed on 600 sentences that are not trained on.
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -30,20 +29,9 @@ Curve = Sequence[tuple[int, float, float]]
 
 def main() -> None:
     """Train the methods that are asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--methods", nargs="+", choices=list(quality.METHODS), required=True, metavar="METHOD"
-    )
-    parser.add_argument("--encoder", default="minilm-mlm")
-    parser.add_argument("--text", default="short")
-    parser.add_argument("--sentences", type=int, default=12_000)
-    parser.add_argument("--updates", type=int, default=100)
-    parser.add_argument("--learning_rate", type=float, default=1e-4)
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=0)
-    options = vars(parser.parse_args())
+    defaults = {"encoder": "minilm-mlm", "text": "short", "sentences": 12_000, "updates": 100}
+    defaults |= {"learning_rate": 1e-4, "batch_size": 32, "seed": 0}
+    options = vars(records.parser(__doc__, {"methods": quality.METHODS}, methods=[], **defaults).parse_args())
     records.require_clean_tree()
     for method in options.pop("methods"):
         line = {"set": "new", "label": method, **options, "curve": follow(method, **options)}
@@ -90,9 +78,8 @@ def follow(
             bf16=True,
         )
     curve = [[0, start["dev"]["spearman"], start["own"]["label_free"]]]
-    for entry in results["log"]:
-        if "eval_dev_spearman" in entry:
-            curve.append([entry["step"], entry["eval_dev_spearman"], entry["eval_own_label_free"]])
+    names = ("step", "eval_dev_spearman", "eval_own_label_free")
+    curve += [[entry[name] for name in names] for entry in results["log"] if "eval_dev_spearman" in entry]
     return [[round(value, 4) for value in point] for point in curve]
 
 
@@ -100,20 +87,17 @@ def summarize(curves: Iterable[Curve]) -> dict[str, Any]:
     """Return how the score follows STS-B dev in a set of trainings from one start.
 
     ``overall`` is Spearman's correlation over all checkpoints, ``within`` the median over the trainings of
-    the correlation in one. ``lost`` is the mean distance in STS-B dev between the best checkpoint and the one
-    that the score selects.
+    the correlation in one.
     """
     curves = [np.array(curve) for curve in curves]
     start, later = curves[0][:1], [curve[curve[:, 0] > 0] for curve in curves]
     points = np.concatenate([start, *later])
     within = [spearmanr(curve[:, 1], curve[:, 2]).statistic for curve in curves]
-    lost = [curve[:, 1].max() - curve[curve[:, 2].argmax(), 1] for curve in curves]
     return {
         "trainings": len(curves),
         "checkpoints": len(points),
         "overall": float(spearmanr(points[:, 1], points[:, 2]).statistic),
         "within": float(np.median(within)),
-        "lost": float(np.mean(lost)),
     }
 
 

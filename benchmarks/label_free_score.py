@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sbert_plugins.data.phrases import WORD, stop_word_share
+from sbert_plugins.data.phrases import WORD
 from sbert_plugins.data.synonyms import SynonymReplacer, open_wordnet
 from sbert_plugins.evaluation import EmbeddingEvaluator
 from sbert_plugins.evaluation.encoding import Encode, unit_rows
@@ -16,8 +16,6 @@ from sbert_plugins.evaluation.encoding import Encode, unit_rows
 # The ratio of the standard deviations of the two parts over the checkpoints that chose the formula; 2 to 10
 # work as well.
 _MARGIN_WEIGHT = 5.0
-_FEWEST_COPIES = 30
-_ENGLISH = 0.2  # share of stop words, above that of headlines
 
 
 class Substitution(NamedTuple):
@@ -52,35 +50,18 @@ def label_free_texts(
         seed: Seed of the choices.
 
     Raises:
-        ValueError: If fewer than a fifth of the words are English stop words, or fewer than 30 different
-            sentences have a word to replace, or at least six words.
         FileNotFoundError: If WordNet is not installed.
     """
     sentences = list(dict.fromkeys(sentences))
-    share = stop_word_share(sentences)
-    if share < _ENGLISH:
-        raise ValueError(
-            f"Only {share:.1%} of the words are English stop words, and at least {_ENGLISH:.0%} are needed. "
-            "Evaluate text of another language with labels."
-        )
-    words = WordKinds([*text, *sentences])
-    rng = random.Random(seed)
-    substitutions = [found for sentence in sentences if (found := words.substitute(sentence, rng))][:limit]
-    long = [sentence for sentence in sentences if len(sentence.split()) >= 6][:limit]
-    halves = [(sentence, _drop_half(sentence, rng)) for sentence in long]
-    if min(len(substitutions), len(halves)) < min(_FEWEST_COPIES, limit):
-        raise ValueError(
-            f"At least {_FEWEST_COPIES} sentences must have a word with a synonym in the text, and as many "
-            f"must have six words. There are {len(substitutions)} and {len(halves)}: give more or longer "
-            "sentences."
-        )
+    kinds, rng = WordKinds([*text, *sentences]), random.Random(seed)
+    substitutions = [found for sentence in sentences if (found := kinds.substitute(sentence, rng))][:limit]
+    halves = []
+    for sentence in [sentence for sentence in sentences if len(sentence.split()) >= 6][:limit]:
+        words = sentence.split()
+        dropped = set(rng.sample(range(len(words)), round(len(words) / 2)))
+        kept = " ".join(word for place, word in enumerate(words) if place not in dropped)
+        halves.append((sentence, kept))
     return LabelFreeTexts(sentences, substitutions, halves)
-
-
-def _drop_half(sentence: str, rng: random.Random) -> str:
-    words = sentence.split()
-    dropped = set(rng.sample(range(len(words)), round(len(words) / 2)))
-    return " ".join(word for place, word in enumerate(words) if place not in dropped)
 
 
 class WordKinds:

@@ -5,12 +5,12 @@
 
 Each training appends a line to ``results/quality.jsonl``; a training that is there is not repeated. STS-B dev
 selects the checkpoint, except on a collection's own text, where the last update counts. The test sets select
-nothing.
+nothing. ``--encoder`` is ``minilm-mlm``, ``all-minilm``, a path or a name on the Hub, and ``--text`` is a
+name of ``testbeds.text``. ``--quick`` scores similarity alone, in bfloat16.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 from pathlib import Path
@@ -105,28 +105,11 @@ SCORES = {
 
 def main() -> None:
     """Run the trainings that are asked for and not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--methods", nargs="+", default=[], choices=list(METHODS), metavar="METHOD")
-    parser.add_argument("--untrained", nargs="+", default=[], choices=list(UNTRAINED), metavar="NAME")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
-    parser.add_argument(
-        "--encoder", default="minilm-mlm", help="minilm-mlm, all-minilm, a path or a Hub name"
-    )
-    parser.add_argument(
-        "--text", default="short", help="short, wiki, crops, paragraphs, a collection or a file"
-    )
-    parser.add_argument("--sentences", type=int, default=20_000)
-    parser.add_argument("--updates", type=int, default=60)
-    parser.add_argument("--learning_rate", type=float, default=5e-5)
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--pooling", default="mean")
-    parser.add_argument("--max_seq_length", type=int, default=32)
-    parser.add_argument("--eval_steps", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="score similarity alone, in bfloat16")
-    parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)
-    options = vars(parser.parse_args())
+    choices = {"methods": METHODS, "untrained": UNTRAINED}
+    defaults = {"methods": [], "untrained": [], "seeds": list(range(5)), "encoder": "minilm-mlm"}
+    defaults |= {"text": "short", "sentences": 20_000, "updates": 60, "learning_rate": 5e-5, "batch_size": 64}
+    defaults |= {"pooling": "mean", "max_seq_length": 32, "eval_steps": 10, "quick": False, "bf16": True}
+    options = vars(records.parser(__doc__, choices, **defaults).parse_args())
     methods, untrained, seeds, is_quick = (
         options.pop(name) for name in ("methods", "untrained", "seeds", "quick")
     )

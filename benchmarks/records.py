@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,8 +33,14 @@ def holds(name: str, cell: dict[str, Any]) -> bool:
 
 def append(name: str, record: dict[str, Any]) -> None:
     """Append one line, with commit, versions and hardware."""
+    provenance = {
+        "date": datetime.date.today().isoformat(),
+        "commit": _git("rev-parse", "--short=12", "HEAD"),
+        "versions": {name: version(name) for name in ("torch", "transformers", "sentence-transformers")},
+        "hardware": hardware(),
+    }
     with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record | provenance(), ensure_ascii=False) + "\n")
+        file.write(json.dumps(record | provenance, ensure_ascii=False) + "\n")
 
 
 def replace(name: str, record: dict[str, Any], key: str) -> None:
@@ -42,20 +51,27 @@ def replace(name: str, record: dict[str, Any], key: str) -> None:
     append(name, record)
 
 
+def parser(
+    description: str | None, choices: Mapping[str, Iterable[str]] = MappingProxyType({}), **defaults: Any
+) -> argparse.ArgumentParser:
+    """Build a parser of options whose types are those of the defaults. A list stands for several values."""
+    found = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in defaults.items():
+        how: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+        if not isinstance(default, bool):
+            first = (default or [""])[0] if isinstance(default, list) else default
+            how = {"type": type(first), "choices": choices.get(name), "metavar": name.upper()}
+            how |= {"nargs": "+"} if isinstance(default, list) else {}
+        found.add_argument(f"--{name}", default=default, **how)
+    return found
+
+
 def require_clean_tree() -> None:
     """Exit if files other than records have uncommitted changes, because a record names its commit."""
     if _git("status", "--porcelain", "--", ".", ":!benchmarks/results"):
         raise SystemExit("There are uncommitted changes. Commit them first: a record names its commit.")
-
-
-def provenance() -> dict[str, Any]:
-    """Return date, commit, versions and hardware."""
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": _git("rev-parse", "--short=12", "HEAD"),
-        "versions": {name: version(name) for name in ("torch", "transformers", "sentence-transformers")},
-        "hardware": hardware(),
-    }
 
 
 def hardware() -> str:

@@ -11,7 +11,6 @@ each to ``results/second_stage.jsonl``, unless it is there already.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import tempfile
 from itertools import product
@@ -29,12 +28,7 @@ KEEP = (0.0, 0.1, 0.3)
 
 def main() -> None:
     """Run the trainings that are asked for and not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--updates", nargs="+", type=int, default=[60, 200])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    options = parser.parse_args()
+    options = records.parser(__doc__, updates=[60, 200], seeds=[0]).parse_args()
     records.require_clean_tree()
     for updates, seed in product(options.updates, options.seeds):
         cell = {"stages": "one", "updates": updates, "seed": seed, "keep": 0.0}

@@ -207,8 +207,6 @@ def known_changes() -> list[tuple[str, float, list[float]]]:
 def known_model() -> str:
     """The first table of the README: what `search` and `recommended` do on their own task."""
     changes = known_changes()
-    if not changes:
-        return ""
     rows, lost, searched = [], "", len(search_values("search", "CISI"))
     for collection in ("Cranfield", "CISI"):
         start, after = search_values("start", collection), search_values("search", collection)
@@ -305,8 +303,6 @@ def adaptation() -> str:
     The first part is over all texts, the second by text, for rows with five seeds.
     """
     lines = adaptation_lines()
-    if not lines:
-        return "No records yet.\n"
     start = next(line["scores"] for line in lines if line["row"] == "start")
     columns = list(adaptation_changes(start, "agnews"))
     changes: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -350,8 +346,6 @@ def decoder_starts() -> str:
     for line in records.read("decoder_starts"):
         title = recipes.RECIPES[line["method"]].title
         groups[title, line["start"], f"{line['learning_rate']:g}", str(line["updates"])].append(line)
-    if not groups:
-        return "No records yet.\n"
     rows = []
     for group, lines in groups.items():
         cells = [mean_text([line[key] for line in lines], 2, len(lines)) for key in keys.values()]
@@ -366,8 +360,6 @@ def second_stage() -> str:
         updates, keep = line["updates"], line["keep"]
         second = f"{updates}, self-distillation {keep}" if keep else str(updates)
         groups[str(updates), second if line["stages"] == "two" else ""].append(line["scores"])
-    if not groups:
-        return "No records yet.\n"
     rows = [
         [*group, *(mean_text([one[key] for one in scores], 2, 1) for key in ("stsb_dev", "avg7"))]
         for group, scores in groups.items()
@@ -378,8 +370,6 @@ def second_stage() -> str:
 def cost() -> str:
     """Operations, time and memory of a training step, as multiples of SimCSE's."""
     lines = records.read("speed")
-    if not lines:
-        return "No records yet.\n"
     (base,) = [line for line in lines if line["method"] == "SimCSE"]
     rows = []
     for line in lines:
@@ -483,7 +473,7 @@ def search() -> str:
 
 
 def old_index() -> str:
-    """What a search finds with new queries and the start's vectors of the documents."""
+    """Return what a search finds with new queries and the start's vectors of the documents."""
     parts = []
     for name, collection in (("Cranfield", "cranfield"), ("CISI", "cisi")):
         lines = [
@@ -505,7 +495,7 @@ def old_index() -> str:
 
 
 def known_items() -> str:
-    """Whether the change in known-item search follows the change in search."""
+    """Return whether the change in known-item search follows the change in search."""
     changes = search_changes()
     if len(changes) < 5:
         return "No records yet.\n"

@@ -153,6 +153,4 @@ def short_sentences(limit: int) -> list[str]:
 
 def folder() -> Path:
     """Return the data folder."""
-    if "SBERT_PLUGINS_DATA" not in os.environ:
-        raise SystemExit("Set SBERT_PLUGINS_DATA to the data folder (benchmarks/README.md).")
     return Path(os.environ["SBERT_PLUGINS_DATA"])

@@ -63,10 +63,6 @@ ARCHITECTURES = {
     "xlm-roberta": ("unigram", _SIZE),
     "deberta-v2": ("unigram", _SIZE),
 }
-# Each architecture with one pooling, and the first one with both.
-POOLED = [("bert", "mean"), *zip(ARCHITECTURES, ["cls", "mean"] * (len(ARCHITECTURES) // 2), strict=True)]
-
-
 _COUNTS: dict[str, data.TokenFrequencies] = {}
 
 

@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import pkgutil
-import re
 
 import pytest
 import sentence_transformers
@@ -67,20 +66,6 @@ def short_tasks(tmp_path_factory, data_dir):
 def test_each_loss_has_an_example():
     classes = {value for value in vars(losses).values() if isinstance(value, type)}
     assert {f"{loss.__module__}.{loss.__name__}" for loss in classes} <= set(EXAMPLES)
-
-
-def test_properties_have_no_colon():
-    """Napoleon takes the text before a colon as the type of the property."""
-    properties = {
-        f"{name}.{key}": value.__doc__
-        for module in map(importlib.import_module, MODULES)
-        for name, owner in vars(module).items()
-        if isinstance(owner, type) and owner.__module__.startswith("sbert_plugins")
-        for key, value in vars(owner).items()
-        if isinstance(value, property) and value.__doc__
-    }
-    assert len(properties) > 10
-    assert [key for key, text in properties.items() if ":" in re.sub("`.*?`", "", text)] == []
 
 
 @pytest.mark.slow

@@ -49,9 +49,3 @@ def test_cluster_before_and_after(run, tmp_path):
     printed = run("cluster_before_and_after.py", "topics.tsv", "--offline")
     assert re.search(r"v-measure of the clusters: [\d.]+ before, [\d.]+ after", printed)
     assert "the start, purity@10" in printed
-
-
-def test_they_are_few_and_short():
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")}
-    assert sources.keys() == {"adapt_in_ten_minutes", "cluster_before_and_after", "train_a_paper"}
-    assert all(len(source.splitlines()) <= 130 for source in sources.values())

@@ -1,8 +1,8 @@
 """Each access to a private part of another library works, and raises with the needed version if it cannot."""
 
-import ast
 import inspect
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -73,16 +73,6 @@ def test_marks_that_accelerate_leaves_on_a_model(tiny_encoder):
     assert (model.forward, set(vars(model))) == before
 
 
-def test_flash_attention_gets_half_precision(tiny_encoder):
-    encoder = tiny_encoder().transformers_model
-    for name, expected in (("sdpa", False), ("flash_attention_2", True)):
-        encoder.config._attn_implementation = name
-        with host.half_for_flash(encoder):
-            assert torch.is_autocast_enabled("cpu") is expected
-        with torch.autocast("cpu", torch.float16), host.half_for_flash(encoder):
-            assert torch.get_autocast_dtype("cpu") == torch.float16
-
-
 def test_adapters():
     # The layer has the names of PEFT, which need not be installed.
     layer = torch.nn.Linear(3, 3).requires_grad_(False)
@@ -131,32 +121,10 @@ def test_random_states(monkeypatch, name):
     assert found == expected and generator.state == (7 if name in ("cpu", "xla:0") else 0)
 
 
-def private_names(tree):
-    """Return the private names that a file reads: attributes, imports, arguments of getattr and others."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            found.add(node.attr)
-        elif isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
-            "getattr",
-            "hasattr",
-            "setattr",
-            "delattr",
-        ):
-            found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
-    return {name for name in found if str(name).startswith("_") and not str(name).startswith("__")}
-
-
 def test_no_other_file_names_private_parts():
     paths = [path for path in Path(sbert_plugins.__file__).parent.rglob("*.py") if path.name != "host.py"]
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
-    # argparse has no public name for the first. The second is a public method of named tuples.
-    own = {"_SubParsersAction", "_asdict"}
-    for node in (node for tree in trees.values() for node in ast.walk(tree)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            own.add(node.name)
-        elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
-            own.add(node.attr if isinstance(node, ast.Attribute) else node.id)
-    assert {str(path): names for path, tree in trees.items() if (names := private_names(tree) - own)} == {}
+    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    read = (r"[\w)\]]\.(_(?!_)\w+)", r"attr\([^)]*?\"(_(?!_)\w+)\"", r"\bimport .*?\b(_(?!_)\w+)")
+    written = (r"(?:def|class) (_\w+)", r"self\.(_\w+)[^=\n(]* = ")
+    found, own = ({name for form in forms for name in re.findall(form, code)} for forms in (read, written))
+    assert found - own == set()

@@ -57,8 +57,7 @@ def test_they_hold_the_package_and_its_data(distributions):
 
 
 @pytest.mark.slow
-def test_the_page_of_the_index(distributions):
-    """The metadata that a package index shows."""
+def test_the_metadata_that_an_index_shows(distributions):
     with zipfile.ZipFile(distributions[0]) as wheel:
         (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(wheel.read(name))
@@ -100,18 +99,9 @@ def test_the_wheel_in_an_empty_environment(distributions, tmp_path):
     assert "train" in result.stdout, result.stderr
 
 
-@pytest.mark.slow
 def test_rooms_load_on_first_use():
-    script = (
-        "import sys, sbert_plugins\nassert 'torch' not in sys.modules\n"
-        "assert 'losses' in dir(sbert_plugins)\n"
-        "from sbert_plugins import losses\nassert issubclass(losses.official.PTBERTLoss, losses.PTBERTLoss)\n"
-        "assert losses.ArcCSELoss\nassert 'torch' in sys.modules\n"
-    )
+    script = "import sys, sbert_plugins as s; assert 'losses' in dir(s) and 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_an_unknown_name():
     with pytest.raises(AttributeError, match="has no attribute 'loses'"):
         sbert_plugins.loses  # noqa: B018
 

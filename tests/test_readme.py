@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from encoders import project_text
 
-from sbert_plugins import cli
+from sbert_plugins import cli, recipes
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,7 +43,9 @@ def test_links_are_absolute():
 
 @pytest.mark.slow
 def test_the_script_and_the_command_give_the_same_score(encoder_path, tmp_path, monkeypatch, capsys):
-    """With a tiny encoder in place of all-MiniLM-L6-v2."""
+    """With a tiny encoder in place of all-MiniLM-L6-v2, and few updates."""
+    for name, value in {"max_steps": 9, "eval_steps": 3}.items():
+        monkeypatch.setitem(recipes.RECIPES["recommended"].arguments, name, value)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SBERT_PLUGINS_DATA", raising=False)
     Path("sentences.txt").write_text("\n".join(project_text()[:256]), encoding="utf-8")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from encoders import ARCHITECTURES, SENTENCES, hostile_texts
 from methods import EVERY
-from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import recipes
 from sbert_plugins.encoder import apply_mask_template
@@ -91,10 +90,6 @@ def test_loads_without_this_package_bit_for_bit(method, saved):
     modules = json.loads((folder / "model" / "modules.json").read_text(encoding="utf-8"))
     assert all(module["type"].startswith("sentence_transformers.") for module in modules)
     assert_bit_for_bit(folder)
-    expected = np.load(folder / "expected.npy")
-    assert np.array_equal(
-        SentenceTransformer(str(folder / "model"), device="cpu").encode(SENTENCES), expected
-    )
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 import reference
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 
 class Recorder:
@@ -19,6 +21,17 @@ class Recorder:
     def rows(self):
         """Return the number of sentences in each pass of a model."""
         return [len(output["sentence_embedding"]) for output in self.outputs]
+
+
+class Wrapper(DistributedDataParallel):
+    """DistributedDataParallel without a group of processes."""
+
+    def __init__(self, module):
+        nn.Module.__init__(self)
+        self.module = module
+
+    def forward(self, features):
+        return self.module(features)
 
 
 def batch(model, *columns):

@@ -1,7 +1,6 @@
 """The comparison with the authors' code: what it needs, what it computes, and what its record holds."""
 
 import re
-import sys
 from types import SimpleNamespace
 
 import fidelity
@@ -10,16 +9,6 @@ import official_side
 import pytest
 import records
 import torch
-
-
-@pytest.mark.parametrize("method", fidelity.METHODS)
-def test_without_a_clone_it_stops_with_the_command_that_makes_one(method, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["fidelity.py", method, "--clone", str(tmp_path)])
-    with pytest.raises(SystemExit):
-        fidelity.main()
-    message = capsys.readouterr().err
-    assert f"{tmp_path} has no {fidelity.FILES[method]}" in message
-    assert f"git clone https://github.com/{fidelity.REPOSITORIES[method]}" in message
 
 
 @pytest.mark.parametrize("method", fidelity.METHODS)

@@ -8,7 +8,6 @@ import pytest
 import quality
 import records
 import rivals
-import second_stage
 import speed
 import testbeds
 import torch
@@ -64,25 +63,22 @@ class TestQuality:
             quality.train(None, None, {"label": "PaSeR"}, 10, is_quick=False)
 
 
-class TestCellsOfOtherPrograms:
+class TestAdaptation:
     """Trainings and scores are replaced: which cells are measured, and from what."""
 
     @pytest.fixture
     def trained(self, write, monkeypatch):
         write("adaptation")
-        write("second_stage")
         calls = []
         monkeypatch.setattr(records, "require_clean_tree", lambda: None)
         monkeypatch.setattr(testbeds, "encoder", lambda name: [name])
-        for program in (adaptation, second_stage):
-            monkeypatch.setattr(program, "train", lambda model, *given, **_: calls.append(given) or {})
+        monkeypatch.setattr(adaptation, "train", lambda model, *given, **_: calls.append(given) or {})
         monkeypatch.setattr(adaptation, "build_evaluators", lambda **_: [])
         monkeypatch.setattr(adaptation, "score", lambda model, _: {"sts": float(len(model))})
         monkeypatch.setattr(recipes, "average_with_start", lambda model, start, weight: model.append(weight))
-        monkeypatch.setattr(quality, "score", lambda *_, **__: {"stsb_dev": 80.0, "avg7": 70.0})
         return calls
 
-    def test_adaptation(self, trained, monkeypatch):
+    def test_cells_are_measured_once(self, trained, monkeypatch):
         command = ["adaptation.py", "--rows", "start", "SimCSE", "--texts", "quora"]
         for more, trainings in (([], 1), ([], 1), (["--averaged"], 2), (["--averaged"], 2)):
             monkeypatch.setattr(sys, "argv", command + more)
@@ -90,16 +86,6 @@ class TestCellsOfOtherPrograms:
             assert len(trained) == trainings
         lines = {line["row"]: line["scores"]["sts"] for line in records.read("adaptation")}
         assert lines == {"start": 1.0, "SimCSE": 1.0, "SimCSE" + adaptation.AVERAGED: 2.0}
-
-    def test_second_stage(self, trained, monkeypatch):
-        monkeypatch.setattr(second_stage, "train", lambda model, *given, **_: trained.append(given) or model)
-        monkeypatch.setattr(sys, "argv", ["second_stage.py", "--updates", "60", "120"])
-        for _ in range(2):
-            second_stage.main()
-            lines = records.read("second_stage")
-            cells = [(line["stages"], line["updates"], line["keep"]) for line in lines]
-            assert len(cells) == len(set(cells)) == 9  # one stage of 60, 120 and 240, and twice three of two
-        assert trained.count((60, 1_000)) == 3
 
 
 class TestCost:

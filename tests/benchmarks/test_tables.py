@@ -128,7 +128,6 @@ def test_documents(write):
 
 def test_known_model(write):
     """Each score is of the trainings on its own text; the mean over seeds of means over texts for STS."""
-    assert tables.known_model() == ""
     lines = [{"row": "start", "text": None, "seed": 0, "scores": START}]
     for row, text in (("SimCSE", "agnews"), ("recommended", "quora")):
         lines += [adapted(row, text, seed, sts=1.0 + seed, quora_map=2.0 * seed) for seed in (0, 1)]
@@ -138,14 +137,6 @@ def test_known_model(write):
     assert rows[titles["sts"]] == ["70.0", "71.5", "+1.5 ± 0.5", "`recommended`"]
     assert rows[titles["quora_map"]] == ["90.0", "91.0", "+1.0 ± 1.0", "`recommended`"]
     assert len(rows) == 3  # with the heading: recommended was trained on no other text
-
-
-def test_demo(write):
-    scores = dict.fromkeys(tables.DEMO_SCORES, 60.0)
-    line = {"updates": 60, "seconds": 61.2, "hardware": "a processor", "before": scores, "after": scores}
-    write("demo", {}, line | {"after": scores | {"stsb_dev": 65.0}})
-    assert rows_of(tables.demo())[tables.DEMO_SCORES["stsb_dev"]] == ["60.0", "65.0"]
-    assert "60 updates in 61 seconds (a processor" in tables.demo()
 
 
 def test_decoder_starts(write):
@@ -190,26 +181,3 @@ def test_cost(write):
     changed = {"method": "PaSeR", "seconds_ratio": 2.5, "peak_bytes": 12}
     write("speed", {"method": "SimCSE", **speed}, speed | changed)
     assert rows_of(tables.cost())["PaSeR"] == ["1.00", "2.50", "1.50"]
-
-
-def test_fidelity(write):
-    term = {"difference": 2e-6, "cosine_words": 0.99999, "cosine_last": 1.0}
-    line = {
-        "method": "paser",
-        "terms": {"mlm": term},
-        "cannot_agree": {"dropout": "0", "views": "ours shift"},
-    }
-    write("fidelity", line)
-    expected = "- PaSeR: terms within 2e-06, cosines of gradients at least 0.999990. "
-    assert tables.fidelity() == expected + "Different on purpose: views: ours shift.\n"
-
-
-def test_families(write):
-    cells = {"ArcCSE": "trained", "PaSeR": "needs a mask token"}
-    write(
-        "families",
-        {"family": "bert", "losses": dict.fromkeys(cells, "trained")},
-        {"family": "t5", "losses": cells},
-    )
-    assert tables.families().startswith("Every loss trains bert.\n")
-    assert rows_of(tables.families())["t5"] == ["PaSeR"]

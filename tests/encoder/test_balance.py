@@ -35,22 +35,6 @@ def test_the_other_gradient_is_limited(main, other, factor, share, cosine, dtype
     assert [value.item() for value in diagnostics.values()] == pytest.approx([factor, share, cosine])
 
 
-def test_several_objectives_have_factors_of_their_own():
-    found, diagnostics = run([3.0, 4.0], [10.0, 0.0], [0.0, 1.0], balance=1.0)
-    assert found.tolist() == pytest.approx([3 + 5, 4 + 1])
-    assert (diagnostics["a_balance_factor"], diagnostics["b_balance_factor"]) == (0.5, 1)
-
-
-def test_parameters_behind_the_tap_keep_their_gradient():
-    x, decoder = torch.ones(2, requires_grad=True), torch.full((2,), 50.0, requires_grad=True)
-    main, other, output = GradientTap(), GradientTap(), x * 1.0
-    first, second = main(output).sum(), (other(output) * decoder).sum()
-    bound_gradients((first, main), {"other": (second, other)}, balance=1.0)
-    (first + second).backward()
-    assert decoder.grad.tolist() == [1.0, 1.0]
-    assert x.grad.tolist() == pytest.approx([2.0, 2.0])
-
-
 def test_watched_rows_and_nested_taps():
     # The first row of the main gradient counts. The other objective reads through two taps, and twice.
     x = torch.zeros(2, 2, requires_grad=True)

@@ -8,7 +8,6 @@ from tools import Recorder, batch, linear, weights_of
 
 from sbert_plugins import losses
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 LONG_ROWS = [2, 7]  # of SENTENCES
 
 
@@ -100,17 +99,18 @@ class TestTriplets:
             assert ((changed.sum(dim=1) - wanted).abs() <= 1).all()
         assert ((near != original) <= (far != original)).all()
 
-    def test_have_dropout_if_asked(self, encoder):
-        loss, recorder = losses.ArcCSELoss(encoder, triplet_dropout=True), Recorder(encoder)
-        loss(batch(encoder, [LONG, LONG]))
-        assert recorder.training == [True, True]
 
-
-def test_positives_without_dropout(encoder):
-    """Table 3, second row: one pass with dropout, and one without."""
-    loss, recorder = losses.ArcCSELoss(encoder, positive_dropout=False, triplet_weight=0), Recorder(encoder)
+@pytest.mark.parametrize(
+    ("keywords", "modes"),
+    [
+        ({"triplet_dropout": True}, [True, True]),
+        ({"positive_dropout": False, "triplet_weight": 0}, [True, False]),  # Table 3, second row
+    ],
+)
+def test_passes_with_dropout(encoder, keywords, modes):
+    loss, recorder = losses.ArcCSELoss(encoder, **keywords), Recorder(encoder)
     loss(batch(encoder, SENTENCES[:3]))
-    assert recorder.training == [True, False]
+    assert recorder.training == modes
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])

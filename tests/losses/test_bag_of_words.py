@@ -8,8 +8,6 @@ from sbert_plugins import losses
 from sbert_plugins.losses.vocabulary import build_word_scorer
 from sbert_plugins.modules import MLMHead, WordEmbeddings
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
-
 
 def build(model, **keywords):
     return losses.BagOfWordsLoss(model, **({"frequencies": project_counts(model.tokenizer)} | keywords))

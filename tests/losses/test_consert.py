@@ -6,14 +6,8 @@ from tools import Recorder, batch, gradients
 
 from sbert_plugins import losses
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
 LONGER = [f"{sentence} {sentence} {sentence}" for sentence in SENTENCES]
-
-
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert", "mean").train()
 
 
 def views_of(recorder):

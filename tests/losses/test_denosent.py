@@ -2,16 +2,12 @@ import pytest
 import reference
 import torch
 from encoders import ARCHITECTURES, SENTENCES, given
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tools import Recorder, batch, gradients, linear, numpy, restored_loss, weights_of, words_of
-from transformers import BertConfig, BertModel, BertTokenizer
 
-from sbert_plugins import data, losses
+from sbert_plugins import losses
 from sbert_plugins.encoder import apply_mask_template
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 SMALL = {"decoder_feedforward": 48}
 PARAPHRASES = SENTENCES[1:] + SENTENCES[:1]
 
@@ -111,47 +107,3 @@ class TestGradients:
         loss.compute(given(vectors), columns)["denoising"].backward()
         trained = {name for name, p in encoder.named_parameters() if p.requires_grad and "pooler" not in name}
         assert set(gradients(encoder)) == trained
-
-
-class TestTheSumInTheDocstring:
-    """SimCSE and a bag of words, which the default of this class computed once: the same numbers."""
-
-    TEXTS = ("the old man counts the boats", "it rains on the old boats", "a dog sleeps", "the man sleeps")
-
-    def model(self, folder):
-        words = sorted({word for text in self.TEXTS for word in text.split()})
-        vocabulary = {
-            word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
-        }
-        BertTokenizer(vocab=vocabulary).save_pretrained(folder)
-        size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-        bert = BertModel(BertConfig(vocab_size=len(vocabulary), max_position_embeddings=16, **size))
-        for i, parameter in enumerate(bert.parameters()):
-            if parameter.ndim > 1:
-                numbers = torch.arange(parameter.numel(), dtype=torch.float64)
-                parameter.data = torch.sin(7.0 * i + 1.3 * numbers).view(parameter.shape).float()
-        bert.save_pretrained(folder)
-        modules = [Transformer(str(folder)), Pooling(8, "mean")]
-        return SentenceTransformer(modules=modules, device="cpu").eval()
-
-    def test_the_numbers(self, tmp_path):
-        model = self.model(tmp_path)
-        counts = data.TokenFrequencies.from_corpus(self.TEXTS, model.tokenizer)
-        simcse = MultipleNegativesRankingLoss(model, scale=10)
-        words = losses.BagOfWordsLoss(model, frequencies=counts)
-        members = {"simcse": (simcse, 1.0, [0, 0]), "words": (words, 1.0, [0])}
-        loss = losses.WeightedSumLoss(model, members, balance=0.3)
-        terms = loss(batch(model, self.TEXTS))
-        sum(terms.values()).backward()
-        norm = torch.cat([gradient.flatten() for gradient in gradients(model).values()]).norm()
-        found = [*terms.values(), loss.diagnostics["balance_factor"], norm]
-        # Contrastive loss, bag of words, factor, and norm of the gradient, as the class computed them.
-        before = [0.3478929, 2.6705394, 0.3391208, 9.3619566]
-        assert [number.item() for number in found] == pytest.approx(before, rel=1e-5)
-
-
-@pytest.mark.parametrize("layers", [12, 14, 16])
-def test_the_numbers_of_layers_of_the_paper(encoder, layers):
-    keywords = {} if layers == 16 else {"decoder_layers": layers}
-    loss = losses.DenoSentLoss(encoder, decoder_feedforward=48, **keywords)
-    assert len(loss.decoder.layers) == loss.get_config_dict()["decoder_layers"] == layers

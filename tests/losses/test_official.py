@@ -15,7 +15,6 @@ from sbert_plugins.encoder import View, apply_mask_template
 from sbert_plugins.losses import consert, official
 from sbert_plugins.modules.denoising_decoder import Places
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 PARAPHRASES = SENTENCES[1:] + SENTENCES[:1]
 
 

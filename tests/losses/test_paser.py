@@ -8,7 +8,6 @@ from tools import Recorder, batch, gradients, linear, numpy, phrase_loss, weight
 from sbert_plugins import data, losses
 from sbert_plugins.losses import paser
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 SMALL = {"decoder_layers": 2, "decoder_heads": 4, "mlm_head": "fresh"}
 
 

@@ -10,8 +10,6 @@ from sbert_plugins import functional, losses
 from sbert_plugins.encoder import Encoder
 from sbert_plugins.losses import official
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
-
 
 @pytest.fixture
 def encoder(tiny_encoder):
@@ -81,17 +79,6 @@ class TestValue:
                 read = tokens[: mask.sum()] if kind == "tokens" else sentence[None]
                 rows.append(reference.pseudo_token_mapping(pseudo_tokens, sentence, read, len(read), **maps))
         return list(np.tanh(linear(forth, "head.linear", np.array(rows))))
-
-    @pytest.mark.parametrize(
-        ("kind", "expected"), [("tokens", [63, 127, 191, 255, 255]), ("official", [63, 127, 191, 255, 319])]
-    )
-    def test_negatives_at_batch_64_and_queue_256(self, encoder, kind, expected):
-        loss = build(encoder, kind)
-        for count in expected:
-            keys = torch.randn(64, 32)
-            _, is_negative = loss.queue.candidates(keys, 0, 64, enqueue_first=loss.enqueue_first)
-            assert is_negative.sum(dim=1).unique().tolist() == [count]
-            loss.queue.enqueue(keys)
 
     def test_the_momentum_encoder_reads_the_second_column(self, encoder):
         loss = losses.PTBERTLoss(encoder.eval(), num_pseudo_tokens=0, projection_head=False)

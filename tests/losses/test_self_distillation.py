@@ -8,7 +8,7 @@ from encoders import SENTENCES
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from tools import Recorder, batch, gradients, is_same, state, trained
 
-from sbert_plugins import host, losses
+from sbert_plugins import losses
 from sbert_plugins.training.loss_state import own_state
 
 EQUAL = {"temperature": 0.1, "teacher_temperature": 0.1}
@@ -177,25 +177,12 @@ class TestAdapter:
         torch.testing.assert_close(value, with_copy(columns)["distillation"])
         value.backward()
         assert names == set(gradients(adapted))
-
-    def test_is_not_new_if_something_else_would_change(self, adapted):
-        """A copy is made of an adapter that is trained already, or is trained with other weights."""
-        assert host.has_new_adapter(adapted)
-        adapted.transformers_model.embeddings.requires_grad_(True)
-        assert not host.has_new_adapter(adapted)
-        adapted.transformers_model.embeddings.requires_grad_(False)
-        self.train(adapted)
-        assert losses.SelfDistillationLoss(adapted).teacher is not None
+        assert losses.SelfDistillationLoss(adapted).teacher is not None  # it is trained already
 
 
-def test_a_model_without_an_adapter(model):
-    assert not host.has_new_adapter(model)
-
-
-@pytest.mark.slow
 def test_a_compiled_model(model):
     columns = batch(model.eval(), SENTENCES)
     plain = losses.SelfDistillationLoss(model)
-    compiled = losses.SelfDistillationLoss(torch.compile(model, backend="aot_eager"))
+    compiled = losses.SelfDistillationLoss(torch.compile(model, backend="eager"))
     shift(model)
     torch.testing.assert_close(compiled(columns)["distillation"], plain(columns)["distillation"])

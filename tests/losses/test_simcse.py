@@ -9,11 +9,6 @@ from sbert_plugins import losses
 from sbert_plugins.modules import ProjectionHead
 
 
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert", "mean").train()
-
-
 @pytest.mark.parametrize("projection_head", [True, False])
 def test_is_that_of_the_reference(encoder, projection_head):
     """Its head is on the vectors of both views, in training only."""

@@ -12,7 +12,6 @@ from sbert_plugins import functional, losses
 from sbert_plugins.encoder import View
 from sbert_plugins.losses import consert
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 BASES = {
     "simcse": lambda model: None,  # the default
     "simcse on pairs": MultipleNegativesRankingLoss,
@@ -22,11 +21,6 @@ BASES = {
     "arccse on pairs": losses.ArcCSELoss,
     "consert on pairs": lambda model: losses.ConSERTLoss(model, first_view=("token_cutoff",)),
 }
-
-
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert", "mean").train()
 
 
 @pytest.fixture

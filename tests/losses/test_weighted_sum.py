@@ -10,13 +10,7 @@ from tools import Recorder, batch, gradients
 
 from sbert_plugins import data, losses
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*owns weights")
 OTHERS = SENTENCES[::-1]
-
-
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert", "mean").train()
 
 
 @pytest.fixture

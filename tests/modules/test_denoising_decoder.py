@@ -60,16 +60,6 @@ def test_learned_positions(learned):
     assert torch.allclose(first, second) != learned
 
 
-def test_the_noise_has_its_rate_in_training_and_is_off_in_eval_mode():
-    decoder, seen = DenoisingDecoder(64, **SMALL), []
-    decoder.layers[0].register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0] == 0))
-    for training in (False, True):
-        decoder.train(training)(
-            torch.ones(20, 50, 64), torch.ones(20, 64), torch.ones(20, 50, dtype=torch.bool)
-        )
-    assert [zeros.float().mean().item() for zeros in seen] == pytest.approx([0, 0.825], abs=0.01)
-
-
 def test_other_widths_are_mapped():
     decoder = build(embedding_dimension=8, memory_dimension=12)
     assert decoder(*inputs(width=8, memory_width=12), ATTENDED).shape == (3, 5, 16)

@@ -2,6 +2,7 @@ import copy
 import os
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 import torch
@@ -119,27 +120,32 @@ def test_added_tokens_keep_the_head(with_head, tmp_path):
 
 # A checkpoint that is named has the newest revision.
 _REVISIONS = """
+import os, sys
 from sentence_transformers import SentenceTransformer
 from sbert_plugins.modules import MLMHead
-for revision in (None, "v2", "b" * 40):
-    model = SentenceTransformer("an/encoder", revision=revision)
-    for checkpoint in (None, "an/encoder"):
-        print(MLMHead(model, checkpoint=checkpoint).full.cls.predictions.bias[0].item())
+for home in sys.argv[1:]:
+    os.environ |= {"SENTENCE_TRANSFORMERS_HOME": home} if home else {}
+    for revision in (None, "v2", "b" * 40):
+        model = SentenceTransformer("an/encoder", revision=revision)
+        for checkpoint in (None, "an/encoder"):
+            print(MLMHead(model, checkpoint=checkpoint).full.cls.predictions.bias[0].item())
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["HF_HUB_CACHE", "SENTENCE_TRANSFORMERS_HOME"])
-def test_the_head_has_the_encoders_revision(tiny_encoder, tmp_path, cache):
-    plain, repository = tiny_encoder(), tmp_path / "models--an--encoder"
-    (repository / "refs").mkdir(parents=True)
-    for commit, name, bias in (("a" * 40, "main", 1.0), ("b" * 40, "v2", 2.0)):
+def test_the_head_has_the_encoders_revision(tiny_encoder, tmp_path):
+    """In the Hub's cache, and in another one that sentence-transformers is given."""
+    plain, more = tiny_encoder(), {"hub": 0.0, "other": 2.0}
+    for cache, (commit, name, bias) in product(more, (("a" * 40, "main", 1.0), ("b" * 40, "v2", 2.0))):
+        repository = tmp_path / cache / "models--an--encoder"
         full = AutoModelForMaskedLM.from_config(plain.transformers_model.config)
-        torch.nn.init.constant_(full.cls.predictions.bias, bias)
+        torch.nn.init.constant_(full.cls.predictions.bias, bias + more[cache])
         full.save_pretrained(repository / "snapshots" / commit)
         plain.tokenizer.save_pretrained(repository / "snapshots" / commit)
+        (repository / "refs").mkdir(exist_ok=True)
         (repository / "refs" / name).write_text(commit)
-    environment = os.environ | {"HF_HOME": str(tmp_path / "empty"), cache: str(tmp_path)}
-    command = [sys.executable, "-c", _REVISIONS]
+    environment = os.environ | {"HF_HOME": str(tmp_path / "empty"), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    command = [sys.executable, "-c", _REVISIONS, "", str(tmp_path / "other")]
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert result.stdout.split() == ["1.0", "1.0", "2.0", "1.0", "2.0", "1.0"]
+    first = [1.0, 1.0, 2.0, 1.0, 2.0, 1.0]
+    assert [float(each) for each in result.stdout.split()] == [*first, *(bias + 2 for bias in first)]

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from sbert_plugins import functional
 from sbert_plugins.modules import PhraseDecoder
 
 SMALL = {
@@ -44,17 +43,6 @@ def test_matrices_start_as_berts():
     assert deviations == pytest.approx([0.02] * len(deviations), rel=0.1)
     first, second = decoder.layers.layers
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
-
-
-def test_the_loss_scores_phrases_and_their_ends():
-    decoder, head = PhraseDecoder(16, **SMALL).eval(), torch.nn.Linear(16, 20)
-    ids, memory = torch.tensor([[1, 5, 6, 1], [7, 8, 9, 3]]), torch.randn(2, 4, 16)
-    # The second row has no token to predict, so it is not scored.
-    content, embed = torch.tensor([[False, True, True, False], [False] * 4]), torch.nn.Embedding(20, 16)
-    loss, found = decoder.loss(memory, head, ids, content, None, embed=embed, start_id=0, end_id=2)
-    logits, targets = head(decoder(embed(torch.tensor([[0, 5, 6]])), memory[:1])[0]), torch.tensor([5, 6, 2])
-    torch.testing.assert_close(loss, functional.token_cross_entropy(logits, targets))
-    assert found["token_accuracy"] == (logits.argmax(dim=1) == targets).float().mean()
 
 
 def test_written_phrases_are_padded_with_the_end():

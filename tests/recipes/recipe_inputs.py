@@ -43,7 +43,7 @@ def pairs(name="pairs", step=12):
 
 
 def prepare(method, table, model, *, epochs=1.0, columns=None, **given):
-    """What the recipe of a method prepares."""
+    """Return what the recipe of a method prepares."""
     request = Request(given, columns or {}, seed=1, epochs=epochs)
     return recipes.RECIPES[method].prepare(table, model, request)
 

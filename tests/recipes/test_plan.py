@@ -1,4 +1,4 @@
-"""What a training reads, obeys and writes."""
+"""The plan: what a training reads, obeys and writes."""
 
 import json
 from pathlib import Path

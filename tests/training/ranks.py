@@ -1,9 +1,13 @@
-"""Trainings in two processes: ``torchrun --nproc_per_node 2 ranks.py ENCODER FOLDER``."""
+"""Trainings in two processes: ``python ranks.py ENCODER FOLDER``.
+
+They have the environment that torchrun gives, and are forked: Python starts, and torch is read, once.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import numpy as np
 import quick_host
 import torch
 import torch.distributed as dist
+import trainings
 import transformers
 from datasets import Dataset
 from encoders import LONG, SENTENCES, project_text
@@ -27,21 +32,13 @@ from sbert_plugins.encoder import rows_of_all_ranks, rows_of_other_ranks
 from sbert_plugins.training.loss_state import own_state
 
 ROWS = Dataset.from_dict({"anchor": project_text()[:32]})
+# Methods with a queue, a count of updates, factors of all processes, a decoder, and none of these.
+ACCUMULATED = ("pt-bert", "slt-fai", "balanced sum", "denosent", "arccse")
 
 
-def trainer_of(model, loss, folder, rows=ROWS, eval_dataset=None, **changes):
-    defaults = {
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-    }
-    defaults |= {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-3}
-    if "WORLD_SIZE" in os.environ:
-        defaults["ddp_backend"] = "gloo"
-    arguments = training.TrainingArguments(str(folder), **(defaults | changes))
-    return training.SentenceTransformerTrainer(model, arguments, rows, eval_dataset, loss)
+def trainer_of(model, loss, folder, rows=ROWS, **changes):
+    backend = {"ddp_backend": "gloo"} if "WORLD_SIZE" in os.environ else {}
+    return trainings.trainer_of(model, loss, folder, rows, **({"max_steps": 2} | backend | changes))
 
 
 def spread(tensors) -> float:
@@ -155,7 +152,9 @@ def unequal_batches(encoder: str) -> dict:
     }
 
 
-def main() -> None:
+def main(rank: int, port: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     quick_host.leave_imports_to_themselves()
@@ -164,9 +163,9 @@ def main() -> None:
     report = {}
     for method in METHODS | LABELLED:
         report[method] = train_method(encoder, folder / method, method)
-        report[f"{method} accumulated"] = train_method(
-            encoder, folder / method, method, gradient_accumulation_steps=2
-        )
+    for method in ACCUMULATED:
+        name, changes = f"{method} accumulated", {"gradient_accumulation_steps": 2}
+        report[name] = train_method(encoder, folder / name, method, **changes)
     report["sam"] = train_method(encoder, folder / "sam", "arccse", sam_rho=0.05)
     state, logged = arccon_run(encoder, folder / "arccon", batch_size=8)
     report["arccon"] = {"logged": logged}
@@ -184,4 +183,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with socket.create_server(("localhost", 0)) as free:
+        given = free.getsockname()[1]
+    torch.multiprocessing.start_processes(main, (given,), nprocs=2, start_method="fork")

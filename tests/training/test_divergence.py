@@ -33,11 +33,6 @@ class Breaks(nn.Module):
         return terms
 
 
-@pytest.fixture
-def model(tiny_encoder):
-    return tiny_encoder()
-
-
 def is_finite(loss):
     return all(parameter.isfinite().all() for parameter in loss.parameters())
 

@@ -17,11 +17,6 @@ from sbert_plugins import losses, training
 FEW = ROWS.select(range(8))
 
 
-@pytest.fixture
-def model(tiny_encoder):
-    return tiny_encoder()
-
-
 class Scripted(BaseEvaluator):
     """An evaluator with given scores, which draws from all generators."""
 

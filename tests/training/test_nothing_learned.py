@@ -39,11 +39,8 @@ def test_losses_that_compare_rows_need_several(model, tmp_path, build):
 def test_a_training_of_length_or_rate_0(model, tmp_path, changes):
     with pytest.raises(ValueError, match="would teach nothing"):
         trainer_of(model, Probe(model), tmp_path, **changes).train()
-
-
-def test_a_rate_of_0_for_the_encoder_alone(model, tmp_path):
-    changes = {"learning_rate": 0.0, "learning_rate_mapping": {"head": 1e-3}}
-    trainer_of(model, Probe(model), tmp_path, max_steps=1, **changes).train()
+    head = {"learning_rate": 0.0, "learning_rate_mapping": {"head": 1e-3}, "max_steps": 1}
+    trainer_of(model, Probe(model), tmp_path, **head).train()  # a rate of 0 for the encoder alone
 
 
 def test_frozen_weights(model, tmp_path):
@@ -60,26 +57,23 @@ def test_a_loss_without_gradient(model, tmp_path, value):
 
 
 class TestRows:
-    def test_a_prompt_that_fills_the_tokens(self, model, tmp_path):
-        """Each row is then the prompt alone. Any loss and exit status look normal."""
+    @pytest.mark.parametrize("loader", [True, False])
+    def test_a_prompt_that_fills_the_tokens(self, model, tmp_path, loader):
+        """Each row is then the prompt alone: those of the model, or of the data loader."""
         model.max_seq_length = 8
         trainer = trainer_of(model, losses.ConSERTLoss(model), tmp_path, prompts=LONG)
-        with pytest.raises(ValueError, match="Only 1 of the 4 rows .* 8 tokens.* prompt"):
+        trainer.data_collator.max_length = 7 if loader else None
+        with pytest.raises(ValueError, match=f"Only 1 of the 4 rows .* {7 if loader else 8} tokens.* prompt"):
             trainer.train()
 
-    def test_a_limit_of_the_data_loader(self, model, tmp_path):
-        trainer = trainer_of(model, losses.ConSERTLoss(model), tmp_path, prompts=LONG)
-        trainer.data_collator.max_length = 9
-        with pytest.raises(ValueError, match="9 tokens"):
-            trainer.train()
-
-    def test_pairs_that_differ_in_one_column(self, model, tmp_path):
-        rows = Dataset.from_dict({"anchor": ["A dog."] * 8, "positive": SENTENCES})
-        trainer_of(model, losses.ConSERTLoss(model), tmp_path, rows, max_steps=1).train()
-
-    def test_some_repeated_rows(self, model, tmp_path):
-        rows = Dataset.from_dict({"anchor": ["A dog."] * 2 + SENTENCES[:2]})
-        trainer_of(model, losses.ConSERTLoss(model), tmp_path, rows, max_steps=1).train()
+    @pytest.mark.parametrize(
+        "rows",
+        [{"anchor": ["A dog."] * 8, "positive": SENTENCES}, {"anchor": ["A dog."] * 2 + SENTENCES[:2]}],
+        ids=["equal in one of two columns", "some equal"],
+    )
+    def test_repeated_texts(self, model, tmp_path, rows):
+        dataset = Dataset.from_dict(rows)
+        trainer_of(model, losses.ConSERTLoss(model), tmp_path, dataset, max_steps=1).train()
 
 
 class TestIdleTerms:

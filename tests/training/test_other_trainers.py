@@ -16,11 +16,6 @@ ROWS = Dataset.from_dict({"anchor": SENTENCES * 2})
 STOCK = {"trainer_class": sentence_transformers.SentenceTransformerTrainer}
 
 
-@pytest.fixture
-def model(tiny_encoder):
-    return tiny_encoder()
-
-
 def slt_fai(model, **keywords):
     return losses.SLTFAILoss(model, frequencies=project_counts(model.tokenizer), **keywords)
 

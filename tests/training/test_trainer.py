@@ -9,7 +9,7 @@ import torch
 import transformers
 from datasets import Dataset, DatasetDict
 from encoders import SENTENCES
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import nn
 from trainings import EVERY_SECOND, ROWS, Probe, Value, logged, trainer_of
@@ -19,11 +19,6 @@ from sbert_plugins.encoder import apply_mask_template
 from sbert_plugins.losses.base import Loss
 
 BOTH_TRAINERS = [training.SentenceTransformerTrainer, sentence_transformers.SentenceTransformerTrainer]
-
-
-@pytest.fixture
-def model(tiny_encoder):
-    return tiny_encoder()
 
 
 class Undeclared(Loss):
@@ -323,12 +318,3 @@ class TestMistakes:
         setattr(trainer.args, name, value)  # FSDP cannot be built in one process
         with pytest.raises(ValueError, match=name):
             trainer.train()
-
-
-def test_plain_training_arguments_train_without_sam(model, tmp_path):
-    arguments = SentenceTransformerTrainingArguments(
-        str(tmp_path), max_steps=1, use_cpu=True, report_to="none"
-    )
-    loss = Probe(model)
-    training.SentenceTransformerTrainer(model=model, args=arguments, train_dataset=ROWS, loss=loss).train()
-    assert len(loss.modes) == 1

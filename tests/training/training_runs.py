@@ -1,6 +1,7 @@
-"""A training as a function, or as a process: ``python training_runs.py OUTPUT '{"method": ...}' ...``.
+"""A training as a function, or as processes: ``python training_runs.py '{"OUTPUT": {"method": ...}}'``.
 
-Several runs are a process each, forked before anything is drawn: Python starts, and torch is read, once.
+Each run is killed while its second checkpoint is written, and resumed. Both are processes of their own,
+forked before anything is drawn: Python starts, and torch is read, once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import transformers
 from encoders import project_counts
 from methods import EVERY, HOST, LABELLED
 from sentence_transformers import SentenceTransformer
+from trainings import trainer_of
 
 from sbert_plugins import training
 
@@ -75,25 +77,13 @@ def run(
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights
     loss = build(model)
-    trainer = trainer_class(
-        model=model,
-        args=training.TrainingArguments(
-            output_dir=output,
-            max_steps=steps,
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=accumulation,
-            dataloader_num_workers=workers,
-            save_steps=save_steps,
-            logging_steps=1,
-            learning_rate=1e-3,
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-            **settings,
-        ),
-        train_dataset=dataset(rows),
-        loss=loss,
+    arguments = {"max_steps": steps, "save_strategy": "steps", "save_steps": save_steps}
+    arguments |= {"gradient_accumulation_steps": accumulation, "dataloader_num_workers": workers}
+    trainer = trainer_of(
+        *(model, loss, output, dataset(rows)),
+        trainer_class=trainer_class,
         callbacks=callbacks(loss) if callbacks else [],
+        **(arguments | settings),
     )
     trainer.train(resume_from_checkpoint=resume)
     return trainer
@@ -116,9 +106,9 @@ def log_of(trainer) -> list[dict]:
     ]
 
 
-def main(output: str, arguments: str) -> None:
+def run_and_write(output: str, **arguments) -> None:
     """Run, and write state and log."""
-    finished = run(output, **json.loads(arguments))
+    finished = run(output, **arguments)
     np.savez(Path(output) / "state.npz", **state_of(finished))
     (Path(output) / "log.json").write_text(json.dumps(log_of(finished)))
 
@@ -132,14 +122,14 @@ def prepare(encoder: str) -> None:
     quick_host.leave_imports_to_themselves()
 
 
-def forked(output: str, arguments: str) -> int:
+def forked(output: str, **arguments) -> int:
     """Run in a process of its own; return its exit status, below 0 for a signal."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 1
     try:
-        main(output, arguments)
+        run_and_write(output, **arguments)
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -148,14 +138,17 @@ def forked(output: str, arguments: str) -> int:
         os._exit(status)
 
 
+def kill_and_resume(output: str, *, kill: str = "after the marker", **arguments) -> list:
+    """Return both exit statuses, and the name of the checkpoint from which the run is resumed."""
+    killed = forked(output, kill=kill, **arguments)
+    newest = training.newest_complete_checkpoint(output).name
+    return [killed, forked(output, resume=True, **arguments), newest]
+
+
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    pairs = list(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    runs = json.loads(sys.argv[1])
     quick_host.compile_templates_once()
-    if len(pairs) == 1:
-        main(*pairs[0])
-    else:
-        prepare(json.loads(pairs[0][1])["encoder"])
-        sys.stdout.write(
-            json.dumps({output: forked(output, arguments) for output, arguments in pairs}) + "\n"
-        )
+    prepare(next(iter(runs.values()))["encoder"])
+    found = {output: kill_and_resume(output, **arguments) for output, arguments in runs.items()}
+    sys.stdout.write(json.dumps(found) + "\n")
