@@ -71,7 +71,7 @@ def test_each_loss_has_an_example():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name, encoder, tmp_path, monkeypatch, wordnet, short_tasks):
-    """A model, a dataset and arguments are defined."""
+    # A model, a dataset and arguments are defined.
     test = EXAMPLES[name]
     if name.endswith(".STSSuiteEvaluator"):
         monkeypatch.setenv("SBERT_PLUGINS_DATA", str(short_tasks))

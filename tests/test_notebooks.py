@@ -20,7 +20,7 @@ _spec.loader.exec_module(make)
 
 
 def test_it_equals_its_script_and_was_run():
-    """Otherwise run ``python docs/notebooks/make.py``."""
+    # Otherwise run ``python docs/notebooks/make.py``.
     kept, made = nbformat.read(make.NOTEBOOK, as_version=4), make.make_notebook()
     assert [cell.source for cell in kept.cells] == [cell.source for cell in made.cells]
     code = [cell for cell in kept.cells if cell.cell_type == "code"]
@@ -31,7 +31,7 @@ def test_it_equals_its_script_and_was_run():
 
 @pytest.mark.slow
 def test_it_runs(tmp_path):
-    """With two updates of one layer."""
+    # With two updates of one layer.
     notebook = make.make_notebook()
     notebook.cells.insert(0, nbformat.v4.new_code_cell(ONE_LAYER))
     for cell in notebook.cells:

@@ -70,7 +70,7 @@ def test_the_metadata_that_an_index_shows(distributions):
 
 
 def test_all_papers_are_cited():
-    """CITATION.cff has each paper that a model card may cite, with its title and its authors."""
+    # CITATION.cff has each paper that a model card may cite, with its title and its authors.
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == sbert_plugins.__version__
     papers = {reference["url"]: reference for reference in cited["references"]}
@@ -88,7 +88,7 @@ def test_all_papers_are_cited():
 
 @pytest.mark.slow
 def test_the_wheel_in_an_empty_environment(distributions, tmp_path):
-    """Import and ``--help`` need no dependency, because they load no torch."""
+    # Import and ``--help`` need no dependency, because they load no torch.
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     site = next((tmp_path / "venv" / "lib").glob("python*")) / "site-packages"

@@ -35,7 +35,7 @@ def test_the_set_up_commands_name_what_exists():
 
 
 def test_links_are_absolute():
-    """A package index shows the page without the repository."""
+    # A package index shows the page without the repository.
     links = re.findall(r"\]\(([^)]+)\)", README)
     assert len(links) > 15
     assert all(link.startswith("https://") for link in links)
@@ -43,7 +43,7 @@ def test_links_are_absolute():
 
 @pytest.mark.slow
 def test_the_script_and_the_command_give_the_same_score(encoder_path, tmp_path, monkeypatch, capsys):
-    """With a tiny encoder in place of all-MiniLM-L6-v2, and few updates."""
+    # With a tiny encoder in place of all-MiniLM-L6-v2, and few updates.
     for name, value in {"max_steps": 9, "eval_steps": 3}.items():
         monkeypatch.setitem(recipes.RECIPES["recommended"].arguments, name, value)
     monkeypatch.chdir(tmp_path)

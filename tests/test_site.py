@@ -89,7 +89,7 @@ def anchors_of(page):
 
 
 def test_internal_links_hold():
-    """Links between pages, to files of the repository, and to pages of the published site."""
+    # Links between pages, to files of the repository, and to pages of the published site.
     links = [(page, link) for page, text in PAGES.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     for page, link in links:
         path, _, anchor = link.partition("#")
@@ -116,7 +116,7 @@ def test_links_that_the_package_prints_hold():
 
 
 def test_commands_can_be_parsed():
-    """Each option, method and keyword exists."""
+    # Each option, method and keyword exists.
     for line in COMMANDS:
         words = shlex.split(line, comments=True)[1:]
         if "--help" in words or len(words) < 2:
@@ -130,7 +130,7 @@ def test_commands_can_be_parsed():
 
 
 def test_names_in_code_exist():
-    """``recipes.train`` in the code of a page is a function of the package."""
+    # ``recipes.train`` in the code of a page is a function of the package.
     blocks = [
         block for text in PAGES.values() for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     ]
@@ -144,7 +144,7 @@ def test_names_in_code_exist():
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["docs/guides/adapt.md", "docs/guides/evaluate.md"])
 def test_the_code_of_a_guide_runs(page, tiny_encoder, wordnet, tmp_path, monkeypatch):
-    """With a tiny encoder, in a folder with the files that the guide names."""
+    # With a tiny encoder, in a folder with the files that the guide names.
     monkeypatch.chdir(tmp_path)
     lines = project_text()
     files = {
@@ -170,7 +170,7 @@ LINES = BLOCKS[1].splitlines()
     ("line", "loop"), [*((line, 2 + line % 3) for line in range(len(LINES))), (0, 3), (0, 4)]
 )
 def test_each_loss_in_a_loop_and_each_loop(line, loop, tiny_encoder, tmp_path, monkeypatch):
-    """The code of the page, as written, with a tiny encoder and its vocabulary."""
+    # The code of the page, as written, with a tiny encoder and its vocabulary.
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(project_text()[:128]), encoding="utf-8")
     model = tiny_encoder()

@@ -39,7 +39,7 @@ def assert_trained(loss, before):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", EVERY)
 def test_trainer(parts, tmp_path):
-    """It logs each term, and the card of the model has citation and settings."""
+    # It logs each term, and the card of the model has citation and settings.
     model, loss, dataset = parts
     before = state(loss)
     arguments = SentenceTransformerTrainingArguments(
@@ -102,7 +102,7 @@ def like_flash(module, query, key, value, mask, **keywords):
 
 @pytest.mark.parametrize("method", ["pt-bert", "slt-fai consert", "official pt-bert", "self-distillation"])
 def test_flash_attention(method, tiny_encoder, monkeypatch):
-    """A momentum copy and a trial pass run outside the forward that the trainer computes in bfloat16."""
+    # A momentum copy and a trial pass run outside the forward that the trainer computes in bfloat16.
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "like_flash", like_flash)
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, "like_flash", sdpa_mask)
     model = tiny_encoder().train()

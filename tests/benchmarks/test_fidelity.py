@@ -13,7 +13,7 @@ import torch
 
 @pytest.mark.parametrize("method", fidelity.METHODS)
 def test_all_of_our_trained_weights_have_a_name_of_the_authors(method, tmp_path):
-    """In the rules ``\\1`` is a number, or a layer with its number."""
+    # In the rules ``\1`` is a number, or a layer with its number.
     side = fidelity.METHODS[method]
     model = fidelity.tiny_encoder(str(tmp_path), side.pooling)
     if method == "denosent":

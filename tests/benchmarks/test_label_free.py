@@ -32,7 +32,7 @@ def test_the_docstring_of_the_evaluator_has_the_numbers_of_the_record():
 
 
 def test_by_hand():
-    """One synonym is at 60 degrees. One half finds its sentence, one finds the other first."""
+    # One synonym is at 60 degrees. One half finds its sentence, one finds the other first.
     texts = LabelFreeTexts(
         ["a", "b"],
         [Substitution("a", "a'", "a-"), Substitution("b", "b'", "b-")],
@@ -68,7 +68,7 @@ def make_texts(seed=0):
 
 
 def test_copies_of_sentences(wordnet):
-    """Copies differ in one word, halves have half of the words in their order; all follow the seed."""
+    # Copies differ in one word, halves have half of the words in their order; all follow the seed.
     texts = make_texts()
     make_texts.cache_clear()
     assert make_texts() == texts != make_texts(seed=1)

@@ -90,7 +90,7 @@ class TestAdaptation:
 
 class TestCost:
     def test_a_step_is_counted(self):
-        """A product of 5 x 4 and 4 x 3, forward only: 2 x 60 operations, in one operator with 60 bytes."""
+        # A product of 5 x 4 and 4 x 3, forward only: 2 x 60 operations, in one operator with 60 bytes.
         x, y = torch.randn(5, 4), torch.randn(4, 3)
         found = speed.count(lambda: torch.mm(x, y))
         assert found == {"flops": 120, "operators": 1, "peak_bytes": 60}

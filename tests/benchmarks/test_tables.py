@@ -26,7 +26,7 @@ def cell(label, seed, score, updates=60, **changes):
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
 def test_pages_show_their_records(page):
-    """Otherwise run ``python benchmarks/tables.py``."""
+    # Otherwise run ``python benchmarks/tables.py``.
     text = page.read_text(encoding="utf-8")
     assert tables.fill(text) == text
     assert {name.strip("/ ") for name in re.findall("<!-- (.+?) -->", text)} <= {*tables.TABLES}
@@ -86,7 +86,7 @@ def adapted(row, text, seed, **changes):
 
 
 def test_adaptation(write):
-    """Changes against the start: over all texts, and by text with standard errors over five seeds."""
+    # Changes against the start: over all texts, and by text with standard errors over five seeds.
     write(
         "adaptation",
         {"row": "start", "text": None, "seed": 0, "scores": START},
@@ -127,7 +127,7 @@ def test_documents(write):
 
 
 def test_known_model(write):
-    """Each score is of the trainings on its own text; the mean over seeds of means over texts for STS."""
+    # Each score is of the trainings on its own text; the mean over seeds of means over texts for STS.
     lines = [{"row": "start", "text": None, "seed": 0, "scores": START}]
     for row, text in (("SimCSE", "agnews"), ("recommended", "quora")):
         lines += [adapted(row, text, seed, sts=1.0 + seed, quora_map=2.0 * seed) for seed in (0, 1)]

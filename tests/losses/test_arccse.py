@@ -20,7 +20,7 @@ class TestValue:
     @pytest.mark.parametrize("keywords", [{}, {"triplet_weight": 0.5, "triplet_margin": 0.4}])
     @pytest.mark.parametrize("pairs", [False, True])
     def test_terms_are_those_of_the_reference(self, encoder, pairs, keywords):
-        """The loops give the same numbers from the vectors of the loss's own passes."""
+        # The loops give the same numbers from the vectors of the loss's own passes.
         loss = losses.ArcCSELoss(encoder, **keywords).double()
         recorder = Recorder(encoder)
         terms = loss(batch(encoder, SENTENCES, SENTENCES[:2] * 4) if pairs else batch(encoder, SENTENCES))
@@ -38,14 +38,14 @@ class TestValue:
 
     @pytest.mark.parametrize("columns", [[SENTENCES], [SENTENCES, SENTENCES[::-1]]])
     def test_without_margin_triplet_and_head_it_is_simcse(self, encoder, columns):
-        """No mask token is needed then."""
+        # No mask token is needed then.
         encoder.tokenizer.mask_token = None
         loss = losses.ArcCSELoss(encoder.eval(), margin_degrees=0, triplet_weight=0, projection_head=False)
         expected = MultipleNegativesRankingLoss(encoder)(batch(encoder, columns[0], columns[-1]), None)
         torch.testing.assert_close(dict(loss(batch(encoder, *columns))), {"arccon": expected})
 
     def test_diagnostics(self, encoder):
-        """With all triplets active, their loss is the margin minus the gap."""
+        # With all triplets active, their loss is the margin minus the gap.
         for margin, active in ((-2.0, 0.0), (2.0, 1.0)):
             loss = losses.ArcCSELoss(encoder, triplet_weight=1.0, triplet_margin=margin)
             value = loss(batch(encoder, SENTENCES))["triplet"].item()
@@ -57,7 +57,7 @@ class TestValue:
 
 class TestTriplets:
     def test_are_made_of_long_sentences_only(self, encoder):
-        """Of those of the first column. A batch without one makes no pass for them."""
+        # Of those of the first column. A batch without one makes no pass for them.
         loss = losses.ArcCSELoss(encoder)
         recorder = Recorder(encoder)
         assert loss(batch(encoder, SENTENCES[:2]))["triplet"] == 0
@@ -115,7 +115,7 @@ def test_passes_with_dropout(encoder, keywords, modes):
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])
 def test_a_length_of_its_own(tiny_encoder, architecture):
-    """The first term reads what the tokenizer cuts at 12 tokens, and the triplets read whole sentences."""
+    # The first term reads what the tokenizer cuts at 12 tokens, and the triplets read whole sentences.
     model = tiny_encoder(architecture).train()
     loss, recorder = losses.ArcCSELoss(model, arccon_max_length=12), Recorder(model)
     (whole,) = batch(model, SENTENCES)

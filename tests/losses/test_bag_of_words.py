@@ -17,7 +17,7 @@ class TestValue:
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("token_weights", [1e-3, None])
     def test_is_that_of_the_reference(self, tiny_encoder, architecture, token_weights):
-        """The map starts as the identity, and words are scored by their own embeddings."""
+        # The map starts as the identity, and words are scored by their own embeddings.
         model = tiny_encoder(architecture, "mean").eval()
         loss = build(model, token_weights=token_weights)
         texts = words_of(model, SENTENCES)

@@ -88,7 +88,7 @@ def checked(loss, columns):
 
 class TestEveryLoss:
     def test_a_batch(self, built):
-        """Terms are scalars, all trained weights get gradients, and the features stay as they came."""
+        # Terms are scalars, all trained weights get gradients, and the features stay as they came.
         loss, columns = built
         before = [dict(column) for column in columns]
         terms = checked(loss, columns)
@@ -103,7 +103,7 @@ class TestEveryLoss:
         assert all("pooler" in name or "discriminator" in name for name in idle)  # these have a warm-up
 
     def test_an_evaluation_changes_no_state_and_repeats(self, built):
-        """Own modules follow the encoder's mode."""
+        # Own modules follow the encoder's mode.
         loss, columns = built
         held = {name: part for name, part in loss.named_modules() if name}
         parts = [part for name, part in held.items() if "momentum" not in name and "loss" not in name]
@@ -117,7 +117,7 @@ class TestEveryLoss:
 
     @pytest.mark.parametrize("how", ["autocast", "model", "loss", "double"])
     def test_precision(self, built, how):
-        """By autocast, and with an encoder, or all of the loss, in bfloat16, or an encoder in float64."""
+        # By autocast, and with an encoder, or all of the loss, in bfloat16, or an encoder in float64.
         loss, columns = built
         changed = loss if how == "loss" else loss.model
         changed.to({"autocast": torch.float32, "double": torch.float64}.get(how, torch.bfloat16))
@@ -128,7 +128,7 @@ class TestEveryLoss:
         assert all(term.dtype in wanted for name, term in terms.items() if "simcse" not in name)
 
     def test_a_frozen_encoder_with_some_trained_weights(self, built):
-        """As with adapters: only these get a gradient."""
+        # As with adapters: only these get a gradient.
         loss, columns = built
         loss.model.requires_grad_(False)
         layer = loss.model.transformers_model.encoder.layer[1].requires_grad_(True)
@@ -151,7 +151,7 @@ class TestEveryLoss:
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("method", METHODS)
     def test_every_architecture(self, tiny_encoder, architecture, method):
-        """Some with a layer on the pooling that changes the width, some with vectors that ``encode`` cuts."""
+        # Some with a layer on the pooling that changes the width, some with vectors that ``encode`` cuts.
         build, dataset = METHODS[method]
         model = tiny_encoder(architecture, "mean").train()
         model.truncate_dim = 16 if architecture in ("roberta", "electra") else None
@@ -169,7 +169,7 @@ class TestEveryLoss:
 @pytest.mark.parametrize("kind", CLASSES)
 class TestSettings:
     def test_hold_every_keyword(self, kind, model):
-        """By name, as they are now, and as JSON, for the card and for the check of a resumed training."""
+        # By name, as they are now, and as JSON, for the card and for the check of a resumed training.
         loss = small(kind, model)
         written = next(each for each in kind.__mro__ if "keywords" not in inspect.signature(each).parameters)
         keywords = [*inspect.signature(written).parameters][1:]
@@ -198,7 +198,7 @@ class TestSettings:
 
 @pytest.mark.parametrize("kind", [kind for kind in CLASSES if "temperature" in str(inspect.signature(kind))])
 def test_temperature(kind, model):
-    """Its value is checked in the first step, by the function that divides by it."""
+    # Its value is checked in the first step, by the function that divides by it.
     loss = small(kind, model, temperature=0.6)
     assert loss.get_config_dict()["temperature"] == 0.6
     for wrong in (0, -1.0, math.nan, "0.05"):
@@ -222,7 +222,7 @@ def test_static_embeddings_are_an_error(kind, model):
 
 
 def test_terms_have_no_backward(model):
-    """SentenceTransformer.old_fit calls it."""
+    # SentenceTransformer.old_fit calls it.
     with pytest.raises(TypeError, match="old_fit"):
         losses.ConSERTLoss(model)(batch(model, SENTENCES)).backward()
 
@@ -257,7 +257,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("kind", "keywords", "message"), ERRORS)
 def test_values_out_of_range(model, kind, keywords, message):
-    """In the constructor, or in the first step, by the function that uses the value."""
+    # In the constructor, or in the first step, by the function that uses the value.
     with pytest.raises(ValueError, match=message):
         small(kind, model, **keywords)(batch(model, SENTENCES))
 
@@ -283,7 +283,7 @@ class TestTheDefaultsAreThePapers:
         assert {name: kind.__init__.__kwdefaults__[name] for name in paper} == paper
 
     def test_parts(self, model):
-        """A decoder of six layers and a language model; a decoder of 16 layers; SimCSE as the base loss."""
+        # A decoder of six layers and a language model; a decoder of 16 layers; SimCSE as the base loss.
         paser = losses.PaSeRLoss(model)
         assert isinstance(paser.decoder, PhraseDecoder) and len(paser.decoder.layers.layers) == 6
         assert set(paser(batch(model, *[SENTENCES] * 3))) == {"generative", "mlm"}
@@ -317,7 +317,7 @@ def test_dropout_is_needed_for_a_pair_of_one_column(tiny_encoder, build):
 
 @pytest.mark.parametrize("kind", [losses.ArcCSELoss, losses.PaSeRLoss, losses.SLTFAILoss])
 def test_a_mask_token_is_needed_and_no_mask_template(model, kind):
-    """A vector under a template is the mean over all masks, also of masked words."""
+    # A vector under a template is the mean over all masks, also of masked words.
     apply_mask_template(model)
     with pytest.raises(ValueError, match="mask template"):
         small(kind, model)
@@ -329,7 +329,7 @@ def test_a_mask_token_is_needed_and_no_mask_template(model, kind):
 
 @pytest.mark.parametrize("kind", [losses.ConSERTLoss, losses.DenoSentLoss, losses.PTBERTLoss])
 def test_a_mask_template(model, kind, tmp_path):
-    """It is frozen again in a loaded model. Added to a model that has a loss, it would be read as text."""
+    # It is frozen again in a loaded model. Added to a model that has a loss, it would be read as text.
     loss = small(kind, model)
     apply_mask_template(model).save_pretrained(str(tmp_path))
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
@@ -342,7 +342,7 @@ def test_a_mask_template(model, kind, tmp_path):
 
 class TestOwnedWeights:
     def test_a_submodule_that_a_user_has_frozen_keeps_its_mode(self, model):
-        """Inner losses hold the encoder as well."""
+        # Inner losses hold the encoder as well.
         loss = small(losses.SLTFAILoss, model).eval()
         model.train()
         model[0].model.encoder.layer[0].eval()
@@ -364,7 +364,7 @@ class TestInnerLosses:
 
     @pytest.mark.parametrize("name", KINDS)
     def test_the_value_is_that_of_their_own_forward(self, name, model):
-        """To the last bit, with the same random draws."""
+        # To the last bit, with the same random draws.
         loss = getattr(st_losses, name)(model)
         columns = batch(model, SENTENCES, SENTENCES[::-1], SENTENCES[1:] + SENTENCES[:1])
         columns = columns if name == "TripletLoss" else columns[:2]
@@ -397,7 +397,7 @@ class TestInnerLosses:
 class TestMatryoshka:
     @pytest.mark.parametrize("method", PLAIN)
     def test_is_a_sum_over_cut_vectors(self, model, method):
-        """Of the same passes."""
+        # Of the same passes.
         dimensions, weights, loss = [32, 16, 8], [1, 0.5, 0.25], PLAIN[method](model)
         torch.manual_seed(3)
         terms = MatryoshkaLoss(model, loss, dimensions, weights)(batch(model, SENTENCES), None)
@@ -436,7 +436,7 @@ class TestMatryoshka:
         assert is_same(before, state(loss))
 
     def test_triplets_of_arccse_in_several_processes_are_refused(self, model):
-        """Their passes bypass the wrapper, whose forward MatryoshkaLoss replaces: they would stay uncut."""
+        # Their passes bypass the wrapper, whose forward MatryoshkaLoss replaces: they would stay uncut.
         loss = MatryoshkaLoss(model, PLAIN["arccse"](model), [32, 16])
         loss.model = loss.loss.model = Wrapper(model)
         with pytest.raises(ValueError, match="MatryoshkaLoss"):

@@ -46,7 +46,7 @@ class TestViews:
         "sides", [(SENTENCES, LONGER), (LONGER, SENTENCES), (SENTENCES, SENTENCES[::-1])]
     )
     def test_each_column_has_a_view(self, encoder, sides):
-        """Also with columns of one length: the number of passes must not depend on the text."""
+        # Also with columns of one length: the number of passes must not depend on the text.
         loss = losses.ConSERTLoss(encoder, first_view=(), second_view=()).double()
         recorder = Recorder(encoder)
         value = loss(batch(encoder, *sides))["nt_xent"].item()
@@ -68,7 +68,7 @@ class TestViews:
 
 
 def test_a_compiled_model_is_refused(encoder):
-    """Hooks inside it do nothing, so both views would be equal."""
+    # Hooks inside it do nothing, so both views would be equal.
     loss = losses.ConSERTLoss(encoder)
     loss.model = torch.compile(encoder, backend="eager")
     with pytest.raises(ValueError, match=r"torch\.compile"):

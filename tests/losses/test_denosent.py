@@ -26,7 +26,7 @@ class TestValue:
     @pytest.mark.parametrize("architecture", ["bert", "electra", "modernbert"])
     @pytest.mark.parametrize("is_default", [True, False])
     def test_is_that_of_the_reference(self, tiny_encoder, architecture, is_default):
-        """From the sentence vectors on: projector, contrast, decoder, mean over the sentences' own tokens."""
+        # From the sentence vectors on: projector, contrast, decoder, mean over the sentences' own tokens.
         model = apply_mask_template(tiny_encoder(architecture)).eval()
         others = {"reconstruct": "paraphrase", "contrastive_weight": 5.0, "denoising_weight": 7.0}
         loss = losses.DenoSentLoss(model, **({} if is_default else SMALL | others)).double()
@@ -72,7 +72,7 @@ class TestNoise:
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_embeddings_without_positions_get_learned_ones(self, tiny_encoder, architecture):
-        """Otherwise the decoder would not know the order of the words."""
+        # Otherwise the decoder would not know the order of the words.
         decoder = build(tiny_encoder(architecture)).decoder
         assert (decoder.positions is None) == (architecture != "modernbert")
 
@@ -88,7 +88,7 @@ class TestPasses:
         ],
     )
     def test_one_forward(self, encoder, keywords, columns, rows):
-        """A weight of 0 leaves out its term and all that only this term needs."""
+        # A weight of 0 leaves out its term and all that only this term needs.
         loss, recorder = build(encoder, **keywords), Recorder(encoder)
         terms = loss(batch(encoder, *columns))
         assert recorder.rows() == [rows]
@@ -99,7 +99,7 @@ class TestPasses:
 
 class TestGradients:
     def test_the_encoder_learns_by_its_vector_only(self, encoder):
-        """And its word embeddings as the head's output weights. The decoder's input is detached."""
+        # And its word embeddings as the head's output weights. The decoder's input is detached.
         loss, columns = build(encoder, contrastive_weight=0), batch(encoder, SENTENCES)
         vectors = encoder(dict(columns[0]))["sentence_embedding"]
         loss.compute(given(vectors.detach()), columns)["denoising"].backward()

@@ -33,7 +33,7 @@ class TestPaSeR:
         return data.paser_columns(SENTENCES, mask_token="<mask>", synonyms=None, top_k=1)[:]
 
     def test_is_that_of_the_reference(self, tiny_encoder, rows):
-        """The decoder's inputs, the memory, the head's own matrix, and the rows that count as truncated."""
+        # The decoder's inputs, the memory, the head's own matrix, and the rows that count as truncated.
         model = tiny_encoder().eval()
         model.max_seq_length = 20
         loss = self.build(model, mlm_weight=0).double()
@@ -51,7 +51,7 @@ class TestPaSeR:
         assert 0 < loss.diagnostics["scored_share"] == np.mean(length < 20) < 1
 
     def test_rows_that_the_data_loader_cuts(self, tiny_encoder, rows, tmp_path):
-        """They count as truncated where the model itself could read more."""
+        # They count as truncated where the model itself could read more.
         model = tiny_encoder()
         loss = self.build(model, mlm_weight=0)
         trainer = trainer_of(model, loss, tmp_path, Dataset.from_dict(rows), max_steps=1)
@@ -65,7 +65,7 @@ class TestPaSeR:
         assert loss.diagnostics["scored_share"].item() == pytest.approx(expected)
 
     def test_what_is_trained(self, tiny_encoder, rows):
-        """The encoder's embedding module at what is read, and the output matrix apart, at each word."""
+        # The encoder's embedding module at what is read, and the output matrix apart, at each word.
         model = tiny_encoder().train()
         loss, columns = self.build(model, mlm_weight=0), batch(model, *rows.values())
         embeddings = model.transformers_model.embeddings
@@ -97,7 +97,7 @@ class TestDenoSent:
         return official.DenoSentLoss(apply_mask_template(model, '"[X]" means [MASK].'), **(small | keywords))
 
     def test_is_that_of_the_reference(self, tiny_encoder):
-        """The paraphrase is restored, with the tokens of the template, from the sentence's vector."""
+        # The paraphrase is restored, with the tokens of the template, from the sentence's vector.
         model = tiny_encoder().eval()
         loss = self.build(model).double()
         for parameter in loss.decoder.parameters():
@@ -115,7 +115,7 @@ class TestDenoSent:
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_a_place_may_lose_the_memory(self, tiny_encoder, dtype):
-        """Dropout of the single attention weight: a place reads 1 / (1 - p) times the memory, or nothing."""
+        # Dropout of the single attention weight: a place reads 1 / (1 - p) times the memory, or nothing.
         layer = self.build(tiny_encoder(), decoder_dropout=0.1).decoder.layers[0].train().to(dtype)
         layer.memory_out = nn.Identity()
         memory, places = torch.randn(50, 32).to(dtype), Places.of(torch.ones(50, 40, dtype=torch.bool))
@@ -154,7 +154,7 @@ class TestSLTFAI:
         return np.maximum(x, 0)
 
     def test_is_that_of_the_reference(self, tiny_encoder, monkeypatch):
-        """All tokens of both views count; special ones are rare; the copy has no view."""
+        # All tokens of both views count; special ones are rare; the copy has no view.
         model, made = tiny_encoder("bert", "mean").train(), []
         monkeypatch.setattr(consert, "View", lambda *a, **k: made.append(View(*a, **k)) or made[-1])
         loss, recorder, columns = self.build(model).double(), Recorder(model), batch(model, SENTENCES)
@@ -177,7 +177,7 @@ class TestSLTFAI:
         torch.testing.assert_close(model(dict(recorder.inputs[1][0]))["sentence_embedding"], vectors[1])
 
     def test_half_of_the_frequent_tokens_are_masked(self, tiny_encoder):
-        """Each by itself, so sentences differ in the share. Nothing masked counts as incomplete, too."""
+        # Each by itself, so sentences differ in the share. Nothing masked counts as incomplete, too.
         model = tiny_encoder("bert", "mean").train()
         loss, recorder, columns = self.build(model), Recorder(model), batch(model, SENTENCES * 8)
         frequent = loss.low_frequency[columns[0]["input_ids"]] == 0

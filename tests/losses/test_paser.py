@@ -34,7 +34,7 @@ class TestValue:
     @pytest.mark.parametrize("architecture", ["bert", "electra"])
     @pytest.mark.parametrize("published", [False, True])
     def test_generative_is_that_of_the_reference(self, tiny_encoder, rows, architecture, published):
-        """From the sentence vectors on. The default has signs and LayerNorm in the memory."""
+        # From the sentence vectors on. The default has signs and LayerNorm in the memory.
         model = tiny_encoder(architecture).eval()
         keywords = {"signed": False, "normalize_memory": False, "mlm_weight": 0} if published else {}
         loss = losses.PaSeRLoss(model, **keywords).double()
@@ -53,7 +53,7 @@ class TestValue:
         assert value == pytest.approx(expected, rel=1e-6)
 
     def test_mlm_is_that_of_the_whole_model(self, encoder, rows):
-        """The mean over the chosen tokens, on the corrupted sentences."""
+        # The mean over the chosen tokens, on the corrupted sentences.
         loss, columns = losses.PaSeRLoss(encoder.eval()), columns_of(encoder, rows)
         recorder = Recorder(encoder)
         ids = columns[0]["input_ids"]
@@ -74,7 +74,7 @@ class TestValue:
 class TestPasses:
     @pytest.mark.parametrize(("mlm_weight", "passes"), [(1.0, 3), (0.0, 2)])
     def test_one_forward_of_all_copies(self, encoder, rows, mlm_weight, passes):
-        """Words are scored at the phrases' tokens and ends, and at the corrupted tokens."""
+        # Words are scored at the phrases' tokens and ends, and at the corrupted tokens.
         loss, recorder = build(encoder, mlm_weight=mlm_weight), Recorder(encoder)
         scored = Recorder(loss.head)
         loss(columns_of(encoder, rows))
@@ -87,7 +87,7 @@ class TestPasses:
 class TestRowsThatAreNotScored:
     @pytest.mark.parametrize("phrases", [["", " "] * 4, None])
     def test_nothing_to_score(self, encoder, rows, phrases):
-        """No phrase, or no mask. The loss is 0, and the decoder has gradients, which other ranks average."""
+        # No phrase, or no mask. The loss is 0, and the decoder has gradients, which other ranks average.
         changed = {"phrase": phrases} if phrases else {"masked": rows["anchor"]}
         loss = build(encoder, mlm_weight=0)
         value = loss(columns_of(encoder, rows | changed))["generative"]
@@ -97,7 +97,7 @@ class TestRowsThatAreNotScored:
         assert loss.decoder.norm.weight.grad is not None
 
     def test_masks_that_were_truncated(self, encoder, rows):
-        """The other rows are scored as if they were alone."""
+        # The other rows are scored as if they were alone.
         loss = build(encoder.eval(), mlm_weight=0)
         half = rows | {"masked": rows["masked"][:4] + rows["anchor"][4:]}
         first = {name: values[:4] for name, values in rows.items()}
@@ -108,7 +108,7 @@ class TestRowsThatAreNotScored:
 class TestReconstruct:
     @pytest.mark.slow
     def test_writes_the_phrase_that_the_vectors_hold(self, tiny_encoder):
-        """After training on 16 sentences phrases come back, but not from the vectors of other sentences."""
+        # After training on 16 sentences phrases come back, but not from the vectors of other sentences.
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         model = tiny_encoder("bert", "mean", hidden_size=64, intermediate_size=128, **off).train()
         for parameter in model.parameters():
@@ -130,7 +130,7 @@ class TestReconstruct:
 
     @pytest.mark.parametrize("layers", [0, 1])
     def test_leaves_modes_as_they_were_and_stops(self, encoder, layers):
-        """The vectors are whole, also of a model that cuts those that ``encode`` returns."""
+        # The vectors are whole, also of a model that cuts those that ``encode`` returns.
         loss = build(encoder, decoder_layers=layers)
         texts = SENTENCES[:3], ["A <mask> <mask> <mask> runs."] * 3
         encoder.truncate_dim = 8
@@ -150,7 +150,7 @@ class TestWithoutLayers:
         return build(model, decoder_layers=0, mlm_head="embeddings", **counts)
 
     def test_value(self, words, rows):
-        """The map starts as a copy of the sentence vector, and words are scored by their embeddings."""
+        # The map starts as a copy of the sentence vector, and words are scored by their embeddings.
         model = words.model.eval()
         table = numpy(model.transformers_model.get_input_embeddings().weight)
         texts = words_of(model, rows["phrase"])
@@ -163,7 +163,7 @@ class TestWithoutLayers:
 
 
 def test_the_end_of_a_phrase_has_the_smallest_weight(encoder):
-    """It is in no text, so its count is 0, and as the rarest token it would have most of the loss."""
+    # It is in no text, so its count is 0, and as the rarest token it would have most of the loss.
     counts = project_counts(encoder.tokenizer)
     weights = build(encoder, token_weights=1e-3, frequencies=counts).weights
     assert weights[encoder.tokenizer.sep_token_id] == weights[counts.counts.argmax()] == weights.min()

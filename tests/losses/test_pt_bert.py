@@ -37,11 +37,10 @@ def build(model, kind, **keywords):
 class TestValue:
     @pytest.mark.parametrize("kind", ["default", "tokens", "pooled", "official"])
     def test_updates_are_those_of_the_reference(self, tiny_encoder, kind):
-        """Eq. 1 to 5 from the outputs of both encoders: mapping, head, queue past its end, loss, momentum.
-
-        The official form scores the batch's keys and the queue before them. On the slow side its second
-        attention is the trained one.
-        """
+        # Eq. 1 to 5 from the outputs of both encoders: mapping, head, queue past its end, loss, momentum.
+        #
+        # The official form scores the batch's keys and the queue before them. On the slow side its second
+        # attention is the trained one.
         encoder = tiny_encoder(attention_probs_dropout_prob=0.0).train()
         size = {} if kind == "default" else {"num_pseudo_tokens": 5, "queue_size": 10}
         kind = "tokens" if kind == "default" else kind
@@ -114,7 +113,7 @@ class TestState:
         assert fast.outputs[0]["sentence_embedding"].requires_grad and not vectors.requires_grad
 
     def test_momentum_moves_once_per_update(self, encoder):
-        """Also with several micro-batches, and not before the first update."""
+        # Also with several micro-batches, and not before the first update.
         loss = losses.PTBERTLoss(encoder, momentum=0.5)
         optimizer, start = sgd(loss), state(loss.momentum_encoder)
         for _ in range(3):
@@ -127,7 +126,7 @@ class TestState:
             torch.testing.assert_close(slow, (start[name] + value) / 2)
 
     def test_other_parameters_than_those_that_were_copied(self, encoder):
-        """Added tokens, for instance."""
+        # Added tokens, for instance.
         loss = losses.PTBERTLoss(encoder, num_pseudo_tokens=0)
         step(loss, sgd(loss))
         encoder.transformers_model.resize_token_embeddings(len(encoder.tokenizer) + 1)
@@ -138,7 +137,7 @@ class TestState:
 class TestGradients:
     @pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
     def test_of_pseudo_tokens(self, encoder, attend_to):
-        """Each of the 128 learns from the tokens. None learns from the pooled vector."""
+        # Each of the 128 learns from the tokens. None learns from the pooled vector.
         loss = losses.PTBERTLoss(encoder, attend_to=attend_to)
         loss(batch(encoder, SENTENCES))["contrastive"].backward()
         moved = loss.mapping.attention.pseudo_tokens.grad.abs().sum(dim=1) > 0
@@ -149,7 +148,7 @@ class TestGradients:
 
 @pytest.mark.parametrize("size", [1, 8])
 def test_any_batch(encoder, size):
-    """One sentence and an empty queue have no negatives; eight sentences do not fit into a queue of five."""
+    # One sentence and an empty queue have no negatives; eight sentences do not fit into a queue of five.
     value = losses.PTBERTLoss(encoder, queue_size=5)(batch(encoder, SENTENCES[:size]))["contrastive"]
     assert value.isfinite() and (value == 0) == (size == 1)
 

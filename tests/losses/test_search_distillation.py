@@ -49,7 +49,7 @@ def test_the_value_is_that_of_the_reference(model):
 
 
 def test_the_own_document_of_a_query_has_no_gradient(model):
-    """Document 2 is only in the list of query 2."""
+    # Document 2 is only in the list of query 2.
     rows = data.search_rows(QUERIES, DOCUMENTS, SCORES, size=1).select([1])
     loss = losses.SearchDistillationLoss(model, SCORES)
     columns = batch(model, QUERIES[1:2], DOCUMENTS[3:], DOCUMENTS[2:3])

@@ -39,7 +39,7 @@ def vectors(model, column):
 
 
 def test_the_value_is_that_of_the_reference(model, moved):
-    """The teacher reads without dropout, the student in the encoder's mode."""
+    # The teacher reads without dropout, the student in the encoder's mode.
     loss = losses.SelfDistillationLoss(model, teacher=moved, temperature=0.2, teacher_temperature=0.07)
     recorder, column = Recorder(model), batch(model, SENTENCES)[0]
     value = loss([column])["distillation"].item()
@@ -54,7 +54,7 @@ def test_the_value_is_that_of_the_reference(model, moved):
 
 class TestTeacher:
     def test_is_a_copy_of_the_start(self, model):
-        """Changing the model does not change it."""
+        # Changing the model does not change it.
         loss, columns = losses.SelfDistillationLoss(model, **EQUAL), batch(model, SENTENCES)
         start = vectors(model, columns[0])
         model.eval()
@@ -88,7 +88,7 @@ class TestTeacher:
         assert losses.SelfDistillationLoss(model).get_config_dict()["teacher"] == "the start"
 
     def test_may_be_given_by_its_vectors(self, model, moved):
-        """As labels (B, T), of any width. The teacher itself is then not run."""
+        # As labels (B, T), of any width. The teacher itself is then not run.
         column = batch(model.eval(), SENTENCES)[0]
         expected = losses.SelfDistillationLoss(model, teacher=moved)([column])["distillation"]
         loss = losses.SelfDistillationLoss(model, teacher="labels")
@@ -100,14 +100,14 @@ class TestTeacher:
                 loss([column], labels)
 
     def test_is_not_taken_from_labels_that_are_vectors(self, model, moved):
-        """Topics of several labels each, which another loss of a sum may read."""
+        # Topics of several labels each, which another loss of a sum may read.
         column, topics = batch(model.eval(), SENTENCES)[0], torch.randint(0, 2, (len(SENTENCES), 5)).float()
         loss = losses.SelfDistillationLoss(model, teacher=moved)
         assert loss([column], topics) == loss([column])
 
     @pytest.mark.parametrize("inside", [True, False])
     def test_has_the_autocast_of_the_student(self, model, inside):
-        """The trainer's autocast covers the model's own forward only."""
+        # The trainer's autocast covers the model's own forward only.
         columns, loss = batch(model.eval(), SENTENCES), losses.SelfDistillationLoss(model, **EQUAL)
         autocast = torch.autocast("cpu", dtype=torch.bfloat16)
         if inside:
@@ -118,7 +118,7 @@ class TestTeacher:
 
 
 def test_resuming_with_another_teacher_is_an_error(model, moved):
-    """Another device or batch size may round in another way."""
+    # Another device or batch size may round in another way.
     mark = losses.SelfDistillationLoss(model).teacher_mark
     for start, error, is_other in (
         (model, 0.0, False),
@@ -138,7 +138,7 @@ def test_resuming_with_another_teacher_is_an_error(model, moved):
     [("consert", True, [16]), ("consert", False, [16, 8]), ("simcse", True, [16])],
 )
 def test_in_a_sum_it_reads_the_first_pass_of_the_loss_before_it(model, name, training, rows):
-    """In training it makes no pass of the student. An evaluation reads the text without a view."""
+    # In training it makes no pass of the student. An evaluation reads the text without a view.
     main = losses.ConSERTLoss(model) if name == "consert" else MultipleNegativesRankingLoss(model)
     keep = losses.SelfDistillationLoss(model)
     members = {name: (main, 1.0, [0] if name == "consert" else [0, 0]), "keep": (keep, 0.5, [0])}
@@ -165,7 +165,7 @@ class TestAdapter:
                     parameter += 0.5
 
     def test_the_model_without_it_is_the_teacher(self, adapted, tiny_encoder):
-        """No copy is made, and the same weights are trained as before."""
+        # No copy is made, and the same weights are trained as before.
         loss, columns = losses.SelfDistillationLoss(adapted.eval(), **EQUAL), batch(adapted, SENTENCES)
         assert loss.teacher is None
         loss(columns)

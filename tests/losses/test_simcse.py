@@ -11,7 +11,7 @@ from sbert_plugins.modules import ProjectionHead
 
 @pytest.mark.parametrize("projection_head", [True, False])
 def test_is_that_of_the_reference(encoder, projection_head):
-    """Its head is on the vectors of both views, in training only."""
+    # Its head is on the vectors of both views, in training only.
     loss = losses.SimCSELoss(encoder, projection_head=projection_head).double()
     first, second = torch.randn(2, len(SENTENCES), 32, dtype=torch.float64)
     value = loss.compute(given(first, second), batch(encoder, SENTENCES))["contrastive"].item()

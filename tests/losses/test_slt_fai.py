@@ -55,7 +55,7 @@ def read_differently(ids, copy, view):
 class TestValue:
     @pytest.mark.parametrize("name", ["paper", *BASES])
     def test_terms_are_those_of_the_reference(self, encoder, views, name):
-        """From the base loss's first pass and one more; discriminators and losses are numpy."""
+        # From the base loss's first pass and one more; discriminators and losses are numpy.
         if name == "paper":
             keywords, base = {"low_frequency_by": "types"}, None
         else:
@@ -92,7 +92,7 @@ class TestValue:
 
     @pytest.mark.parametrize("name", BASES)
     def test_the_base_loss_is_what_it_is_alone(self, encoder, name):
-        """With the same draws, and with one pass less."""
+        # With the same draws, and with one pass less.
         loss, recorder = build(encoder, BASES[name](encoder)), Recorder(encoder)
         torch.manual_seed(0)
         inside = [term for key, term in loss(columns_of(name, encoder)).items() if key.startswith("base")]
@@ -107,7 +107,7 @@ class TestIncompleteSentences:
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("ratio", [0.2, 1.0])
     def test_only_rare_tokens_are_masked(self, tiny_encoder, architecture, ratio):
-        """Of a prompt none."""
+        # Of a prompt none.
         model = tiny_encoder(architecture).train()
         recorder, column = Recorder(model), model.preprocess(SENTENCES, prompt="Represent this sentence: ")
         build(model, masking_ratio=ratio)([column])
@@ -121,7 +121,7 @@ class TestIncompleteSentences:
         assert (ids != copy).sum(dim=1).tolist() == wanted
 
     def test_a_sentence_without_a_rare_token_is_left_out(self, encoder):
-        """Otherwise the same vector would belong to both classes."""
+        # Otherwise the same vector would belong to both classes.
         loss, (column,) = build(encoder), batch(encoder, SENTENCES)
         loss.low_frequency.zero_()
         assert loss([column])["filtering"] == 0
@@ -133,7 +133,7 @@ class TestIncompleteSentences:
 
     @pytest.mark.parametrize("name", ["consert", "consert with dropout", "consert on pairs"])
     def test_the_copy_is_read_in_the_view_of_its_original(self, encoder, name, monkeypatch):
-        """With nothing masked it has the same vector, if there is no dropout."""
+        # With nothing masked it has the same vector, if there is no dropout.
         nothing = lambda candidates, *_, **__: candidates & False  # noqa: E731
         monkeypatch.setattr("sbert_plugins.losses.slt_fai.random_subset", nothing)
         loss, recorder = build(encoder, BASES[name](encoder)), Recorder(encoder)
@@ -159,7 +159,7 @@ class TestGradients:
             torch.testing.assert_close(gradient, factor * found[1][name], rtol=1e-9, atol=1e-15)
 
     def test_the_filtering_is_not_reversed(self, encoder):
-        """A step of the encoder alone makes the two classes easier to separate."""
+        # A step of the encoder alone makes the two classes easier to separate.
         loss = build(encoder.eval(), adversarial_weight=0, masking_ratio=1.0)
         columns = batch(encoder, SENTENCES)
         before = loss(columns)["filtering"]
@@ -198,7 +198,7 @@ class TestWarmUp:
 
     @pytest.mark.parametrize("micro_batches", [1, 3])
     def test_is_counted_in_updates(self, encoder, micro_batches):
-        """Before its end only the base loss makes passes."""
+        # Before its end only the base loss makes passes.
         loss, recorder = build(encoder, warmup_steps=2), Recorder(encoder)
         assert self.active(loss, 4, micro_batches) == [False, False, True, True]
         assert len(recorder.outputs) == micro_batches * (2 * 1 + 2 * 2)
@@ -236,7 +236,7 @@ class TestWarmUp:
 class TestBalance:
     @pytest.mark.parametrize("name", ["simcse", "consert"])
     def test_bounds_each_weighted_term_where_it_reads_the_encoder(self, encoder, name):
-        """At the tokens of the first view, or at the vectors of view and copy."""
+        # At the tokens of the first view, or at the vectors of view and copy.
         weights = {"adversarial_weight": 2.0, "filtering_weight": 4.0}
         loss, recorder = build(encoder, BASES[name](encoder), balance=0.001, **weights), Recorder(encoder)
         terms = loss(batch(encoder, SENTENCES))
@@ -254,7 +254,7 @@ class TestBalance:
             assert 0 < loss.diagnostics[f"{key}_balance_factor"] < 1
 
     def test_a_compiled_model_is_an_error(self, encoder):
-        """Its outputs are computed next to each other. Found before the warm-up is over."""
+        # Its outputs are computed next to each other. Found before the warm-up is over.
         loss = build(encoder, balance=0.1, warmup_steps=2)
         loss.model = torch.compile(encoder, backend="eager")
         with pytest.raises(ValueError, match="balance=None"):

@@ -49,7 +49,7 @@ class TestTerms:
         assert set(loss.diagnostics) == {"paser/scored_share", "paser/token_accuracy"}
 
     def test_simcse_is_that_of_a_loop_by_hand(self, encoder):
-        """Loss and gradients, with the same dropout."""
+        # Loss and gradients, with the same dropout.
         loss = sum_of(encoder, simcse=(MultipleNegativesRankingLoss(encoder), 1.0, [0, 0]))
         (column,), labels = batch(encoder, SENTENCES), torch.arange(len(SENTENCES))
         torch.manual_seed(0)
@@ -66,7 +66,7 @@ class TestTerms:
         torch.testing.assert_close(found, gradients(encoder), rtol=1e-3, atol=1e-6)
 
     def test_of_a_loss_that_is_in_it_twice(self, encoder):
-        """Each has the diagnostics of its own column."""
+        # Each has the diagnostics of its own column.
         bag, columns = words(encoder.eval()), batch(encoder, SENTENCES, OTHERS)
         both = sum_of(encoder, a=(bag, 1, [0]), b=(bag, 1, [1]))
         both(columns)
@@ -108,7 +108,7 @@ class TestSharedPasses:
         assert recorder.rows() == rows
 
     def test_of_supervised_paser(self, encoder, rows):
-        """The anchor is encoded once for both losses."""
+        # The anchor is encoded once for both losses.
         loss, recorder = supervised(encoder), Recorder(encoder)
         loss(batch(encoder, *rows))
         assert sum(recorder.rows()) == 4 * len(SENTENCES)
@@ -121,7 +121,7 @@ class TestSharedPasses:
 
 class TestBalance:
     def test_the_limit_is_at_the_sentence_vectors(self, encoder):
-        """For each further loss. The first one, and weights that a loss owns, learn at full speed."""
+        # For each further loss. The first one, and weights that a loss owns, learn at full speed.
         further = {name: (words(encoder), weight) for name, weight in (("b", 1.0), ("c", 9.0))}
         loss = sum_of(encoder, None, a=(losses.ConSERTLoss(encoder), 1.0), **further)
         recorder, found, own = Recorder(encoder), [], []

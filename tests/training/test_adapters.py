@@ -22,7 +22,7 @@ def adapted(path):
 
 
 def test_lora_is_saved_and_resumed(encoder_path, tmp_path):
-    """Not with transformers 5.24 and a PEFT before 0.22, which constraints.txt therefore does not combine."""
+    # Not with transformers 5.24 and a PEFT before 0.22, which constraints.txt therefore does not combine.
     is_refused = Version(version("transformers")) >= Version("5.24") and Version(version("peft")) < Version(
         "0.22"
     )
@@ -40,7 +40,7 @@ def test_lora_is_saved_and_resumed(encoder_path, tmp_path):
 
 
 def test_dora_is_refused_before_the_first_update(tiny_encoder, tmp_path):
-    """Its magnitudes are not restored with a checkpoint."""
+    # Its magnitudes are not restored with a checkpoint.
     model = tiny_encoder()
     inject_adapter_in_model(LoraConfig(target_modules=["query"], use_dora=True), model.transformers_model)
     with pytest.raises(ValueError, match="DoRA"):

@@ -34,7 +34,7 @@ def train(tiny_encoder, tmp_path):
 
 class TestCompleteness:
     def test_a_checkpoint_with_a_damaged_file_is_skipped(self, train, tmp_path, caplog):
-        """With a file that was cut, or is gone."""
+        # With a file that was cut, or is gone.
         train()
         last = tmp_path / "checkpoint-4"
         for name in (COMPLETE_FILE, "trainer_state.json", WEIGHTS_FILE, "model.safetensors", "optimizer.pt"):
@@ -79,7 +79,7 @@ class TestCompleteness:
         assert after == [folder / COMPLETE_FILE, folder]
 
     def test_older_checkpoints_are_deleted_after_that(self, train, tmp_path, monkeypatch):
-        """With save_total_limit=1 there is a complete checkpoint at each moment."""
+        # With save_total_limit=1 there is a complete checkpoint at each moment.
         found, rotate = [], transformers.trainer.rotate_checkpoints
 
         def watch(**keywords):
@@ -134,7 +134,7 @@ class TestResuming:
 
     @pytest.mark.parametrize("updates", [2, 3])
     def test_a_finished_training_makes_no_other_update(self, train, updates):
-        """If it was interrupted after its last checkpoint, inside an epoch or at the end of one."""
+        # If it was interrupted after its last checkpoint, inside an epoch or at the end of one.
         changes = {"max_steps": updates, "save_steps": updates, "per_device_train_batch_size": 6}
         first, again = train(**changes), train(True, **changes)
         assert again.state.global_step == updates
@@ -196,7 +196,7 @@ class TestResuming:
 
 
 def test_a_full_disk_is_named(train, tmp_path):
-    """A limit on the size of files has the same effect, here between the encoder and the larger optimizer."""
+    # A limit on the size of files has the same effect, here between the encoder and the larger optimizer.
     train(max_steps=2)
     size = (tmp_path / "checkpoint-2" / "model.safetensors").stat().st_size
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

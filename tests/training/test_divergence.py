@@ -70,7 +70,7 @@ def test_a_loss_that_is_one_number(model, tmp_path):
 
 @pytest.mark.parametrize("save_strategy", ["no", "steps"])
 def test_a_last_update_that_breaks_the_weights(model, tmp_path, save_strategy):
-    """Loss and gradient are finite to the end."""
+    # Loss and gradient are finite to the end.
     changes = {"learning_rate": 1e39, "max_steps": 1, "save_strategy": save_strategy}
     with pytest.raises(DivergedError, match=r"After update 1, .* is not finite"):
         trainer_of(model, Breaks(model, at=99), tmp_path, **changes).train()
@@ -78,7 +78,7 @@ def test_a_last_update_that_breaks_the_weights(model, tmp_path, save_strategy):
 
 
 def test_the_gradient_scaler_may_skip_some_updates_in_a_row(model, tmp_path):
-    """With fp16 it tries scales that are too large."""
+    # With fp16 it tries scales that are too large.
     trainer = trainer_of(model, Breaks(model), tmp_path)
     trainer.accelerator.scaler = object()
     for norm in ([math.inf] * (SKIPPED_UPDATES - 1) + [1.0]) * 2:

@@ -35,8 +35,7 @@ class Scripted(BaseEvaluator):
 
 @pytest.mark.parametrize("what", ["evaluator", "evaluator and loss"])
 def test_an_evaluation_changes_no_update(tiny_encoder, tmp_path, what):
-    """Neither dropout nor masks nor the order of rows, over two epochs."""
-
+    # Neither dropout nor masks nor the order of rows, over two epochs.
     def values(**changes):
         transformers.set_seed(0)
         model = tiny_encoder()
@@ -55,7 +54,7 @@ def test_an_evaluation_changes_no_update(tiny_encoder, tmp_path, what):
 
 
 def test_each_evaluation_draws_the_same_views(tiny_encoder, tmp_path):
-    """Weights that do not change have one loss, so that no checkpoint is better than another by luck."""
+    # Weights that do not change have one loss, so that no checkpoint is better than another by luck.
     model = tiny_encoder("bert", "mean")
     evaluated = {"eval_dataset": FEW, "eval_strategy": "steps", "eval_steps": 1, "learning_rate": 1e-30}
     trainer = trainer_of(model, losses.ConSERTLoss(model), tmp_path, FEW, **evaluated)
@@ -81,7 +80,7 @@ class Rows(nn.Module):
 
 class TestMetrics:
     def test_terms_and_diagnostics_are_means_over_rows_as_the_loss_is(self, model, tmp_path):
-        """Of five rows in batches of four: (4 x 4 + 1 x 1) / 5."""
+        # Of five rows in batches of four: (4 x 4 + 1 x 1) / 5.
         five = {"eval_dataset": ROWS.select(range(5)), "per_device_eval_batch_size": 4}
         trainer = trainer_of(model, Rows(model), tmp_path, **five)
         metrics = trainer.evaluate()
@@ -139,7 +138,7 @@ class TestTheBestCheckpoint:
         assert model.model_card_data.eval_results_dict == {}
 
     def test_one_that_cannot_be_loaded_is_an_error(self, model, tmp_path, monkeypatch):
-        """sentence-transformers logs it and keeps the last weights."""
+        # sentence-transformers logs it and keeps the last weights.
         trainer = self.trainer(model, tmp_path, 0.9, 0.2)
         monkeypatch.setattr(training.trainer, "load_loss_state", lambda *_: 1 / 0)
         with pytest.raises(OSError, match="checkpoint-2, could not be loaded"):
@@ -147,7 +146,7 @@ class TestTheBestCheckpoint:
 
 
 def test_a_resumed_training_stops_where_it_had_stopped(encoder_path, tmp_path):
-    """Early stopping had ended it, and its state is restored."""
+    # Early stopping had ended it, and its state is restored.
     options = {
         "eval_strategy": "steps",
         "eval_steps": 1,
@@ -167,7 +166,7 @@ def test_a_resumed_training_stops_where_it_had_stopped(encoder_path, tmp_path):
 
 
 def test_an_evaluation_outside_of_a_training_leaves_no_trace(model, tmp_path):
-    """Neither in the precision of the encoder nor in the mode of the next training."""
+    # Neither in the precision of the encoder nor in the mode of the next training.
     loss = Probe(model)
     trainer = trainer_of(model, loss, tmp_path, max_steps=1, eval_dataset=FEW, bf16=True)
     before = model.encode(SENTENCES)

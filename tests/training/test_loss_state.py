@@ -24,7 +24,7 @@ from sbert_plugins.training.loss_state import SETTINGS_FILE, WEIGHTS_FILE, chang
 
 class TestOwnState:
     def test_is_what_the_encoder_does_not_have(self, model):
-        """Shared weights belong to the encoder, or appear once; buffers must be persistent."""
+        # Shared weights belong to the encoder, or appear once; buffers must be persistent.
         loss = losses.ArcCSELoss(model)
         loss.output = nn.Linear(32, len(model.tokenizer))
         loss.output.weight = model[0].model.embeddings.word_embeddings.weight
@@ -186,7 +186,7 @@ class TestCallback:
             train("b", checkpoint)
 
     def test_the_trainer_does_its_work(self, train, tmp_path):
-        """A resumed training would look for its files in the wrong folder."""
+        # A resumed training would look for its files in the wrong folder.
         train("a", trainer_class=training.SentenceTransformerTrainer)
         train("b", str(tmp_path / "a" / "checkpoint-2"), trainer_class=training.SentenceTransformerTrainer)
         assert (tmp_path / "b" / "checkpoint-4" / WEIGHTS_FILE).exists()

@@ -59,7 +59,7 @@ def test_a_loss_without_gradient(model, tmp_path, value):
 class TestRows:
     @pytest.mark.parametrize("loader", [True, False])
     def test_a_prompt_that_fills_the_tokens(self, model, tmp_path, loader):
-        """Each row is then the prompt alone: those of the model, or of the data loader."""
+        # Each row is then the prompt alone: those of the model, or of the data loader.
         model.max_seq_length = 8
         trainer = trainer_of(model, losses.ConSERTLoss(model), tmp_path, prompts=LONG)
         trainer.data_collator.max_length = 7 if loader else None

@@ -35,7 +35,7 @@ def unsaved(train):
 
 class TestCheckpoints:
     def test_without_the_weights_of_the_loss(self, model, tmp_path):
-        """One warning for the outer loss of several, and for many checkpoints."""
+        # One warning for the outer loss of several, and for many checkpoints.
         trainer = trainer_of(model, slt_fai(model), tmp_path, **EVERY_SECOND, **STOCK)
         (warning,) = unsaved(trainer.train)
         assert "SLTFAILoss" in warning and "LossStateCallback" in warning
@@ -70,7 +70,7 @@ class TestCheckpoints:
 @pytest.mark.parametrize("by_fit", [True, False])
 @pytest.mark.parametrize(("warmup_steps", "active"), [(0.5, 2), (3, 1), (0, 4)])
 def test_a_warm_up(model, tmp_path, caplog, by_fit, warmup_steps, active):
-    """A share is one of the four updates of this training, as a number of updates is."""
+    # A share is one of the four updates of this training, as a number of updates is.
     loss, seen = slt_fai(model, warmup_steps=warmup_steps), []
     forward = loss.forward
     loss.forward = lambda *arguments: seen.append(forward(*arguments)) or seen[-1]

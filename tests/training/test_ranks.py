@@ -30,7 +30,7 @@ def report(encoder_path, once):
     "name", [*TRAINED, *(f"{method} accumulated" for method in ranks.ACCUMULATED), "sam"]
 )
 def test_both_train_the_same(report, name):
-    """Loss-owned tensors start equal and are equal after two updates, like the encoder's."""
+    # Loss-owned tensors start equal and are equal after two updates, like the encoder's.
     # The first three own no weights, the others an identity map.
     alike = ("consert", "self-distillation", "search distillation", "words", "balanced sum")
     starts_alike = name.startswith(alike[:3]) or any(words in name for words in alike[3:])
@@ -59,7 +59,7 @@ def test_batches_of_unequal_size(report):
 
 
 def test_trainings_after_evaluations_and_other_trainings(report):
-    """accelerate marks a model that was evaluated, and a loss may keep the wrapper of a training."""
+    # accelerate marks a model that was evaluated, and a loss may keep the wrapper of a training.
     *spreads, moved = report["stages"]
     assert spreads == [0.0] * 4
     assert moved > 1e-4

@@ -41,7 +41,7 @@ class Squares(nn.Module):
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_step_is_foret_eq_2_and_3(tiny_encoder, tmp_path, accumulation):
-    """Against two plain gradients of the same micro-batches, with weights that are moved by hand."""
+    # Against two plain gradients of the same micro-batches, with weights that are moved by hand.
     model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     loss = Squares(model)
     by_hand = copy.deepcopy(loss)
@@ -70,7 +70,7 @@ def test_a_step_is_foret_eq_2_and_3(tiny_encoder, tmp_path, accumulation):
 
 
 def test_a_vanishing_radius_is_plain_training_and_another_is_not(tiny_encoder, tmp_path):
-    """With dropout: the second pass repeats the first one's masks."""
+    # With dropout: the second pass repeats the first one's masks.
     weights = []
     for sam_rho in (0.0, 1e-12, 0.05):
         model = tiny_encoder()
@@ -91,8 +91,7 @@ def test_terms_and_diagnostics_are_those_of_the_first_pass(tiny_encoder, tmp_pat
 
 
 def test_the_weights_come_back_if_the_second_pass_fails(tiny_encoder, tmp_path):
-    """And the next training begins with an update of its own."""
-
+    # And the next training begins with an update of its own.
     class FailsOnce(Squares):
         def forward(self, features, labels=None):
             if len(self.batches) == 1:

@@ -30,7 +30,7 @@ class Alone(Loss):
 
 
 def test_simcse_is_that_of_a_loop_written_by_hand(tiny_encoder, tmp_path):
-    """Each sentence twice through ``MultipleNegativesRankingLoss``: the trainer adds nothing."""
+    # Each sentence twice through ``MultipleNegativesRankingLoss``: the trainer adds nothing.
     model, by_hand = tiny_encoder(), tiny_encoder()
     rows = Dataset.from_dict({"anchor": SENTENCES * 2, "positive": SENTENCES * 2})
     trainer = trainer_of(model, MultipleNegativesRankingLoss(model, scale=20.0), tmp_path, rows, seed=3)
@@ -76,7 +76,7 @@ class GradientNorms(transformers.TrainerCallback):
 @pytest.mark.parametrize("max_grad_norm", [0.0, 1.0, 1e9])
 @pytest.mark.parametrize("trainer_class", BOTH_TRAINERS)
 def test_encoder_and_loss_are_clipped_and_logged_together(model, tmp_path, trainer_class, max_grad_norm):
-    """sentence-transformers leaves the loss out."""
+    # sentence-transformers leaves the loss out.
     loss = Probe(model, scale=100.0)
     watch = GradientNorms(loss)
     changes = {"trainer_class": trainer_class, "callbacks": [watch], "max_grad_norm": max_grad_norm}
@@ -92,7 +92,7 @@ class TestModes:
 
     @pytest.mark.parametrize("frozen", [False, True])
     def test_the_loss_follows_the_encoder(self, model, tmp_path, frozen):
-        """Its head arrives in eval mode, as a pretrained decoder does. A frozen one follows too."""
+        # Its head arrives in eval mode, as a pretrained decoder does. A frozen one follows too.
         loss = Probe(model)
         if frozen:
             loss.head.train().requires_grad_(False)
@@ -117,7 +117,7 @@ class TestModes:
 
 class TestLog:
     def test_terms_and_diagnostics_are_means_since_the_last_log(self, model, tmp_path):
-        """Diagnostics are not added to the loss, and batches without a value do not count."""
+        # Diagnostics are not added to the loss, and batches without a value do not count.
         trainer = trainer_of(model, Probe(model), tmp_path, max_steps=6, logging_steps=3)
         trainer.train()
         assert logged(trainer, "batch") == [2.0, 5.0]  # of batches 1 and 3, and of batch 5
@@ -132,7 +132,7 @@ class TestLog:
 
     @pytest.mark.parametrize("kind", ["train", "eval"])
     def test_each_of_several_losses_has_means_over_its_own_batches(self, model, tmp_path, kind):
-        """Also with terms of one name and datasets of other sizes."""
+        # Also with terms of one name and datasets of other sizes.
         both = DatasetDict({name: ROWS.select(range(size)) for name, size in {"org/a": 8, "b": 4}.items()})
         values = {"org/a": 1.0, "b": 3.0}
         loss = {
@@ -161,8 +161,7 @@ def test_one_dataset_under_two_names_trains_both_losses(model, tmp_path):
 
 @pytest.mark.parametrize("trainer_class", BOTH_TRAINERS)
 def test_losses_are_informed(tiny_encoder, tmp_path, trainer_class):
-    """By the trainer, and by the callback for sentence-transformers' one."""
-
+    # By the trainer, and by the callback for sentence-transformers' one.
     class Informed(Loss):
         def compute(self, encode, columns, labels):
             return {"norm": encode(columns)[0].vectors.norm()}
@@ -184,7 +183,7 @@ def test_losses_are_informed(tiny_encoder, tmp_path, trainer_class):
 
 
 def test_a_saved_mask_template_is_not_trained(model, tmp_path):
-    """Its weights are 0 and 1, which loading makes trainable."""
+    # Its weights are 0 and 1, which loading makes trainable.
     apply_mask_template(model).save_pretrained(str(tmp_path / "model"))
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     before = model[1].emb_layer.weight.detach().clone()
@@ -194,7 +193,7 @@ def test_a_saved_mask_template_is_not_trained(model, tmp_path):
 
 
 def test_mixed_precision_ends_with_the_training(model, tmp_path):
-    """The encoder then computes what the saved one computes elsewhere."""
+    # The encoder then computes what the saved one computes elsewhere.
     trainer_of(model, losses.ConSERTLoss(model), tmp_path, bf16=True, max_steps=1).train()
     model.save_pretrained(str(tmp_path / "model"))
     saved = SentenceTransformer(str(tmp_path / "model"), device="cpu")
@@ -243,7 +242,7 @@ class TestRows:
 
 class TestMistakes:
     def test_a_loss_on_another_model(self, model, tmp_path):
-        """The optimizer would update the other one."""
+        # The optimizer would update the other one.
         other = losses.ArcCSELoss(copy.deepcopy(model))
         with pytest.raises(ValueError, match="another model"):
             trainer_of(model, other, tmp_path).train()
@@ -267,7 +266,7 @@ class TestMistakes:
 
     @pytest.mark.parametrize("trainer_class", BOTH_TRAINERS)
     def test_processes_that_would_each_train_a_model(self, model, tmp_path, monkeypatch, trainer_class):
-        """torchrun on CPUs without use_cpu: a group of two processes, of which the arguments see one."""
+        # torchrun on CPUs without use_cpu: a group of two processes, of which the arguments see one.
         loss = Probe(model)
         callbacks = [training.LossStateCallback(loss)]
         trainer = trainer_of(model, loss, tmp_path, trainer_class=trainer_class, callbacks=callbacks)
@@ -290,7 +289,7 @@ class TestMistakes:
         ],
     )
     def test_losses_that_would_wait_for_each_other(self, model, tmp_path, monkeypatch, build, waits):
-        """One process may compute this loss while another computes that. A new class has to declare it."""
+        # One process may compute this loss while another computes that. A new class has to declare it.
         trainer = trainer_of(model, {"a": Probe(model), "b": build(model)}, tmp_path, {"a": ROWS, "b": ROWS})
         monkeypatch.setattr(training.trainer, "get_world_size", lambda: 2)
         monkeypatch.setattr(training.trainer, "require_processes_together", lambda arguments: None)
@@ -298,7 +297,7 @@ class TestMistakes:
             trainer._check_setup()
 
     def test_a_rank_without_other_processes(self, model, tmp_path, monkeypatch):
-        """Left over in the environment: nothing would be written."""
+        # Left over in the environment: nothing would be written.
         monkeypatch.setenv("RANK", "1")
         with pytest.raises(ValueError, match="RANK=1"):
             trainer_of(model, Probe(model), tmp_path).train()
