@@ -43,7 +43,8 @@ def train(path, method):
         with torch.autocast("sim", torch.bfloat16, enabled=name == "bfloat16"):
             total = sum(loss(columns).values())
         total.backward()
-        found[name] = total.item(), list(simulated_device.waits)
+        waits = list(simulated_device.waits)
+        found[name] = total.item(), waits
         optimizer.step()
         optimizer.zero_grad()
     return found | {"elsewhere": [name for name, tensor in owned.items() if tensor.device.type != "sim"]}
