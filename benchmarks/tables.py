@@ -207,18 +207,18 @@ def known_changes() -> list[tuple[str, float, list[float]]]:
 def known_model() -> str:
     """The first table of the README: what `search` and `recommended` do on their own task."""
     changes = known_changes()
-    rows, lost, searched = [], "", len(search_values("search", "CISI"))
+    found, lost, searched = [], "", len(search_values("search", "CISI"))
     for collection in ("Cranfield", "CISI"):
         start, after = search_values("start", collection), search_values("search", collection)
         if after:
             title = f"search in the documents of {collection}: nDCG@10"
-            rows.append(_known_row(title, start[0], after, "search"))
+            found.append((title, start[0], after, "search"))
     for title, before, scores in changes:
         if "Cranfield" in title:
             losses = error_text([score - before for score in scores], "+")
             lost = f" `recommended` changes search in Cranfield by {losses}."
         else:
-            rows.append(_known_row(title, before, scores, "recommended"))
+            found.append((title, before, scores, "recommended"))
     seeds = len(changes[0][2])
     note = (
         f" ± is the standard error over {seeds} seeds ({searched} for search)." if seeds > 1 else " One seed."
@@ -228,12 +228,17 @@ def known_model() -> str:
         f"models with `recommended`. Test sets are samples. {UNITS} MAP and nDCG measure how high the right "
         f"texts are ranked.{lost}{note}"
     )
+    rows = [
+        [
+            title,
+            f"{before:.1f}",
+            f"{np.mean(scores):.1f}",
+            error_text(np.array(scores) - before, "+"),
+            f"`{method}`",
+        ]
+        for title, before, scores, method in found
+    ]
     return table(["score", "before", "after", "change", "`train`"], rows) + f"\n{about}\n"
-
-
-def _known_row(title: str, before: float, scores: Sequence[float], method: str) -> list[str]:
-    changes = np.asarray(scores) - before
-    return [title, f"{before:.1f}", f"{np.mean(scores):.1f}", error_text(changes, "+"), f"`{method}`"]
 
 
 def lengths() -> str:
