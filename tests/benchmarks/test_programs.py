@@ -63,37 +63,35 @@ class TestQuality:
             quality.train(None, None, {"label": "PaSeR"}, 10, is_quick=False)
 
 
-class TestAdaptation:
-    """Trainings and scores are replaced: which cells are measured, and from what."""
-
-    @pytest.fixture
-    def trained(self, write, monkeypatch):
-        write("adaptation")
-        calls = []
-        monkeypatch.setattr(records, "require_clean_tree", lambda: None)
-        monkeypatch.setattr(testbeds, "encoder", lambda name: [name])
-        monkeypatch.setattr(adaptation, "train", lambda model, *given, **_: calls.append(given) or {})
-        monkeypatch.setattr(adaptation, "build_evaluators", lambda **_: [])
-        monkeypatch.setattr(adaptation, "score", lambda model, _: {"sts": float(len(model))})
-        monkeypatch.setattr(recipes, "average_with_start", lambda model, start, weight: model.append(weight))
-        return calls
-
-    def test_cells_are_measured_once(self, trained, monkeypatch):
-        command = ["adaptation.py", "--rows", "start", "SimCSE", "--texts", "quora"]
-        for more, trainings in (([], 1), ([], 1), (["--averaged"], 2), (["--averaged"], 2)):
-            monkeypatch.setattr(sys, "argv", command + more)
-            adaptation.main()
-            assert len(trained) == trainings
-        lines = {line["row"]: line["scores"]["sts"] for line in records.read("adaptation")}
-        assert lines == {"start": 1.0, "SimCSE": 1.0, "SimCSE" + adaptation.AVERAGED: 2.0}
+# Trainings and scores are replaced: which cells are measured, and from what.
+@pytest.fixture
+def trained(write, monkeypatch):
+    write("adaptation")
+    calls = []
+    monkeypatch.setattr(records, "require_clean_tree", lambda: None)
+    monkeypatch.setattr(testbeds, "encoder", lambda name: [name])
+    monkeypatch.setattr(adaptation, "train", lambda model, *given, **_: calls.append(given) or {})
+    monkeypatch.setattr(adaptation, "build_evaluators", lambda **_: [])
+    monkeypatch.setattr(adaptation, "score", lambda model, _: {"sts": float(len(model))})
+    monkeypatch.setattr(recipes, "average_with_start", lambda model, start, weight: model.append(weight))
+    return calls
 
 
-class TestCost:
-    def test_a_step_is_counted(self):
-        # A product of 5 x 4 and 4 x 3, forward only: 2 x 60 operations, in one operator with 60 bytes.
-        x, y = torch.randn(5, 4), torch.randn(4, 3)
-        found = speed.count(lambda: torch.mm(x, y))
-        assert found == {"flops": 120, "operators": 1, "peak_bytes": 60}
+def test_adaptation_measures_each_cell_once(trained, monkeypatch):
+    command = ["adaptation.py", "--rows", "start", "SimCSE", "--texts", "quora"]
+    for more, trainings in (([], 1), ([], 1), (["--averaged"], 2), (["--averaged"], 2)):
+        monkeypatch.setattr(sys, "argv", command + more)
+        adaptation.main()
+        assert len(trained) == trainings
+    lines = {line["row"]: line["scores"]["sts"] for line in records.read("adaptation")}
+    assert lines == {"start": 1.0, "SimCSE": 1.0, "SimCSE" + adaptation.AVERAGED: 2.0}
+
+
+def test_a_step_is_counted():
+    # A product of 5 x 4 and 4 x 3, forward only: 2 x 60 operations, in one operator with 60 bytes.
+    x, y = torch.randn(5, 4), torch.randn(4, 3)
+    found = speed.count(lambda: torch.mm(x, y))
+    assert found == {"flops": 120, "operators": 1, "peak_bytes": 60}
 
 
 class TestRivals:

@@ -13,25 +13,24 @@ def build(model, **keywords):
     return losses.BagOfWordsLoss(model, **({"frequencies": project_counts(model.tokenizer)} | keywords))
 
 
-class TestValue:
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    @pytest.mark.parametrize("token_weights", [1e-3, None])
-    def test_is_that_of_the_reference(self, tiny_encoder, architecture, token_weights):
-        # The map starts as the identity, and words are scored by their own embeddings.
-        model = tiny_encoder(architecture, "mean").eval()
-        loss = build(model, token_weights=token_weights)
-        texts = words_of(model, SENTENCES)
-        table = model.transformers_model.get_input_embeddings().weight.detach()
-        with torch.no_grad():
-            read = torch.from_numpy(model.encode(SENTENCES))
-            if architecture == "electra":  # word embeddings that are narrower than the vectors
-                read = loss.decoder.map(read)
-        shares = project_counts(model.tokenizer).probabilities()
-        weights = [
-            1.0 if token_weights is None else reference.token_weight(share, token_weights) for share in shares
-        ]
-        expected = reference.bag_of_words_loss(texts, (read @ table.T).double().tolist(), weights)
-        assert loss(batch(model, SENTENCES))["words"].item() == pytest.approx(expected, rel=1e-4)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("token_weights", [1e-3, None])
+def test_is_that_of_the_reference(tiny_encoder, architecture, token_weights):
+    # The map starts as the identity, and words are scored by their own embeddings.
+    model = tiny_encoder(architecture, "mean").eval()
+    loss = build(model, token_weights=token_weights)
+    texts = words_of(model, SENTENCES)
+    table = model.transformers_model.get_input_embeddings().weight.detach()
+    with torch.no_grad():
+        read = torch.from_numpy(model.encode(SENTENCES))
+        if architecture == "electra":  # word embeddings that are narrower than the vectors
+            read = loss.decoder.map(read)
+    shares = project_counts(model.tokenizer).probabilities()
+    weights = [
+        1.0 if token_weights is None else reference.token_weight(share, token_weights) for share in shares
+    ]
+    expected = reference.bag_of_words_loss(texts, (read @ table.T).double().tolist(), weights)
+    assert loss(batch(model, SENTENCES))["words"].item() == pytest.approx(expected, rel=1e-4)
 
 
 class TestFrequencies:

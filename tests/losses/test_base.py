@@ -340,15 +340,14 @@ def test_a_mask_template(model, kind, tmp_path):
             loss(batch(model, SENTENCES))
 
 
-class TestOwnedWeights:
-    def test_a_submodule_that_a_user_has_frozen_keeps_its_mode(self, model):
-        # Inner losses hold the encoder as well.
-        loss = small(losses.SLTFAILoss, model).eval()
-        model.train()
-        model[0].model.encoder.layer[0].eval()
-        loss(batch(model, SENTENCES))
-        assert [layer.training for layer in model[0].model.encoder.layer] == [False, True]
-        assert loss.frequency_discriminator.training
+def test_a_submodule_that_a_user_has_frozen_keeps_its_mode(model):
+    # Inner losses hold the encoder as well.
+    loss = small(losses.SLTFAILoss, model).eval()
+    model.train()
+    model[0].model.encoder.layer[0].eval()
+    loss(batch(model, SENTENCES))
+    assert [layer.training for layer in model[0].model.encoder.layer] == [False, True]
+    assert loss.frequency_discriminator.training
 
 
 class TestInnerLosses:

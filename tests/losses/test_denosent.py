@@ -77,33 +77,31 @@ class TestNoise:
         assert (decoder.positions is None) == (architecture != "modernbert")
 
 
-class TestPasses:
-    @pytest.mark.parametrize(
-        ("keywords", "columns", "rows"),
-        [
-            ({}, [SENTENCES], 16),
-            ({}, [SENTENCES, PARAPHRASES], 16),
-            ({"contrastive_weight": 0}, [SENTENCES, PARAPHRASES], 8),
-            ({"denoising_weight": 0}, [SENTENCES], 16),
-        ],
-    )
-    def test_one_forward(self, encoder, keywords, columns, rows):
-        # A weight of 0 leaves out its term and all that only this term needs.
-        loss, recorder = build(encoder, **keywords), Recorder(encoder)
-        terms = loss(batch(encoder, *columns))
-        assert recorder.rows() == [rows]
-        left_out = {name.removesuffix("_weight") for name in keywords}
-        assert set(terms) == {"contrastive", "denoising"} - left_out
-        assert hasattr(loss, "decoder") == ("denoising" in terms)
+@pytest.mark.parametrize(
+    ("keywords", "columns", "rows"),
+    [
+        ({}, [SENTENCES], 16),
+        ({}, [SENTENCES, PARAPHRASES], 16),
+        ({"contrastive_weight": 0}, [SENTENCES, PARAPHRASES], 8),
+        ({"denoising_weight": 0}, [SENTENCES], 16),
+    ],
+)
+def test_one_forward(encoder, keywords, columns, rows):
+    # A weight of 0 leaves out its term and all that only this term needs.
+    loss, recorder = build(encoder, **keywords), Recorder(encoder)
+    terms = loss(batch(encoder, *columns))
+    assert recorder.rows() == [rows]
+    left_out = {name.removesuffix("_weight") for name in keywords}
+    assert set(terms) == {"contrastive", "denoising"} - left_out
+    assert hasattr(loss, "decoder") == ("denoising" in terms)
 
 
-class TestGradients:
-    def test_the_encoder_learns_by_its_vector_only(self, encoder):
-        # And its word embeddings as the head's output weights. The decoder's input is detached.
-        loss, columns = build(encoder, contrastive_weight=0), batch(encoder, SENTENCES)
-        vectors = encoder(dict(columns[0]))["sentence_embedding"]
-        loss.compute(given(vectors.detach()), columns)["denoising"].backward()
-        assert [name.rsplit(".", 2)[-2] for name in gradients(encoder)] == ["word_embeddings"]
-        loss.compute(given(vectors), columns)["denoising"].backward()
-        trained = {name for name, p in encoder.named_parameters() if p.requires_grad and "pooler" not in name}
-        assert set(gradients(encoder)) == trained
+def test_the_encoder_learns_by_its_vector_only(encoder):
+    # And its word embeddings as the head's output weights. The decoder's input is detached.
+    loss, columns = build(encoder, contrastive_weight=0), batch(encoder, SENTENCES)
+    vectors = encoder(dict(columns[0]))["sentence_embedding"]
+    loss.compute(given(vectors.detach()), columns)["denoising"].backward()
+    assert [name.rsplit(".", 2)[-2] for name in gradients(encoder)] == ["word_embeddings"]
+    loss.compute(given(vectors), columns)["denoising"].backward()
+    trained = {name for name, p in encoder.named_parameters() if p.requires_grad and "pooler" not in name}
+    assert set(gradients(encoder)) == trained

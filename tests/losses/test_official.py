@@ -125,17 +125,15 @@ class TestDenoSent:
         assert share[share != 0].mean().item() == pytest.approx(1 / 0.9, abs=5e-4)
 
 
-class TestPTBERT:
-    """Its values are in the tests of PTBERTLoss."""
-
-    def test_start_and_dropout(self, tiny_encoder):
-        loss = official.PTBERTLoss(tiny_encoder(attention_probs_dropout_prob=0.3))
-        weight = loss.mapping.head.linear.weight
-        assert weight.std().item() == pytest.approx(0.02, rel=0.1)
-        vectors, attention = torch.randn(4, 32), loss.mapping.attention
-        for mode in (True, False):
-            attention.train(mode)
-            assert torch.equal(attention(vectors), attention(vectors)) != mode
+# Its values are in the tests of PTBERTLoss.
+def test_start_and_dropout_of_pt_bert(tiny_encoder):
+    loss = official.PTBERTLoss(tiny_encoder(attention_probs_dropout_prob=0.3))
+    weight = loss.mapping.head.linear.weight
+    assert weight.std().item() == pytest.approx(0.02, rel=0.1)
+    vectors, attention = torch.randn(4, 32), loss.mapping.attention
+    for mode in (True, False):
+        attention.train(mode)
+        assert torch.equal(attention(vectors), attention(vectors)) != mode
 
 
 class TestSLTFAI:

@@ -71,17 +71,16 @@ class TestValue:
         assert loss(columns)["mlm"].item() == pytest.approx(0.5 * value, rel=1e-6)
 
 
-class TestPasses:
-    @pytest.mark.parametrize(("mlm_weight", "passes"), [(1.0, 3), (0.0, 2)])
-    def test_one_forward_of_all_copies(self, encoder, rows, mlm_weight, passes):
-        # Words are scored at the phrases' tokens and ends, and at the corrupted tokens.
-        loss, recorder = build(encoder, mlm_weight=mlm_weight), Recorder(encoder)
-        scored = Recorder(loss.head)
-        loss(columns_of(encoder, rows))
-        assert recorder.rows() == [passes * len(SENTENCES)]
-        counts = [len(inputs[0]) for inputs in scored.inputs]
-        assert counts[0] == sum(len(encoder.tokenizer(phrase)["input_ids"]) - 1 for phrase in rows["phrase"])
-        assert len(counts) == passes - 1
+@pytest.mark.parametrize(("mlm_weight", "passes"), [(1.0, 3), (0.0, 2)])
+def test_one_forward_of_all_copies(encoder, rows, mlm_weight, passes):
+    # Words are scored at the phrases' tokens and ends, and at the corrupted tokens.
+    loss, recorder = build(encoder, mlm_weight=mlm_weight), Recorder(encoder)
+    scored = Recorder(loss.head)
+    loss(columns_of(encoder, rows))
+    assert recorder.rows() == [passes * len(SENTENCES)]
+    counts = [len(inputs[0]) for inputs in scored.inputs]
+    assert counts[0] == sum(len(encoder.tokenizer(phrase)["input_ids"]) - 1 for phrase in rows["phrase"])
+    assert len(counts) == passes - 1
 
 
 class TestRowsThatAreNotScored:
@@ -142,24 +141,24 @@ class TestReconstruct:
         assert all(len(text.split()) <= 2 for text in first)
 
 
-class TestWithoutLayers:
-    @pytest.fixture
-    def words(self, tiny_encoder):
-        model = tiny_encoder(pooling="mean").train()
-        counts = {"frequencies": project_counts(model.tokenizer), "token_weights": 1e-3}
-        return build(model, decoder_layers=0, mlm_head="embeddings", **counts)
+@pytest.fixture
+def words(tiny_encoder):
+    model = tiny_encoder(pooling="mean").train()
+    counts = {"frequencies": project_counts(model.tokenizer), "token_weights": 1e-3}
+    return build(model, decoder_layers=0, mlm_head="embeddings", **counts)
 
-    def test_value(self, words, rows):
-        # The map starts as a copy of the sentence vector, and words are scored by their embeddings.
-        model = words.model.eval()
-        table = numpy(model.transformers_model.get_input_embeddings().weight)
-        texts = words_of(model, rows["phrase"])
-        shares = project_counts(model.tokenizer).probabilities()
-        weights = [reference.token_weight(share, 1e-3) for share in shares]
-        expected = reference.bag_of_words_loss(texts, model.encode(rows["anchor"]) @ table.T, weights)
-        terms = words(columns_of(model, rows))
-        assert terms["generative"].item() == pytest.approx(expected, rel=1e-4)
-        assert set(terms) == {"generative", "mlm"}  # by a head of its own
+
+def test_without_layers(words, rows):
+    # The map starts as a copy of the sentence vector, and words are scored by their embeddings.
+    model = words.model.eval()
+    table = numpy(model.transformers_model.get_input_embeddings().weight)
+    texts = words_of(model, rows["phrase"])
+    shares = project_counts(model.tokenizer).probabilities()
+    weights = [reference.token_weight(share, 1e-3) for share in shares]
+    expected = reference.bag_of_words_loss(texts, model.encode(rows["anchor"]) @ table.T, weights)
+    terms = words(columns_of(model, rows))
+    assert terms["generative"].item() == pytest.approx(expected, rel=1e-4)
+    assert set(terms) == {"generative", "mlm"}  # by a head of its own
 
 
 def test_the_end_of_a_phrase_has_the_smallest_weight(encoder):

@@ -134,16 +134,15 @@ class TestState:
             step(loss, sgd(loss))
 
 
-class TestGradients:
-    @pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
-    def test_of_pseudo_tokens(self, encoder, attend_to):
-        # Each of the 128 learns from the tokens. None learns from the pooled vector.
-        loss = losses.PTBERTLoss(encoder, attend_to=attend_to)
-        loss(batch(encoder, SENTENCES))["contrastive"].backward()
-        moved = loss.mapping.attention.pseudo_tokens.grad.abs().sum(dim=1) > 0
-        assert moved.all() if attend_to == "tokens" else not moved.any()
-        assert loss.mapping.head.linear.weight.grad.any()
-        assert not gradients(loss.momentum_encoder)
+@pytest.mark.parametrize("attend_to", ["tokens", "pooled"])
+def test_gradients_of_pseudo_tokens(encoder, attend_to):
+    # Each of the 128 learns from the tokens. None learns from the pooled vector.
+    loss = losses.PTBERTLoss(encoder, attend_to=attend_to)
+    loss(batch(encoder, SENTENCES))["contrastive"].backward()
+    moved = loss.mapping.attention.pseudo_tokens.grad.abs().sum(dim=1) > 0
+    assert moved.all() if attend_to == "tokens" else not moved.any()
+    assert loss.mapping.head.linear.weight.grad.any()
+    assert not gradients(loss.momentum_encoder)
 
 
 @pytest.mark.parametrize("size", [1, 8])

@@ -119,26 +119,25 @@ class TestSharedPasses:
         torch.testing.assert_close(loss(columns)["b/words"], bag(columns)["words"])
 
 
-class TestBalance:
-    def test_the_limit_is_at_the_sentence_vectors(self, encoder):
-        # For each further loss. The first one, and weights that a loss owns, learn at full speed.
-        further = {name: (words(encoder), weight) for name, weight in (("b", 1.0), ("c", 9.0))}
-        loss = sum_of(encoder, None, a=(losses.ConSERTLoss(encoder), 1.0), **further)
-        recorder, found, own = Recorder(encoder), [], []
-        for loss.balance in (None, 0.05):
-            torch.manual_seed(0)
-            terms = loss(batch(encoder, SENTENCES))
-            read = recorder.outputs[-1]["sentence_embedding"]
-            found.append([torch.autograd.grad(term, read, retain_graph=True)[0] for term in terms.values()])
-            own.append(torch.autograd.grad(terms["b/words"], loss.losses["b"].decoder.map.weight)[0])
-        first, *others = found[1]
-        assert torch.equal(first, found[0][0])
-        assert torch.equal(*own)
-        for name, gradient, unlimited in zip("bc", others, found[0][1:], strict=True):
-            torch.testing.assert_close(gradient, loss.diagnostics[f"{name}_balance_factor"] * unlimited)
-            assert (gradient.norm() / first.norm()).item() == pytest.approx(0.05, rel=1e-3)
-            share = loss.diagnostics[f"{name}_balance_share"].item()
-            assert share == pytest.approx(0.05 / 1.05, rel=1e-3)
+def test_the_balance_is_at_the_sentence_vectors(encoder):
+    # For each further loss. The first one, and weights that a loss owns, learn at full speed.
+    further = {name: (words(encoder), weight) for name, weight in (("b", 1.0), ("c", 9.0))}
+    loss = sum_of(encoder, None, a=(losses.ConSERTLoss(encoder), 1.0), **further)
+    recorder, found, own = Recorder(encoder), [], []
+    for loss.balance in (None, 0.05):
+        torch.manual_seed(0)
+        terms = loss(batch(encoder, SENTENCES))
+        read = recorder.outputs[-1]["sentence_embedding"]
+        found.append([torch.autograd.grad(term, read, retain_graph=True)[0] for term in terms.values()])
+        own.append(torch.autograd.grad(terms["b/words"], loss.losses["b"].decoder.map.weight)[0])
+    first, *others = found[1]
+    assert torch.equal(first, found[0][0])
+    assert torch.equal(*own)
+    for name, gradient, unlimited in zip("bc", others, found[0][1:], strict=True):
+        torch.testing.assert_close(gradient, loss.diagnostics[f"{name}_balance_factor"] * unlimited)
+        assert (gradient.norm() / first.norm()).item() == pytest.approx(0.05, rel=1e-3)
+        share = loss.diagnostics[f"{name}_balance_share"].item()
+        assert share == pytest.approx(0.05 / 1.05, rel=1e-3)
 
 
 def test_card(encoder):
