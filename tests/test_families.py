@@ -22,7 +22,8 @@ def build(tmp_path):
     """Build an encoder of a family, in eval mode."""
 
     def build(family):
-        save_encoder(family, tmp_path)
+        if not (tmp_path / "config.json").exists():
+            save_encoder(family, tmp_path)
         return load_encoder(tmp_path).eval()
 
     return build
