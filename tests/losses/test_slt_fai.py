@@ -205,12 +205,6 @@ class TestWarmUp:
         loss.begin_training(steps=4, resumed=False)
         assert self.active(loss, 3) == [False, False, True]
 
-    @pytest.mark.parametrize(("share", "steps"), [(0.5, 4), (0.29, 7)])
-    def test_as_a_share_of_the_training(self, encoder, share, steps):
-        loss = build(encoder, warmup_steps=share)
-        loss.begin_training(steps=steps, resumed=False)
-        assert self.active(loss, 3) == [False, False, True]
-
     @pytest.mark.parametrize("warmup_steps", [4, 0.5])
     def test_a_resumed_training_goes_on(self, encoder, warmup_steps):
         first, second = (build(encoder, warmup_steps=warmup_steps) for _ in range(2))

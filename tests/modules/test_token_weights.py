@@ -59,19 +59,15 @@ def test_modules_behind_the_pooling_stay(tiny_encoder):
 
 def test_other_models_are_refused(tiny_encoder):
     idf = modules.count_idf(tiny_encoder(pooling="mean"), SENTENCES)
-    several = tiny_encoder(pooling="mean")
+    several, without_prompt = tiny_encoder(), tiny_encoder()
     several[1] = Pooling(32, ("mean", "cls"))
-    without_prompt = tiny_encoder(pooling="mean")
     without_prompt[1] = Pooling(32, "mean", include_prompt=False)
-    template = modules.apply_mask_template(tiny_encoder())
-    last = tiny_encoder(pooling="lasttoken")
     alone = SentenceTransformer(modules=[tiny_encoder()[0], Dense(32, 12)], device="cpu")
     for model, word in (
         (tiny_encoder(), "cls"),
-        (last, "lasttoken"),
         (several, "mean"),
         (without_prompt, "include_prompt"),
-        (template, "already"),
+        (modules.apply_mask_template(tiny_encoder()), "already"),
         (weighted(tiny_encoder(pooling="mean")), "already"),
         (alone, "Dense"),
     ):

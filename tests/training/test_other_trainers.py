@@ -68,7 +68,7 @@ class TestCheckpoints:
 
 
 @pytest.mark.parametrize("by_fit", [True, False])
-@pytest.mark.parametrize(("warmup_steps", "active"), [(0.5, 2), (3, 1), (0, 4)])
+@pytest.mark.parametrize(("warmup_steps", "active"), [(0.5, 2), (0.29, 3), (3, 1), (0, 4)])
 def test_a_warm_up(model, tmp_path, caplog, by_fit, warmup_steps, active):
     # A share is one of the four updates of this training, as a number of updates is.
     loss, seen = slt_fai(model, warmup_steps=warmup_steps), []

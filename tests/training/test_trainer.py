@@ -235,10 +235,6 @@ class TestRows:
         rows = Dataset.from_dict({"anchor": ["a", None, "c"], "label": [1, None, 0]})
         trainer_of(model, Probe(model), tmp_path, rows.select([0, 2]), max_steps=1).train()
 
-    def test_a_list_is_not_a_dataset(self, model, tmp_path):
-        with pytest.raises(TypeError, match=r"train_dataset.*list.*Dataset\.from_dict"):
-            trainer_of(model, Probe(model), tmp_path, SENTENCES)
-
 
 class TestMistakes:
     def test_a_loss_on_another_model(self, model, tmp_path):
