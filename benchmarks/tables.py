@@ -349,7 +349,7 @@ def decoder_starts() -> str:
     keys = {"STS-B dev": "stsb_dev", "seven tasks": "seven_tasks", "information": "information"}
     groups = defaultdict(list)
     for line in records.read("decoder_starts"):
-        title = recipes.RECIPES[line["method"]].title
+        title = recipes.RECIPES[line["method"]].about.title
         groups[title, line["start"], f"{line['learning_rate']:g}", str(line["updates"])].append(line)
     rows = []
     for group, lines in groups.items():
@@ -392,7 +392,7 @@ def fidelity() -> str:
         difference = max(term["difference"] for term in terms)
         cosine = min(term[f"cosine_{place}"] for term in terms for place in ("words", "last"))
         reasons = [f"{what}: {why}" for what, why in line["cannot_agree"].items() if what != "dropout"]
-        title, reason = recipes.RECIPES[line["method"]].title, "; ".join(reasons)
+        title, reason = recipes.RECIPES[line["method"]].about.title, "; ".join(reasons)
         lines.append(
             f"- {title}: terms within {difference:.0e}, cosines of gradients at least {cosine:.6f}. "
             f"Different on purpose: {reason}.\n"

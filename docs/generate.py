@@ -183,7 +183,8 @@ def methods_table() -> str:
         columns = ", ".join(recipe.made_columns or recipe.reads) + "".join(
             f" [, {one}]" for one in recipe.optional
         )
-        rows.append([f"`{recipe.name}`", f"[{recipe.paper}]({recipe.url})", columns, recipe.summary])
+        about = recipe.about
+        rows.append([f"`{recipe.name}`", f"[{about.paper}]({about.url})", columns, about.summary])
     return table(["method", "source", "columns", "what it computes"], rows)
 
 

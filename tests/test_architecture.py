@@ -11,7 +11,7 @@ ROOT = Path(sbert_plugins.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MAY_IMPORT = {
-    "names": set(),
+    "catalogue": set(),
     "host": set(),
     "functional": set(),
     "encoder": {"host", "functional"},

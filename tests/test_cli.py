@@ -83,6 +83,7 @@ class TestHelp:
             ["--help"],
             ["train", "--help"],
             ["compare", "-h"],
+            ["methods"],
             ["train", "recomended"],
             ["train", "recommended", "text.txt", "--lerning_rate", "3"],
         ],
@@ -353,8 +354,8 @@ def test_methods(capsys):
     assert cli.main(["methods"]) == 0
     printed = capsys.readouterr().out
     for recipe in recipes.RECIPES.values():
-        assert recipe.summary in printed
-        assert recipe.url in printed
+        assert recipe.about.summary in printed
+        assert recipe.about.url in printed
     assert rows_of(printed)["arccse"][:2] == ["72.0", "72.9"]
 
 

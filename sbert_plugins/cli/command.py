@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sbert_plugins import __version__
+from sbert_plugins.catalogue import check_method, did_you_mean
 from sbert_plugins.cli import options as tables
-from sbert_plugins.names import check_method, did_you_mean
+from sbert_plugins.cli.printing import print_methods
 
 _SECONDS = 8  # to wait for the Hub
 # The files of other packages that define the training arguments.
@@ -41,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not sys.stderr.isatty():
             os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
         options = parse(words)
+        if options.command == "methods":
+            print_methods()
+            return 0
         from sbert_plugins.cli import run
 
         logging.getLogger("sbert_plugins").setLevel(logging.INFO if run.is_first_process() else logging.ERROR)
@@ -56,14 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if "--traceback" in words:
             raise
-        text = str(error)
-        if not isinstance(error, ValueError | OSError | ImportError | argparse.ArgumentError):
-            text = f"{type(error).__name__}: {text} (--traceback shows where.)"
-        if isinstance(error, OSError) and not is_connected:
-            text += " There is no connection to the Hugging Face Hub: give local paths, or --offline."
-        print(f"sbert-plugins: error: {text}", file=sys.stderr)
+        print(f"sbert-plugins: error: {_describe(error, is_connected)}", file=sys.stderr)
         return 2
     return 0
+
+
+def _describe(error: Exception, is_connected: bool) -> str:
+    """Return the message of an error, with its type if the message may not suffice."""
+    if not isinstance(error, ValueError | OSError | ImportError | argparse.ArgumentError):
+        return f"{type(error).__name__}: {error} (--traceback shows where.)"
+    if isinstance(error, OSError) and not is_connected:
+        return f"{error} There is no connection to the Hugging Face Hub: give local paths, or --offline."
+    return str(error)
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,7 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_command(commands, "compare", "compare", about, tables.COMPARE | tables.SCORES, **training)
     about = "Score models by your labels. Without labels: on STS, or with --offline on built-in pairs."
     _add_command(commands, "evaluate", "evaluate", about, tables.EVALUATE | tables.SCORES)
-    _add_command(commands, "methods", "list_methods", "List the methods.", {})
+    _add_command(commands, "methods", "methods", "List the methods.", {})
     mteb = commands.add_parser("mteb", help="score a model with MTEB, submit to its leaderboard")
     steps = mteb.add_subparsers(required=True, metavar="STEP")
     _add_command(steps, "run", "mteb_run", "Score a model with mteb.", tables.MTEB_RUN)

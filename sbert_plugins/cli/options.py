@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sbert_plugins.names import METHODS
+from sbert_plugins.catalogue import METHODS
 
 ARGUMENTS = """\
 training arguments (any field of sentence-transformers' TrainingArguments, with underscores or dashes;

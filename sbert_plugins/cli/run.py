@@ -16,9 +16,9 @@ from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, evaluation, host, recipes
+from sbert_plugins.cli.printing import print_table
 from sbert_plugins.data.read import is_path
 from sbert_plugins.evaluation import format_score
-from sbert_plugins.recipes import budgets
 from sbert_plugins.recipes.denosent import translate_what_is_read
 from sbert_plugins.recipes.plan import make_plan
 from sbert_plugins.recipes.recipe import override
@@ -177,23 +177,6 @@ def _reconstruct(options: argparse.Namespace) -> None:
         print_table([("sentence", "hidden phrase", "written"), *zip(*columns, strict=True)])
 
 
-def list_methods(options: argparse.Namespace) -> None:
-    """Print the methods, what they compute, what short trainings gave, and the papers."""
-    every, (short, longer) = recipes.RECIPES.values(), budgets.UPDATES
-    rows: list[Sequence[str]] = [("method", f"{short} updates", f"{longer} updates", "what it computes")]
-    for recipe in every:
-        scores = [f"{score:.1f}" for score in budgets.SEVEN_TASKS.get(recipe.name, ())] or ["", ""]
-        rows.append((recipe.name, *scores, recipe.summary))
-    print_table(rows)
-    print(
-        "\nScores: average of the seven STS tasks after short trainings of a small language model, which "
-        f"starts at {budgets.START}.\nThe papers trained larger models for longer. For short trainings take "
-        "recommended.\n"
-    )
-    for recipe in every:
-        print(f"{recipe.title}: {recipe.paper}, {recipe.url}")
-
-
 def mteb_run(options: argparse.Namespace) -> None:
     """Score a model with mteb, and print the scores."""
     path, revision, name = Path(options.model), options.revision, options.name or options.model
@@ -262,17 +245,6 @@ def names_on_hub(options: argparse.Namespace) -> list[str]:
         and not recipes.is_installed(name)
         and not (name == "sts-sentences" and options.data_dir)
     ]
-
-
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns: numbers to the right, other texts to the left."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    is_number = [all(re.match(r"[-+\d]|$", cell) for cell in column[1:]) for column in columns]
-    for row in rows:
-        cells = zip(row, widths, is_number, strict=True)
-        line = "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells)
-        print(line.rstrip())
 
 
 def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:

@@ -1,6 +1,6 @@
 """The methods' training settings, and functions that train and compare models with them."""
 
-from sbert_plugins.recipes.budgets import small_budget
+from sbert_plugins.catalogue import small_budget
 from sbert_plugins.recipes.compare import Comparison, compare
 from sbert_plugins.recipes.encoders import (
     DEFAULT_TEMPLATE,

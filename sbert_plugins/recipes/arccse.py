@@ -4,10 +4,6 @@ from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe
 
 ARCCSE = Recipe(
     name="arccse",
-    title="ArcCSE",
-    paper="Zhang et al., ACL 2022",
-    url="https://aclanthology.org/2022.acl-long.336",
-    summary="contrastive loss with an angular margin; copies with more masks are less similar (eq. 3 to 5)",
     loss="ArcCSELoss",
     optional=("positive",),
     pooling="cls",

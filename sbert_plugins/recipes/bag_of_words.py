@@ -15,10 +15,6 @@ def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prep
 
 BAG_OF_WORDS = Recipe(
     name="bag-of-words",
-    title="Bag of words",
-    paper="this library, after DenoSent",
-    url="https://arxiv.org/abs/2401.13621",
-    summary="predicts the rare words of a sentence from its vector, without negatives",
     loss="BagOfWordsLoss",
     arguments={"learning_rate": 5e-5, "per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},
     prepare=prepare,

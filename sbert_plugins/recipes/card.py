@@ -56,12 +56,13 @@ def write_card(folder: Path, recipe: Recipe, results: Mapping[str, Any]) -> None
     """
     arguments, length = results["arguments"], results["max_seq_length"]
     settings = ", ".join(f"{name} {arguments[name]}" for name in _SHOWN if arguments.get(name))
-    source = f"{recipe.paper}, <{recipe.url}>" if recipe.url else recipe.paper
+    about = recipe.about
+    source = f"{about.paper}, <{about.url}>" if about.url else about.paper
     lines = [
         "",
         "## How It Was Trained",
         "",
-        f"- **Method:** {recipe.title} ({source})" + (f": {recipe.summary}" if recipe.summary else ""),
+        f"- **Method:** {about.title} ({source})" + (f": {about.summary}" if about.summary else ""),
         f"- **Start:** {results['encoder']}, {results['pooling']} pooling",
         f"- **Text:** {results['text'] or 'not named'}: {results['read'].removeprefix('text: ')}",
         f"- **Length:** {results['updates']:,} updates, the model of update {results['saved_update']:,} is "

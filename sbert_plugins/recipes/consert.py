@@ -8,10 +8,6 @@ from sbert_plugins.recipes.recipe import Recipe
 
 CONSERT = Recipe(
     name="consert",
-    title="ConSERT",
-    paper="Yan et al., ACL 2021",
-    url="https://aclanthology.org/2021.acl-long.393",
-    summary="contrastive loss on two augmented views: features cut off, tokens shuffled (eq. 1)",
     loss="ConSERTLoss",
     optional=("positive",),
     arguments={"learning_rate": 5e-5, "per_device_train_batch_size": 64, "max_steps": 60, "eval_steps": 20},

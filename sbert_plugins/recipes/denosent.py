@@ -30,10 +30,6 @@ def translate_what_is_read(
 
 DENOSENT = Recipe(
     name="denosent",
-    title="DenoSent",
-    paper="Wang et al., AAAI 2024",
-    url="https://arxiv.org/abs/2401.13621",
-    summary="contrastive loss, and a 16-layer decoder that restores a noisy sentence (eq. 3 to 6)",
     loss="DenoSentLoss",
     optional=("paraphrase",),
     pooling="mask",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sbert_plugins import losses
-from sbert_plugins.names import check_method, did_you_mean
+from sbert_plugins.catalogue import check_method, did_you_mean
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.consert import CONSERT
@@ -59,10 +59,6 @@ def find_recipe(method: str) -> Recipe:
     required = len(roles) - getattr(loss, "optional_columns", len(roles) - 1)
     return Recipe(
         name=method,
-        title=name,
-        paper="a loss of your own",
-        url="",
-        summary="",
         loss=loss,
         reads=roles[:required],
         optional=roles[required:],

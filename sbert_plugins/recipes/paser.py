@@ -54,10 +54,6 @@ DECODER_RATE = {r"^(?!model\.).*decoder\.": 1e-3}
 
 PASER = Recipe(
     name="paser",
-    title="PaSeR",
-    paper="Wu and Zhao, EMNLP 2022",
-    url="https://aclanthology.org/2022.emnlp-main.221",
-    summary="a six-layer decoder writes a hidden phrase from the vectors; masked language model (eq. 2 to 4)",
     loss="PaSeRLoss",
     made_columns=("anchor", "masked", "phrase"),
     pooling="cls",
@@ -76,8 +72,6 @@ PASER = Recipe(
 PASER_SUPERVISED = replace(
     PASER,
     name="paser-supervised",
-    title="PaSeR, supervised",
-    summary="contrastive loss with labelled negatives, and the hidden phrase (eq. 5)",
     made_columns=("anchor", "positive", "negative", "masked", "phrase"),
     arguments=PASER.arguments | {"num_train_epochs": 3},
     loss=paser_supervised_loss,

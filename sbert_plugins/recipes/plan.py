@@ -12,9 +12,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
 
 from sbert_plugins import host
+from sbert_plugins.catalogue import did_you_mean, small_budget
 from sbert_plugins.data.columns import describe_texts
-from sbert_plugins.names import did_you_mean
-from sbert_plugins.recipes.budgets import small_budget
 from sbert_plugins.recipes.encoders import name_of_encoder, pooling_of
 from sbert_plugins.recipes.methods import check_keywords, known_keywords
 from sbert_plugins.recipes.protocol import Protocol, read_protocol
@@ -190,7 +189,7 @@ class Plan:
         batch, updates = rows_per_update(arguments), count_updates(arguments, len(self.rows))
         logger.info(
             "Training %s on %s rows: %s updates of %d rows, learning rate %g, seed %d.",
-            *(self.recipe.title, f"{len(self.rows):,}", f"{updates:,}", batch),
+            *(self.recipe.about.title, f"{len(self.rows):,}", f"{updates:,}", batch),
             *(arguments.learning_rate, self.seed),
         )
         logger.info(
@@ -203,7 +202,7 @@ class Plan:
             logger.info(
                 "%s is made for long trainings, and this one has %s updates. %s For short trainings take "
                 "recommended.",
-                *(self.recipe.title, f"{updates:,}", small_budget(self.recipe.name)),
+                *(self.recipe.about.title, f"{updates:,}", small_budget(self.recipe.name)),
             )
         if len(self.rows) < 10 * batch:
             logger.warning(

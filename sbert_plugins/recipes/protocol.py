@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from sbert_plugins.names import did_you_mean
+from sbert_plugins.catalogue import did_you_mean
 
 _FOLDER = files("sbert_plugins.recipes") / "protocols"
 

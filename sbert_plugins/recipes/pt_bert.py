@@ -38,10 +38,6 @@ def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prep
 
 PT_BERT = Recipe(
     name="pt-bert",
-    title="PT-BERT",
-    paper="Tan et al., Findings of ACL 2022",
-    url="https://aclanthology.org/2022.findings-acl.22",
-    summary="contrastive loss on sentences mapped to equal length; negatives of earlier batches (eq. 1 to 5)",
     loss="PTBERTLoss",
     optional=("positive",),
     pooling="mean",  # with [CLS], as in the paper's protocol, the pseudo tokens do nothing

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from sbert_plugins import losses
+from sbert_plugins.catalogue import METHODS, About
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.data.columns import read_columns
 
@@ -53,10 +54,6 @@ class Recipe:
 
     Attributes:
         name: What the command line calls it.
-        title: What people call it.
-        paper: Authors and venue.
-        url: Where the paper is.
-        summary: What is computed, in one line.
         loss: The name of a class in :mod:`sbert_plugins.losses`, or a function that builds the loss around a
             model.
         loss_class: With a function in ``loss``, the class that takes its further keywords.
@@ -75,10 +72,6 @@ class Recipe:
     """
 
     name: str
-    title: str
-    paper: str
-    url: str
-    summary: str
     loss: str | Callable[..., Any]
     arguments: dict[str, Any]
     loss_class: str = ""
@@ -90,6 +83,12 @@ class Recipe:
     pooling: str = "mean"
     max_seq_length: int | None = 32
     paper_updates: int | None = None
+
+    @property
+    def about(self) -> About:
+        """The description of the method for people."""
+        own = About(self.name.rpartition(":")[2], "a loss of your own", url="", summary="")
+        return METHODS.get(self.name, own)
 
     def read(
         self, texts: Dataset | Iterable[str], columns: str | Sequence[str] | None = None, source: str = ""

@@ -99,10 +99,6 @@ def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prep
 
 RECOMMENDED = Recipe(
     name="recommended",
-    title="Recommended",
-    paper="this library, after ConSERT, DenoSent and RankCSE",
-    url="https://sbert-plugins.github.io/sbert-plugins/methods/recommended.html",
-    summary="ConSERT, with self-distillation for embedding models, with a bag-of-words loss for others",
     loss=recommended_loss,
     loss_class="ConSERTLoss",
     optional=("positive",),

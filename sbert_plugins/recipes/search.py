@@ -281,10 +281,6 @@ def _fit(model: SentenceTransformer, rows: Dataset, **keywords: Any) -> list[dic
 
 SEARCH = Recipe(
     name="search",
-    title="Search",
-    paper="this library, after SIF and GPL",
-    url="https://sbert-plugins.github.io/sbert-plugins/guides/search.html",
-    summary="token weights and a linear map for search, learned from documents with BM25 as a teacher",
     loss=adapt_to_search,
     reads=("document",),
     optional=("title",),

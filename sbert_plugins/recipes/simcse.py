@@ -4,10 +4,6 @@ from sbert_plugins.recipes.recipe import Recipe
 
 SIMCSE = Recipe(
     name="simcse",
-    title="SimCSE",
-    paper="Gao et al., EMNLP 2021",
-    url="https://aclanthology.org/2021.emnlp-main.552",
-    summary="contrastive loss on two dropout views of a sentence: the usual baseline",
     loss="SimCSELoss",
     optional=("positive",),
     pooling="cls",

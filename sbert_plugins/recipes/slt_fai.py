@@ -62,10 +62,6 @@ def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prep
 
 SLT_FAI = Recipe(
     name="slt-fai",
-    title="SLT-FAI",
-    paper="Wang et al., 2023",
-    url="https://arxiv.org/abs/2305.08655",
-    summary="adds to another loss: hide how rare a word is, notice missing rare words (eq. 2 to 6)",
     loss=slt_fai_loss,
     loss_class="SLTFAILoss",
     optional=("positive",),

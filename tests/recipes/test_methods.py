@@ -9,9 +9,8 @@ from tools import batch
 from torch import nn
 
 from sbert_plugins import losses, recipes, training
-from sbert_plugins.names import METHODS
+from sbert_plugins.catalogue import METHODS
 from sbert_plugins.recipes import denosent, paser, recommended, slt_fai
-from sbert_plugins.recipes.budgets import SEVEN_TASKS
 from sbert_plugins.recipes.methods import check_keywords, read_value
 
 ARGUMENTS = {field.name for field in fields(training.TrainingArguments)}
@@ -206,7 +205,7 @@ def test_counts_are_made_for_another_vocabulary_only(tiny_encoder, minilm_mlm):
 @pytest.mark.parametrize("name", ["arccse", "pt-bert", "paser", "denosent", "slt-fai"])
 def test_docstrings_name_the_scores_of_short_trainings(name):
     text = getattr(losses, recipes.RECIPES[name].loss_class or recipes.RECIPES[name].loss).__doc__
-    assert all(str(score) in text for score in (*SEVEN_TASKS[name], *SEVEN_TASKS["recommended"]))
+    assert all(str(score) in text for score in (*METHODS[name].scores, *METHODS["recommended"].scores))
 
 
 class TestRecommended:

@@ -65,7 +65,7 @@ class TestEveryMethod:
     def test_has_a_card_with_the_verdict(self, trained):
         method, _, output, results = trained
         card = (output / "model" / "README.md").read_text(encoding="utf-8")
-        assert recipes.RECIPES[method].title in card
+        assert recipes.RECIPES[method].about.title in card
         assert all(sentence in card for sentence in results["verdict"])
         assert not any(sentence in card for sentence in rows(method, 40)["anchor"])
 
