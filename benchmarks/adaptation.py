@@ -1,11 +1,13 @@
 """Adapt all-MiniLM-L6-v2 to four texts, and score similarity, search and topics before and after.
 
     python benchmarks/adaptation.py --rows start SimCSE recommended --texts biomedical agnews --seeds 0 1
+    python benchmarks/adaptation.py --development --rows SimCSE TSDAE --learning_rate 1e-5
 
 Each cell appends a line to ``results/adaptation.jsonl``, unless it is there already. The settings were chosen
 on development data (``--development``): STS-B dev, Quora's development questions, and the first half of each
 collection of topics. The table holds the rest: the seven STS tasks, Quora's test questions, Cranfield, and
-the second halves. Large sets are sampled, with seed 0. Embeddings are computed in bfloat16.
+the second halves. Large sets are sampled, with seed 0. Embeddings are computed in bfloat16. ``--encoder``
+takes the path of another start, whose scores are those of topics only.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import argparse
 import random
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import quality
 import records
+import rivals
 import testbeds
 from sentence_transformers import SentenceTransformer
 
@@ -42,6 +46,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "DenoSent": ("denosent", {}),
     "SLT-FAI": ("slt-fai", {}),
 }
+PCA = "PCA to 128 dimensions"
 AVERAGED = ", averaged with the start"
 
 
@@ -50,33 +55,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", nargs="+", choices=["start", *ROWS], required=True, metavar="ROW")
+    parser.add_argument("--rows", nargs="+", choices=["start", PCA, *ROWS], required=True, metavar="ROW")
     parser.add_argument("--texts", nargs="+", choices=[*TEXTS, CROPS], default=list(TEXTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--updates", type=int, default=UPDATES)
     parser.add_argument("--learning_rate", type=float, default=LEARNING_RATE)
+    parser.add_argument(
+        "--sentences", type=int, help="train on so many sentences of the text, drawn at random"
+    )
+    parser.add_argument("--encoder", default="all-minilm", help="the start: all-minilm, or a folder")
     parser.add_argument("--averaged", action="store_true", help="also score the average with the start")
     parser.add_argument("--development", action="store_true", help="score on development data")
     options = parser.parse_args()
     records.require_clean_tree()
     name = "adaptation_development" if options.development else "adaptation"
-    cells: list[dict[str, Any]] = []
-    for row in options.rows:
-        if row == "start":
-            cells.append({"row": row, "text": None, "seed": 0, "updates": 0})
-            continue
-        settings = {"updates": options.updates, "learning_rate": options.learning_rate}
-        for seed in options.seeds:
-            cells += [{"row": row, "text": text, "seed": seed, **settings} for text in options.texts]
     evaluators = build_evaluators(is_development=options.development)
-    for cell in cells:
-        is_averaged = options.averaged and cell["row"] != "start"
+    if options.encoder != "all-minilm":
+        evaluators = [one for one in evaluators if isinstance(one, evaluation.TopicsEvaluator)]
+    for cell in list_cells(options):
+        is_averaged = options.averaged and cell["row"] in ROWS
         rows = [cell["row"] + suffix for suffix in ("", *([AVERAGED] if is_averaged else []))]
         missing = [row for row in rows if not records.holds(name, cell | {"row": row})]
         if not missing:
             continue
-        began, model = time.monotonic(), testbeds.encoder("all-minilm")
-        if cell["row"] != "start":
+        began, model = time.monotonic(), testbeds.encoder(options.encoder)
+        if cell["row"] == PCA:
+            rivals.reduce_dimensions(model, testbeds.text(cell["text"])["anchor"], 128)
+        elif cell["row"] != "start":
             cell |= train(model, cell)
         for row in missing:
             if row.endswith(AVERAGED):
@@ -87,10 +92,36 @@ def main() -> None:
             print(done, cell["text"], cell["seed"], flush=True)
 
 
+def list_cells(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return what tells each measurement from the others. Rows that are not trained have no rate."""
+    others: dict[str, Any] = {}
+    if options.sentences:
+        others["sentences"] = options.sentences
+    if options.encoder != "all-minilm":
+        others["encoder"] = Path(options.encoder).name
+    untrained = {"seed": 0, "updates": 0} | others
+    trained = {"updates": options.updates, "learning_rate": options.learning_rate} | others
+    cells: list[dict[str, Any]] = []
+    for row in options.rows:
+        if row == "start":
+            cells.append({"row": row, "text": None} | untrained)
+        elif row == PCA:
+            cells += [{"row": row, "text": text} | untrained for text in options.texts]
+        else:
+            cells += [
+                {"row": row, "text": text, "seed": seed} | trained
+                for seed in options.seeds
+                for text in options.texts
+            ]
+    return cells
+
+
 def train(model: SentenceTransformer, cell: dict[str, Any]) -> dict[str, Any]:
     """Train ``model`` in place and return its settings and the seconds of the training."""
     method, keywords = ROWS[cell["row"]]
     sentences = testbeds.text(cell["text"])
+    if "sentences" in cell:
+        sentences = sentences.shuffle(seed=0).take(cell["sentences"])
     if cell["row"] == "TSDAE":
         sentences = quality.delete_words(sentences, cell["seed"])
     with tempfile.TemporaryDirectory() as folder:
@@ -162,8 +193,9 @@ def score(model: SentenceTransformer, evaluators: list[Any]) -> dict[str, float]
     fast = testbeds.in_bfloat16(model)
     fast.max_seq_length = 256
     found = evaluation.evaluate(fast, evaluators)
-    sts = [metrics["spearman"] for name, metrics in found.items() if name.startswith("sts ")]
-    scores = {"sts": sum(sts) / len(sts), "quora_map": 100 * found["quora"]["cosine_map@100"]}
+    scores = {}
+    if sts := [metrics["spearman"] for name, metrics in found.items() if name.startswith("sts ")]:
+        scores = {"sts": sum(sts) / len(sts), "quora_map": 100 * found["quora"]["cosine_map@100"]}
     if "cranfield" in found:
         scores["cranfield_ndcg"] = 100 * found["cranfield"]["cosine_ndcg@10"]
     for name in ("biomedical", "agnews"):

@@ -31,6 +31,13 @@ def whiten(model: SentenceTransformer, texts: Sequence[str]) -> SentenceTransfor
     return model
 
 
+def reduce_dimensions(model: SentenceTransformer, texts: Sequence[str], size: int) -> SentenceTransformer:
+    """Append the projection on the first principal components of the vectors of ``texts``."""
+    fitted = PCA(size, random_state=0).fit(model.encode(list(texts), batch_size=128).astype(np.float64))
+    model.append(_linear(fitted.components_, -fitted.components_ @ fitted.mean_))
+    return model
+
+
 def use_cls(model: SentenceTransformer) -> SentenceTransformer:
     """Return an encoder with the same transformer and [CLS] pooling."""
     return SentenceTransformer(

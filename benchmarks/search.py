@@ -4,7 +4,8 @@
 
 Each cell appends a line to ``results/search.jsonl``, unless it is there already. Texts are cut at 128 tokens,
 and embeddings are computed in bfloat16. Cranfield and CISI chose the settings of ``search``. SICK-R and the
-topics are the samples of ``adaptation.py``.
+topics are the samples of ``adaptation.py``. ``--encoder`` takes the path of another start, of which only
+search is scored.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import adaptation
@@ -47,10 +49,13 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=["start", *ROWS], required=True, metavar="ROW")
     parser.add_argument("--collections", nargs="+", default=["cranfield", "cisi"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--encoder", default="all-minilm", help="the start: all-minilm, or a folder")
     options = parser.parse_args()
     records.require_clean_tree()
+    is_other = options.encoder != "all-minilm"
+    other = {"encoder": Path(options.encoder).name} if is_other else {}
     cells = [
-        {"row": row, "collection": collection, "seed": seed}
+        {"row": row, "collection": collection, "seed": seed} | other
         for seed in options.seeds
         for row in options.rows
         for collection in options.collections
@@ -62,12 +67,12 @@ def main() -> None:
             continue
         collection = cell["collection"]
         if collection not in built:
-            built[collection] = build(collection)
+            built[collection] = build(collection, options.encoder)
         search, documents, evaluators, old = built[collection]
-        model = testbeds.encoder("all-minilm", max_seq_length=LENGTH)
+        model = testbeds.encoder(options.encoder, max_seq_length=LENGTH)
         if cell["row"] != "start":
             cell |= train(model, cell, documents)
-        scores = evaluation.measure(model, evaluators, bf16=True)
+        scores = evaluation.measure(model, evaluators[:2] if is_other else evaluators, bf16=True)
         cell["scores"] = {name: dict(score.values) for name, score in scores.items()}
         cell["errors"] = {name: score.error for name, score in scores.items()}
         if cell["row"] == "search":
@@ -76,7 +81,7 @@ def main() -> None:
         print(cell, flush=True)
 
 
-def build(collection: str) -> tuple[Any, list[str], list[Any], np.ndarray]:
+def build(collection: str, encoder: str) -> tuple[Any, list[str], list[Any], np.ndarray]:
     """Return the search, its documents, the evaluators, and the vectors of the documents by the start."""
     folder = data_directory(None)
     assert folder is not None
@@ -90,7 +95,7 @@ def build(collection: str) -> tuple[Any, list[str], list[Any], np.ndarray]:
         *(adaptation.build_pairs(task, SAMPLE) for task in ("STS-B dev", "SICK-R")),
         *(sample_topics(one) for one in topics),
     ]
-    start = testbeds.encoder("all-minilm", max_seq_length=LENGTH)
+    start = testbeds.encoder(encoder, max_seq_length=LENGTH)
     old = start.encode_document(documents, batch_size=64, normalize_embeddings=True)
     return search, documents, evaluators, old
 

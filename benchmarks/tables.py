@@ -264,10 +264,11 @@ def error_text(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
 
 def adaptation_lines() -> list[dict[str, Any]]:
     """Return the cells with the settings and texts of the table: 60 updates, a learning rate of 5e-5."""
-    settings, lines = {"updates": 60, "learning_rate": 5e-5}, records.read("adaptation")
+    settings = {"updates": 60, "learning_rate": 5e-5}
     return [
         line
-        for line in lines
+        for line in records.read("adaptation")
+        if not line.keys() & {"encoder", "sentences"}
         if line["row"] == "start" or (settings.items() <= line.items() and line["text"] in TEXTS)
     ]
 
@@ -437,6 +438,8 @@ def demo() -> str:
     )
 
 
+# Name of a start in the records: its title. None is the default.
+STARTS = {None: "all-MiniLM-L6-v2", "all-mpnet-base-v2": "all-mpnet-base-v2"}
 # Column of the table of search: evaluator and score in the record.
 SEARCH = {
     "Cranfield": ("cranfield", "search", "nDCG@10"),
@@ -450,23 +453,26 @@ SEARCH = {
 }
 
 
-def search_values(row: str, name: str) -> list[float]:
+def search_lines(encoder: str | None = None) -> list[dict[str, Any]]:
+    """Return the lines of the record of search with one start; None is all-MiniLM-L6-v2."""
+    return [line for line in records.read("search") if line.get("encoder") == encoder]
+
+
+def search_values(row: str, name: str, encoder: str | None = None) -> list[float]:
     """Return the values of a column, one per seed, or per collection and seed if it is of no collection."""
     collection, evaluator, score = SEARCH[name]
-    lines = [line for line in records.read("search") if line["row"] == row]
+    lines = [line for line in search_lines(encoder) if line["row"] == row]
     return [line["scores"][evaluator][score] for line in lines if collection in (None, line["collection"])]
 
 
 def search() -> str:
     """Search after an adaptation to the documents: the start's scores, and changes against them."""
-    rows = list(dict.fromkeys(line["row"] for line in records.read("search")))
+    rows = list(dict.fromkeys(line["row"] for line in search_lines()))
     if "start" not in rows:
         return "No records yet.\n"
     first = {name: float(np.mean(search_values("start", name))) for name in SEARCH}
     lines = [["all-MiniLM-L6-v2", "", *(f"{value:.1f}" for value in first.values())]]
-    bm25 = [
-        line["scores"]["mix"]["bm25_ndcg@10"] for line in records.read("search") if line["row"] == "start"
-    ]
+    bm25 = [line["scores"]["mix"]["bm25_ndcg@10"] for line in search_lines() if line["row"] == "start"]
     lines.append(["BM25 alone", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(SEARCH) - 2)])
     for row in rows:
         found = {name: [value - first[name] for value in search_values(row, name)] for name in SEARCH}
@@ -477,13 +483,65 @@ def search() -> str:
     return table(["", "seeds", *SEARCH], lines)
 
 
+def proof() -> str:
+    """Scores of what a person decides between, each on its own task, and changes against the start."""
+    lines = records.read("adaptation")
+    tasks = {f"{TEXTS[one]}, purity": one for one in TOPICS} | {"Cranfield": None, "CISI": None}
+    rows = []
+    for encoder, title in STARTS.items():
+        whole = [line for line in lines if line.get("encoder") == encoder and "sentences" not in line]
+        starts = [line["scores"] for line in whole if line["row"] == "start"]
+        first = {
+            name: [one[f"{text}_purity"] for one in starts] if text else search_values("start", name, encoder)
+            for name, text in tasks.items()
+        }
+        rows.append([title, "", *(f"{values[0]:.1f}" if values else "" for values in first.values())])
+        for row in ("PCA to 128 dimensions", "SimCSE", "TSDAE", "recommended", "search"):
+            setting = best_setting(row) if row in ("SimCSE", "TSDAE") else {}
+            cells = []
+            for name, text in tasks.items():
+                if text is None:
+                    found = search_values(row, name, encoder)
+                else:
+                    own = (line for line in whole if line["row"] == row and line["text"] == text)
+                    if row != "PCA to 128 dimensions":
+                        wanted = {"updates": 60, "learning_rate": 5e-5} | setting
+                        own = (line for line in own if wanted.items() <= line.items())
+                    found = [line["scores"][f"{text}_purity"] for line in own]
+                changes = [value - first[name][0] for value in found]
+                cells.append(error_text(changes, "+") if changes else "")
+            if any(cells):
+                rows.append([f"{title}, {row}", f"{setting['learning_rate']:g}" if setting else "", *cells])
+        if encoder is None:
+            bm25 = [
+                line["scores"]["mix"]["bm25_ndcg@10"] for line in search_lines() if line["row"] == "start"
+            ]
+            rows.append(["BM25", "", *[""] * len(TOPICS), *(f"{value:.1f}" for value in bm25)])
+            mixed = (search_values("start", f"{name}, with BM25") for name in ("Cranfield", "CISI"))
+            rows.append(
+                ["mix of the start and BM25", "", *[""] * len(TOPICS), *(f"{one[0]:.1f}" for one in mixed)]
+            )
+    return table(["", "rate", *tasks], rows)
+
+
+def best_setting(row: str) -> dict[str, Any]:
+    """Return the setting with the highest purity of a rival on its own text (development data)."""
+    found = defaultdict(list)
+    for line in records.read("adaptation_development"):
+        if line["row"] == row and line["text"] in TOPICS and not line.keys() & {"encoder", "sentences"}:
+            found[line["updates"], line["learning_rate"]].append(line["scores"][f"{line['text']}_purity"])
+    complete = {key: float(np.mean(values)) for key, values in found.items() if len(values) >= len(TOPICS)}
+    best = max(complete, key=lambda key: complete[key], default=(60, 5e-5))
+    return {"updates": best[0], "learning_rate": best[1]}
+
+
 def old_index() -> str:
     """Return what a search finds with new queries and the start's vectors of the documents."""
     parts = []
     for name, collection in (("Cranfield", "cranfield"), ("CISI", "cisi")):
         lines = [
             line["old index"]
-            for line in records.read("search")
+            for line in search_lines()
             if line["row"] == "search" and line["collection"] == collection
         ]
         if not lines:
@@ -513,7 +571,7 @@ def known_items() -> str:
 
 def search_changes() -> dict[tuple[str, str, int], tuple[float, float]]:
     """Return the changes in known-item search and in search, by row, collection and seed."""
-    lines, found = records.read("search"), {}
+    lines, found = search_lines(), {}
     starts = {line["collection"]: line["scores"] for line in lines if line["row"] == "start"}
     for line in lines:
         if line["row"] != "start":
