@@ -139,7 +139,6 @@ class Plan:
         defaults: dict[str, Any] = {
             "output_dir": str(self.output / "checkpoints"),
             "use_cpu": self.model is None or self.model.device.type == "cpu",
-            "bf16": self.model is not None and host.has_fast_bf16(self.model.device),
             "dataloader_drop_last": count > batch and count % batch == 1,  # a single row has no negatives
             "prompts": {name: prompt for name in columns if name != "phrase"} if prompt else None,
             "logging_steps": max(1, int(given["eval_steps"]) // 5),
@@ -178,7 +177,7 @@ class Plan:
         settings = dict(self.settings)
         if self.rows is not None and self.model is not None and not self.recipe.fit:
             arguments, count = self.training_arguments(), len(self.rows)
-            decided = {"rows": count, "updates": count_updates(arguments, count), "bf16": arguments.bf16}
+            decided = {"rows": count, "updates": count_updates(arguments, count)}
             for name, value in (decided | {"tokens": self.tokens()}).items():
                 settings.setdefault(name, (value, "from model and text"))
         rows = [(name, _show(value), source) for name, (value, source) in settings.items()]
@@ -188,9 +187,9 @@ class Plan:
         """Log what is trained, and what may not be wanted."""
         batch, updates = rows_per_update(arguments), count_updates(arguments, len(self.rows))
         logger.info(
-            "Training %s on %s rows: %s updates of %d rows, learning rate %g, seed %d.",
+            "Training %s on %s rows: %s updates of %d rows, learning rate %g, seed %d, %s.",
             *(self.recipe.about.title, f"{len(self.rows):,}", f"{updates:,}", batch),
-            *(arguments.learning_rate, self.seed),
+            *(arguments.learning_rate, self.seed, "bfloat16" if arguments.bf16 else "float32"),
         )
         logger.info(
             "Start: %s, %s pooling, at most %s tokens per sentence.",
@@ -275,6 +274,8 @@ def make_plan(
     settings |= {name: (value, "given") for name, value in asked.items()}
     if model is not None:
         settings |= {"encoder": (name_of_encoder(model), "start"), "pooling": (pooling_of(model), "start")}
+        if not recipe.fit:
+            settings.setdefault("bf16", (host.has_fast_bf16(model.device), "where it is fast"))
     has_length = followed is not None or given.keys() & {"max_steps", "num_train_epochs"}
     most_updates = None if has_length else recipe.paper_updates
     return Plan(recipe, followed, settings, seed, Path(output), text, rows, model, dev, most_updates)

@@ -64,7 +64,7 @@ class Recipe:
         prepare: Prepares a training: ``prepare(rows, model, request)`` returns :class:`Prepared`. It makes
             columns, and chooses what depends on the text or the model.
         fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
-            ``arguments`` and the keywords of the loss. It returns a log.
+            ``arguments`` and the keywords of the loss. It returns the number of updates, and a log.
         pooling: The pooling that a plain transformer gets.
         max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
         paper_updates: Most updates of a training whose length was not chosen: those that the paper's text and
@@ -79,7 +79,7 @@ class Recipe:
     optional: tuple[str, ...] = ()
     made_columns: tuple[str, ...] = ()
     prepare: Callable[[Dataset, SentenceTransformer, Request], Prepared] | None = None
-    fit: Callable[..., list[dict[str, float]]] | None = None
+    fit: Callable[..., tuple[int, list[dict[str, float]]]] | None = None
     pooling: str = "mean"
     max_seq_length: int | None = 32
     paper_updates: int | None = None

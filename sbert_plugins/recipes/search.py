@@ -34,11 +34,13 @@ class SearchFit:
     Attributes:
         power: The power of the token weights; 0 if there are none.
         has_map: Whether the model has a linear map.
+        updates: Updates of the map; 0 if the model has none.
         log: What was measured on the way: known-item search by power, and with and without the map.
     """
 
     power: float
     has_map: bool
+    updates: int
     log: list[dict[str, float]]
 
 
@@ -113,7 +115,7 @@ def adapt_to_search(
         apply_token_weights(model, idf**power)
     logger.info("Token weights: idf ** %g, counted on %s documents.", power, f"{len(texts):,}")
     if not linear_map:
-        return SearchFit(power, False, log)
+        return SearchFit(power, False, 0, log)
     queries, sources = data.pseudo_queries(sample, limit=_PAIRS // len(sample), seed=seed)
     logger.info("Encoding %s documents and %s of their sentences.", f"{len(sample):,}", f"{len(queries):,}")
     options: dict[str, Any] = {"batch_size": _BATCH, "normalize_embeddings": True}
@@ -145,7 +147,8 @@ def adapt_to_search(
         _append_map(model, matrix)
     used = "used" if has_map else "not used: known-item search is worse with it"
     logger.info("Linear map: MRR@10 of known items %.2f to %.2f, %s.", before, after, used)
-    return SearchFit(power, has_map, [*log, {"power": power, "mrr@10 with the map": after}])
+    log = [*log, {"power": power, "mrr@10 with the map": after}]
+    return SearchFit(power, has_map, max_steps if has_map else 0, log)
 
 
 def choose_power(
@@ -275,8 +278,9 @@ def _pool_with(
     return [torch.cat(each)[back] for each in vectors]
 
 
-def _fit(model: SentenceTransformer, rows: Dataset, **keywords: Any) -> list[dict[str, float]]:
-    return adapt_to_search(model, join_titles(rows), **keywords).log
+def _fit(model: SentenceTransformer, rows: Dataset, **keywords: Any) -> tuple[int, list[dict[str, float]]]:
+    found = adapt_to_search(model, join_titles(rows), **keywords)
+    return found.updates, found.log
 
 
 SEARCH = Recipe(

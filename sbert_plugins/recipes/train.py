@@ -130,6 +130,8 @@ def train(
     """
     recipe = method if isinstance(method, Recipe) else find_recipe(method)
     token = arguments.pop("hub_token", None)  # as a training argument it would be in each checkpoint
+    if resume and not recipe.fit and (earlier := read_json(Path(output) / RUN_FILE)):
+        arguments.setdefault("bf16", earlier["arguments"]["bf16"])  # this machine might choose another
     rows = recipe.read(texts, columns, text or "")
     _check_inputs(rows, model, start_weight)
     plan = make_plan(
@@ -233,9 +235,8 @@ def _fit(plan: Plan) -> dict[str, Any]:
     name_data(model, name_of_text(plan.text))
     keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
     own, model.max_seq_length = model.max_seq_length, plan.tokens()
-    log = recipe.fit(model, plan.rows, seed=plan.seed, **keywords)
+    updates, log = recipe.fit(model, plan.rows, seed=plan.seed, **keywords)
     model.max_seq_length = own
-    updates = plan.value("max_steps")
     outcome = {"rows": len(plan.rows), "updates": updates, "saved_update": updates}
     return outcome | {"deviations": {}, "log": log}
 

@@ -95,6 +95,7 @@ class TestAdapt:
         before = model.encode(TEXT[:3])
         fit = recipes.adapt_to_search(model, DOCUMENTS, power=0)
         assert not fit.has_map
+        assert fit.updates == 0
         assert np.array_equal(model.encode(TEXT[:3]), before)
 
     def test_a_pooling_by_the_first_token_is_refused(self, tiny_encoder):

@@ -1,6 +1,7 @@
 import json
 import logging
 import re
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import pytest
@@ -307,6 +308,18 @@ class TestResume:
         train("arccse", third, tmp_path / "c")
         assert torch.equal(vectors(first), vectors(third))
         assert torch.equal(vectors(second), vectors(third))
+
+    def test_a_resumed_training_keeps_its_precision(self, tiny_encoder, tmp_path, monkeypatch):
+        for fast in (True, False):  # another machine
+            monkeypatch.setattr("sbert_plugins.host.has_fast_bf16", lambda device, fast=fast: fast)
+            train("arccse", tiny_encoder(), tmp_path / "new" / str(fast))
+            with interrupted(3) if fast else nullcontext(), suppress(KeyboardInterrupt):
+                train("arccse", resumed := tiny_encoder(), tmp_path / "run", resume=not fast)
+        kept, other = (
+            SentenceTransformer(str(tmp_path / "new" / name / "model")) for name in ("True", "False")
+        )
+        assert torch.equal(vectors(resumed), vectors(kept))
+        assert not torch.equal(vectors(resumed), vectors(other))
 
     def test_a_finished_training_is_extended(self, tiny_encoder, tmp_path, caplog):
         caplog.set_level(logging.INFO, "sbert_plugins")
