@@ -9,7 +9,7 @@ import argparse
 import importlib
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from statistics import fmean
 from types import UnionType
@@ -65,7 +65,7 @@ def fragments() -> dict[str, str]:
     parts |= {f"settings_{method}": settings_table(method) for method in SETTINGS}
     parts |= {f"expect_{method}": expectations(method) for method in EXPECTED}
     parts |= {f"command_{name}": text for name, text in commands()}
-    parts |= {"result": result(), "demo": tables.demo(), "starts": starts_table()}
+    parts["starts"] = starts_table()
     return {f"{name}.md": text for name, text in parts.items()}
 
 
@@ -99,48 +99,7 @@ def constant(value: Any) -> str:
     return f"{len(value)} words" if isinstance(value, Set) else ", ".join(value)
 
 
-# --- Results and defaults -----------------------------------------------------------------------------------
-
-
-def result() -> str:
-    """Return the picture of the home page, and its caption; empty if nothing was measured yet."""
-    known = [(title, before, sum(scores) / len(scores)) for title, before, scores in tables.known_changes()]
-    if known:
-        caption = (
-            "all-MiniLM-L6-v2 was adapted to the text of each collection with `recommended`, without labels. "
-            "The score of the STS tasks is the mean over these models. MAP and nDCG measure how high the "
-            "right texts are ranked."
-        )
-    else:
-        caption = "all-MiniLM-L6-v2 before and after the [demo](get_started.md#run-the-demo)."
-    changes = known or tables.demo_changes()
-    if not changes:
-        return ""
-    picture = change_picture(changes)
-    return f"```{{raw}} html\n{picture}```\n\n*{caption} Higher is better.*\n"
-
-
-def change_picture(changes: Sequence[tuple[str, float, float]]) -> str:
-    """Draw the changes of scores as bars: an SVG in the text colour of the page, readable on a phone."""
-    differences = [after - before for _, before, after in changes]
-    row, unit = 48, 150 / max(1.0, *map(abs, differences))  # height of a row, and pixels per point
-    zero = 2 - min(0.0, *differences) * unit
-    parts = []
-    for place, ((title, before, _), change) in enumerate(zip(changes, differences, strict=True)):
-        top = place * row
-        width, colour = abs(change) * unit, "#0072b2" if change >= 0 else "#d55e00"
-        start, end = min(zero, zero + change * unit), max(zero, zero + change * unit)
-        parts.append(
-            f'<text x="0" y="{top + 13}">{title}</text>'
-            f'<rect x="{start:.1f}" y="{top + 20}" width="{width:.1f}" height="16" fill="{colour}"/>'
-            f'<path d="M {zero:.1f} {top + 18} v 20" stroke="currentColor"/>'
-            f'<text x="{end + 6:.1f}" y="{top + 33}">{change:+.1f} (start: {before:.1f})</text>'
-        )
-    return (
-        f'<svg viewBox="0 0 370 {row * len(changes)}" role="img" aria-label="Changes of scores" '
-        'fill="currentColor" font-size="14" style="max-width: 30rem; width: 100%">'
-        f"{''.join(parts)}</svg>\n"
-    )
+# --- Defaults -----------------------------------------------------------------------------------------------
 
 
 def starts_table() -> str:

@@ -24,7 +24,9 @@ import logging
 import time
 from pathlib import Path
 
-from sentence_transformers import SentenceTransformer, util
+import numpy as np
+from scipy.stats import rankdata
+from sentence_transformers import SentenceTransformer
 from transformers.utils import logging as transformers_logging
 
 from sbert_plugins import data, evaluation, recipes
@@ -63,10 +65,8 @@ def load_start() -> SentenceTransformer:
 
 # %%
 sentences = data.read_sentences(TEXT)
-if PAIRS:
-    pairs = evaluation.own_pairs(PAIRS)
-else:
-    pairs = evaluation.PairsEvaluator(recipes.graded_pairs(), name="graded pairs")
+scored = evaluation.read_scored_pairs(PAIRS) if PAIRS else recipes.graded_pairs()
+pairs = evaluation.PairsEvaluator(scored, name="graded pairs")
 
 model = load_start()
 results = recipes.train("recommended", sentences, model, output=OUTPUT, evaluators=[pairs], max_steps=UPDATES)
@@ -84,26 +84,34 @@ print(*results["verdict"], sep="\n")
 # %% [markdown]
 # ## What changed
 #
-# Here are three sentences, each with its three nearest sentences before and after the training.
-# Most neighbours stay. Single ones can get better or worse. The score over many pairs shows the difference.
+# The model orders the graded pairs by similarity: place 1 is the most similar pair. A pair with one meaning
+# should be in front of each pair with different meanings, even if that one shares many words. The cell counts
+# the wrong orders, and shows the pairs that moved most.
 
 # %%
-texts = sentences["anchor"][:]
-queries = [texts[len(texts) * place // 3] for place in range(3)]
+grades = np.array(scored.scores)
+same, different = grades >= np.quantile(grades, 0.7), grades <= np.quantile(grades, 0.5)
 
 
-def nearest(encoder: SentenceTransformer) -> list[list[str]]:
-    found = util.semantic_search(encoder.encode(queries), encoder.encode(texts), top_k=4)
-    return [
-        [f"{hit['score']:.2f} {texts[hit['corpus_id']]}" for hit in hits if texts[hit["corpus_id"]] != query]
-        for query, hits in zip(queries, found, strict=True)
-    ]
+def find_places(encoder: SentenceTransformer) -> np.ndarray:
+    sides = [encoder.encode(side) for side in (scored.sentences1, scored.sentences2)]
+    return rankdata(-encoder.similarity_pairwise(*sides))
 
 
-for query, before, after in zip(queries, nearest(load_start()), nearest(model), strict=True):
-    print(f"\n{query}")
-    print("  before", *before[:3], sep="\n    ")
-    print("  after", *after[:3], sep="\n    ")
+def show(title: str, rows: np.ndarray, rise: np.ndarray) -> None:
+    print(f"\n{title}")
+    for row in rows[np.argsort(-rise[rows])][:3]:
+        print(f"  place {before[row]:.0f} -> {after[row]:.0f} of {len(grades)}, grade {grades[row]:g}")
+        print(f"    {scored.sentences1[row]}\n    {scored.sentences2[row]}")
+
+
+before, after = find_places(load_start()), find_places(model)
+wrong = [np.greater_equal.outer(places[same], places[different]) for places in (before, after)]
+print(f"Wrong orders: {wrong[0].sum():,} before, {wrong[1].sum():,} after, of {wrong[0].size:,}.")
+print(f"{(wrong[0] & ~wrong[1]).sum():,} became right, {(~wrong[0] & wrong[1]).sum():,} became wrong.")
+show("One meaning, better now:", np.flatnonzero(same), before - after)
+show("Different meanings, better now:", np.flatnonzero(different), after - before)
+show("One meaning, worse now:", np.flatnonzero(same), after - before)
 
 # %% [markdown]
 # ## The model
@@ -112,7 +120,8 @@ for query, before, after in zip(queries, nearest(load_start()), nearest(model), 
 
 # %%
 loaded = SentenceTransformer(str(OUTPUT / "model"))
-difference = abs(loaded.encode(queries) - model.encode(queries)).max()
+texts = sentences["anchor"][:64]
+difference = abs(loaded.encode(texts) - model.encode(texts)).max()
 print(f"Largest difference of the loaded model: {difference:.1e}")
 
 # %% [markdown]

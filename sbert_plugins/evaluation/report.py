@@ -221,10 +221,10 @@ def new_figure(height: float, titles: Sequence[str] = ("",)) -> tuple[Figure, li
     figure = Figure(figsize=(5.2, height * rows), layout="constrained")
     axes = [figure.add_subplot(rows, columns, place) for place in range(1, len(titles) + 1)]
     for panel, title in zip(axes, titles, strict=True):
-        panel.set_title(title, loc="left", fontsize=9, color=INK, parse_math=False)
+        panel.set_title(title, loc="left", fontsize=10.5, color=INK, parse_math=False)
         panel.spines[["top", "right"]].set_visible(False)
         panel.spines[["left", "bottom"]].set_color(INK)
-        panel.tick_params(colors=INK, labelsize=9)
+        panel.tick_params(colors=INK, labelsize=10.5)
         panel.grid(color=_COLOURS[0], alpha=0.3)
         panel.set_axisbelow(True)
     return figure, axes
@@ -238,15 +238,15 @@ def plot_scores(scores: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figu
             grey.
     """
     titles = list(next(iter(scores.values())))
-    figure, (axes,) = new_figure(0.5 + 0.22 * len(scores) + 0.3 * len(titles))
+    figure, (axes,) = new_figure(0.6 + 0.24 * len(scores) + 0.42 * len(titles))
     for place, (model, rows) in enumerate(scores.items()):
         points, errors = np.array([rows[title] for title in titles]).T
         heights = np.arange(len(titles)) + 0.6 * ((place + 0.5) / len(scores) - 0.5)
         colour = _COLOURS[place % len(_COLOURS)]
         axes.errorbar(points, heights, xerr=errors, fmt="o", ms=4, color=colour, label=model)
-    axes.set_yticks(range(len(titles)), titles)
+    axes.set_yticks(range(len(titles)), [title.replace(": ", ":\n") for title in titles])
     axes.set_ylim(len(titles) - 0.5, -0.5)
-    figure.legend(loc="outside upper left", frameon=False, fontsize=9, labelcolor=INK)
+    figure.legend(loc="outside upper left", frameon=False, fontsize=10.5, labelcolor=INK)
     return figure
 
 

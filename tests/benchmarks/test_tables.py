@@ -2,8 +2,11 @@
 
 import re
 
+import couples
 import pytest
 import tables
+
+from sbert_plugins import evaluation
 
 MEASURED = {"encoder": "minilm-mlm", "pooling": "mean", "max_seq_length": 32, "hardware": "a processor"}
 TRAINED = MEASURED | {"text": "short", "learning_rate": 5e-5, "batch_size": 64}
@@ -137,6 +140,43 @@ def test_known_model(write):
     assert rows[titles["sts"]] == ["70.0", "71.5", "+1.5 ± 0.5", "`recommended`"]
     assert rows[titles["quora_map"]] == ["90.0", "91.0", "+1.0 ± 1.0", "`recommended`"]
     assert len(rows) == 3  # with the heading: recommended was trained on no other text
+
+
+def test_headline(write):
+    """A gain is larger than two standard errors over the seeds."""
+    gains = {"biomedical": [2.0, 3.0], "agnews": [1.0, 1.2], "quora": [-0.5, 0.9]}
+    lines = [{"row": "start", "text": None, "seed": 0, "scores": START}]
+    for text, values in gains.items():
+        key = "quora_map" if text == "quora" else f"{text}_purity"
+        lines += [adapted("recommended", text, seed, **{key: value}) for seed, value in enumerate(values)]
+    write("adaptation", *lines)
+    assert "On 2 of 4 tasks all-MiniLM-L6-v2 gained 1.1 to 2.5 points" in tables.headline()
+    assert "changed by at most 0.2" in tables.headline()
+
+
+def test_descriptions(write):
+    line = {"before": [1, 2, 4]}
+    write("descriptions", line | {"after": [2, 1, 1]}, line | {"after": [1, 1, 4]})
+    text = tables.descriptions()
+    assert "on 3 descriptions" in text
+    assert "1 found the right description at once before, and 2 after. 2 became right and 0 became" in text
+    assert "MRR changed by +20.8 ± 23.2 (2 seeds" in text  # the means of the queries are -25, 50 and 37.5
+
+
+def test_couples(write, monkeypatch):
+    """Wrong before are both with similarity 0.5, and after the one with 0.6."""
+    pairs = evaluation.ScoredPairs(["a < b"] * 5, ["c"] * 5, [5.0, 4.0, 3.0, 0.0, 2.0])
+    monkeypatch.setattr(couples.recipes, "graded_pairs", lambda: pairs)
+    line = {"before": [0.9, 0.4, 0.99, 0.5, 0.5], "after": [0.9, 0.55, 0.99, 0.3, 0.6]}
+    write("couples", line)
+    assert (
+        "Of all 4 couples, 2 were in the wrong order before, and 1 after: 1 became right and 0"
+        in tables.couples()
+    )
+    assert couples.best_couples(line) == [(1, 3)]
+    picture = couples.draw_couples(line)
+    assert picture.count("a &lt; b") == 2
+    assert len(picture.encode()) < 60_000
 
 
 def test_decoder_starts(write):
