@@ -646,8 +646,9 @@ def descriptions() -> str:
         f"The same command on {before.shape[1]} descriptions of functions in this package, searched with "
         f"their own first lines: {was_right[0].sum()} found the right description at once before, and "
         f"{is_right.sum(axis=1).mean():.0f} after. {(~was_right & is_right).sum(axis=1).mean():.0f} became "
-        f"right and {(was_right & ~is_right).sum(axis=1).mean():.0f} became wrong. MRR changed by "
-        f"{gains.mean():+.1f} ± {error:.1f} ({len(lines)} seeds; the error is that over the queries).\n"
+        f"right and {(was_right & ~is_right).sum(axis=1).mean():.0f} became wrong. MRR (how high the right "
+        f"one ranks) changed by {gains.mean():+.1f} ± {error:.1f} ({len(lines)} seeds; the error is that "
+        "over the queries).\n"
     )
 
 

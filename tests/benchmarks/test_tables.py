@@ -160,7 +160,9 @@ def test_descriptions(write):
     text = tables.descriptions()
     assert "on 3 descriptions" in text
     assert "1 found the right description at once before, and 2 after. 2 became right and 0 became" in text
-    assert "MRR changed by +20.8 ± 23.2 (2 seeds" in text  # the means of the queries are -25, 50 and 37.5
+    assert (
+        "MRR (how high the right one ranks) changed by +20.8 ± 23.2 (2 seeds" in text
+    )  # the means of the queries are -25, 50 and 37.5
 
 
 def test_couples(write, monkeypatch):
