@@ -379,20 +379,6 @@ def decoder_starts() -> str:
     return table(["", "start of the decoder", "its rate", "updates", "seeds", *keys], rows)
 
 
-def second_stage() -> str:
-    """A plain language model, trained once, for twice as long, and twice."""
-    groups = defaultdict(list)
-    for line in records.read("second_stage"):
-        updates, keep = line["updates"], line["keep"]
-        second = f"{updates}, self-distillation {keep}" if keep else str(updates)
-        groups[str(updates), second if line["stages"] == "two" else ""].append(line["scores"])
-    rows = [
-        [*group, *(mean_text([one[key] for one in scores], 2, 1) for key in ("stsb_dev", "avg7"))]
-        for group, scores in groups.items()
-    ]
-    return table(["first stage, updates", "second stage, updates", "STS-B dev", "seven tasks"], rows)
-
-
 def cost() -> str:
     """Operations, time and memory of a training step, as multiples of SimCSE's."""
     lines = records.read("speed")
@@ -692,7 +678,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "adaptation": adaptation,
     "methods": methods,
     "decoder starts": decoder_starts,
-    "second stage": second_stage,
     "cost": cost,
     "fidelity": fidelity,
     "families": families,

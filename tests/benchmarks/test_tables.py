@@ -189,29 +189,6 @@ def test_decoder_starts(write):
     assert rows_of(tables.decoder_starts())["PaSeR"] == expected
 
 
-def test_second_stage(write):
-    line = {
-        "stages": "two",
-        "updates": 60,
-        "keep": 0.1,
-        "seed": 0,
-        "scores": {"stsb_dev": 80.0, "avg7": 70.0},
-    }
-    write(
-        "second_stage",
-        line | {"stages": "one", "keep": 0.0},
-        line,
-        line | {"seed": 1, "scores": {"stsb_dev": 82.0, "avg7": 70.0}},
-        line | {"keep": 0.0},
-    )
-    lines = [one[2:-2].split(" | ") for one in tables.second_stage().splitlines()[2:]]
-    assert [[cell.strip() for cell in one] for one in lines] == [
-        ["60", "", "80.00", "70.00"],
-        ["60", "60, self-distillation 0.1", "81.00 ± 1.00 (2)", "70.00 ± 0.00 (2)"],
-        ["60", "60", "80.00", "70.00"],
-    ]
-
-
 def test_cost(write):
     speed = {
         "rounds": 7,
