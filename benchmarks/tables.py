@@ -1,4 +1,4 @@
-"""Write the tables of README.md and the documentation from the records, and draw ``results/quality.png``.
+"""Write the tables of the documentation and the READMEs from the records, and draw ``results/quality.png``.
 
     python benchmarks/tables.py
 
@@ -24,6 +24,7 @@ from sbert_plugins import recipes
 Cell = dict[str, Any]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs").glob("[gm]*/*.md")),
 ]
@@ -504,6 +505,32 @@ def old_index() -> str:
     return " ".join(parts) + "\n"
 
 
+def forms() -> str:
+    """The scores, speed and size of a model in float32, in int8 and as static vectors."""
+    lines = records.read("use_the_model")
+    if not lines:
+        return "No records yet.\n"
+    columns = {
+        "AG News, start": ("start", "topics"),
+        "AG News, `recommended`": ("recommended", "topics"),
+        "Cranfield, start": ("start", "search"),
+        "Cranfield, `search`": ("search", "search"),
+    }
+    rows = []
+    for form in dict.fromkeys(line["form"] for line in lines):
+        own = [line for line in lines if line["form"] == form]
+        scores = [
+            error_text([line["score"] for line in own if (line["row"], line["task"]) == column])
+            for column in columns.values()
+        ]
+        lowest = min((line["lowest cosine"] for line in own if "lowest cosine" in line), default=None)
+        speed = np.mean([line["texts per second"] for line in own if line["task"] == "topics"])
+        size = max(line["megabytes"] for line in own)
+        cosine = "" if lowest is None else f"{lowest:.4f}"
+        rows.append([form, *scores, cosine, f"{speed:,.0f}", f"{size:.0f}"])
+    return table(["", *columns, "lowest cosine", "texts per second", "MB"], rows)
+
+
 def known_items() -> str:
     """Whether the change in known-item search follows the change in search."""
     changes = search_changes()
@@ -583,6 +610,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "documents": documents,
     "search": search,
     "old index": old_index,
+    "forms": forms,
     "known items": known_items,
 }
 
