@@ -20,6 +20,7 @@ import adaptation
 import numpy as np
 import quality
 import records
+import tables
 import testbeds
 from sentence_transformers import SentenceTransformer
 
@@ -119,7 +120,9 @@ def train(model: SentenceTransformer, cell: dict[str, Any], documents: list[str]
         texts = quality.delete_words(texts, cell["seed"])
     settings: dict[str, Any] = {}
     if method != "search":
-        settings = {"max_seq_length": 32, "max_steps": 60, "learning_rate": 5e-5, "save_strategy": "no"}
+        best = tables.best_setting(cell["row"])  # of SimCSE and TSDAE; the others have 60 updates and 5e-5
+        settings = {"max_seq_length": 32, "max_steps": best["updates"], "save_strategy": "no"}
+        settings["learning_rate"] = best["learning_rate"]
         settings |= {"per_device_train_batch_size": 64, "bf16": True, **quality.EQUAL}
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +131,7 @@ def train(model: SentenceTransformer, cell: dict[str, Any], documents: list[str]
         )
     model.max_seq_length = LENGTH
     seconds = round(time.monotonic() - began, 1)
-    return {"seconds": seconds} | ({"log": results["log"]} if method == "search" else {})
+    return {"seconds": seconds, "log": results["log"]} if method == "search" else {"seconds": seconds} | best
 
 
 def score_old_index(model: SentenceTransformer, search: Any, old: np.ndarray) -> dict[str, float]:
