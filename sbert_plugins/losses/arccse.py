@@ -1,7 +1,6 @@
 """ArcCSE: angular margin contrastive learning, and an order of similarity among masked sentences."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -130,7 +129,21 @@ class ArcCSELoss(Loss):
         projection_head: bool = True,
         gather_across_devices: bool = False,
     ) -> None:
-        super().__init__(model)
+        super().__init__(
+            model,
+            margin_degrees=margin_degrees,
+            temperature=temperature,
+            triplet_weight=triplet_weight,
+            triplet_margin=triplet_margin,
+            near_mask_ratio=near_mask_ratio,
+            far_mask_ratio=far_mask_ratio,
+            min_words=min_words,
+            positive_dropout=positive_dropout,
+            triplet_dropout=triplet_dropout,
+            arccon_max_length=arccon_max_length,
+            projection_head=projection_head,
+            gather_across_devices=gather_across_devices,
+        )
         functional.check_weights(triplet_weight=triplet_weight)
         if not 0 < near_mask_ratio < far_mask_ratio < 1:
             raise ValueError(
@@ -142,18 +155,7 @@ class ArcCSELoss(Loss):
                 "arccon_max_length cuts sentences at the right, and this tokenizer pads at the left. Set "
                 "model.max_seq_length, which cuts all passes."
             )
-        self.margin_degrees = margin_degrees
-        self.temperature = temperature
-        self.triplet_weight = triplet_weight
-        self.triplet_margin = triplet_margin
-        self.near_mask_ratio = near_mask_ratio
-        self.far_mask_ratio = far_mask_ratio
-        self.min_words = min_words
-        self.positive_dropout = positive_dropout
-        self.triplet_dropout = triplet_dropout
-        self.arccon_max_length = arccon_max_length
-        self.projection_head = projection_head
-        self.gather_across_devices = self.waits_for_other_ranks = gather_across_devices
+        self.waits_for_other_ranks = gather_across_devices
         self.works_in_matryoshka = not projection_head
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         if triplet_weight:
@@ -227,20 +229,3 @@ class ArcCSELoss(Loss):
                 "triplet_gap": gap.mean(),
             }
         return functional.order_triplet_loss(anchors, near, far, margin=self.triplet_margin)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings."""
-        return {
-            "margin_degrees": self.margin_degrees,
-            "temperature": self.temperature,
-            "triplet_weight": self.triplet_weight,
-            "triplet_margin": self.triplet_margin,
-            "near_mask_ratio": self.near_mask_ratio,
-            "far_mask_ratio": self.far_mask_ratio,
-            "min_words": self.min_words,
-            "positive_dropout": self.positive_dropout,
-            "triplet_dropout": self.triplet_dropout,
-            "arccon_max_length": self.arccon_max_length,
-            "projection_head": self.projection_head,
-            "gather_across_devices": self.gather_across_devices,
-        }

@@ -91,7 +91,6 @@ class BagOfWordsLoss(Loss):
 """
     waits_for_other_ranks = False
     works_in_matryoshka = False
-    weights: Tensor | None
 
     def __init__(
         self,
@@ -101,9 +100,7 @@ class BagOfWordsLoss(Loss):
         frequencies: TokenFrequencies | str | None = None,
         mlm_head: str = "embeddings",
     ) -> None:
-        super().__init__(model)
-        self.token_weights = token_weights
-        self.mlm_head = mlm_head
+        super().__init__(model, token_weights=token_weights, mlm_head=mlm_head)
         self.tokens = TokenRoles(model.tokenizer)
         self.head = build_word_scorer(model, mlm_head)
         self.decoder = BagOfWordsDecoder(self.head, sentence_width(model))
@@ -126,8 +123,4 @@ class BagOfWordsLoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
-        return {
-            "token_weights": self.token_weights,
-            "frequencies": describe_frequencies(self.frequencies),
-            "mlm_head": self.mlm_head,
-        }
+        return super().get_config_dict() | {"frequencies": describe_frequencies(self.frequencies)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -45,13 +45,6 @@ class Terms(dict[str, Tensor]):
         """Scale each term."""
         return Terms({name: weight * term for name, term in self.items()})
 
-    def backward(self) -> None:
-        """Raise ``TypeError``: a loop must add the terms up."""
-        raise TypeError(
-            "A loss with several terms has no backward(): call it on sum(terms.values()). "
-            "SentenceTransformer.old_fit does not, so train with fit() or a trainer."
-        )
-
 
 class Loss(nn.Module):
     """A loss for sentence-transformers' trainers that returns named terms.
@@ -62,6 +55,7 @@ class Loss(nn.Module):
 
     Args:
         model: The encoder that is trained.
+        **settings: Keywords of the subclass. Each becomes an attribute and is part of its settings.
 
     Raises:
         ValueError: If ``model`` is a Router of several encoders, or does not begin with a transformer.
@@ -74,30 +68,35 @@ class Loss(nn.Module):
         ...         return {"norm": vectors.norm(dim=1).mean()}
     """
 
+    #: BibTeX for the model card.
     citation: ClassVar[str] = ""
-    """BibTeX for the model card."""
 
+    #: Names of the text columns, which are taken by their order.
     columns: ClassVar[tuple[str, ...]] = ("anchor",)
-    """Names of the text columns, which are taken by their order."""
 
+    #: Number of the last columns that may be missing.
     optional_columns: ClassVar[int] = 0
-    """Number of the last columns that may be missing."""
 
+    #: True if ``MatryoshkaLoss``, which cuts the sentence vectors, may wrap this loss.
     works_in_matryoshka: bool = True
-    """True if ``MatryoshkaLoss``, which cuts the sentence vectors, may wrap this loss."""
 
+    #: False if a batch is computed without the other processes. They could compute another dataset's loss.
     waits_for_other_ranks: bool = True
-    """False if a batch is computed without the other processes. They could compute another dataset's loss."""
 
+    #: True if checkpoints hold the weights that this loss owns. The trainer sets it.
     state_is_kept: bool = False
-    """True if checkpoints hold the weights that this loss owns. The trainer sets it."""
 
+    #: Tokens that each text of a batch is truncated to; None for the model's limit. The trainer sets it.
     max_length: int | None = None
-    """Tokens that each text of a batch is truncated to; None for the model's limit. The trainer sets it."""
 
     model: Any
 
-    def __init__(self, model: SentenceTransformer) -> None:
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a setting or a buffer, which no assignment declares."""
+
+    def __init__(self, model: SentenceTransformer, **settings: Any) -> None:
         super().__init__()
         inside = unwrap(model)
         if any(isinstance(module, Router) for module in inside.modules()):
@@ -107,8 +106,11 @@ class Loss(nn.Module):
         transformer_of(inside)
         freeze_token_weights(inside)  # they are trainable when the model is loaded
         self.model = model
+        self._settings = tuple(settings)
+        for name, value in settings.items():
+            setattr(self, name, value)
+        #: Detached scalars of the last batch, which are logged and never added to the loss.
         self.diagnostics: dict[str, Tensor] = {}
-        """Detached scalars of the last batch, which are logged and never added to the loss."""
         _losses.add(self)
         if _Observer not in DEFAULT_CALLBACKS:
             DEFAULT_CALLBACKS.append(_Observer)  # type: ignore[arg-type]
@@ -126,8 +128,8 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings, for the model card and for the check of a resumed training."""
-        return {}
+        """Return the settings as they are now, for the model card and for the check of a resumed training."""
+        return {name: getattr(self, name) for name in self._settings}
 
     def begin_training(self, *, steps: int, resumed: bool) -> None:
         """Prepare for a training of ``steps`` updates in all. Any trainer calls this method."""

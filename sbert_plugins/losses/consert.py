@@ -1,7 +1,6 @@
 """ConSERT: a contrastive loss on two views that are made inside the encoder's embeddings."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -103,7 +102,15 @@ class ConSERTLoss(Loss):
         temperature: float = 0.1,
         projection_head: bool = False,
     ) -> None:
-        super().__init__(model)
+        super().__init__(
+            model,
+            first_view=tuple(first_view),
+            second_view=tuple(second_view),
+            feature_cutoff_rate=feature_cutoff_rate,
+            token_cutoff_rate=token_cutoff_rate,
+            temperature=temperature,
+            projection_head=projection_head,
+        )
         for name, view in (("first_view", first_view), ("second_view", second_view)):
             if isinstance(view, str) or not set(view) <= set(VIEW_PARTS):
                 raise ValueError(
@@ -112,12 +119,6 @@ class ConSERTLoss(Loss):
         functional.check_share("feature_cutoff_rate", feature_cutoff_rate)
         functional.check_share("token_cutoff_rate", token_cutoff_rate)
         self.tokens = TokenRoles(model.tokenizer)
-        self.first_view = tuple(first_view)
-        self.second_view = tuple(second_view)
-        self.feature_cutoff_rate = feature_cutoff_rate
-        self.token_cutoff_rate = token_cutoff_rate
-        self.temperature = temperature
-        self.projection_head = projection_head
         self.works_in_matryoshka = not projection_head
         self.head = ProjectionHead(sentence_width(model)) if projection_head else nn.Identity()
         self.to(model.device)
@@ -138,14 +139,3 @@ class ConSERTLoss(Loss):
         passes = encode([anchor, positive], views=views, dropout=has_dropout)
         first, second = (self.head(one.vectors) for one in passes)  # (B, D) each
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings."""
-        return {
-            "first_view": self.first_view,
-            "second_view": self.second_view,
-            "feature_cutoff_rate": self.feature_cutoff_rate,
-            "token_cutoff_rate": self.token_cutoff_rate,
-            "temperature": self.temperature,
-            "projection_head": self.projection_head,
-        }

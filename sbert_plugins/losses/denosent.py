@@ -139,20 +139,23 @@ class DenoSentLoss(Loss):
         projector: bool = True,
         gather_across_devices: bool = False,
     ) -> None:
-        super().__init__(model)
+        super().__init__(
+            model,
+            temperature=temperature,
+            noise_dropout=noise_dropout,
+            decoder_layers=decoder_layers,
+            decoder_heads=decoder_heads,
+            decoder_feedforward=decoder_feedforward,
+            decoder_dropout=decoder_dropout,
+            contrastive_weight=contrastive_weight,
+            denoising_weight=denoising_weight,
+            reconstruct=reconstruct,
+            gather_across_devices=gather_across_devices,
+        )
         functional.check_weights(contrastive_weight=contrastive_weight, denoising_weight=denoising_weight)
         if reconstruct not in ("anchor", "paraphrase"):
             raise ValueError(f"reconstruct must be 'anchor' or 'paraphrase', got {reconstruct!r}.")
-        self.temperature = temperature
-        self.noise_dropout = noise_dropout
-        self.decoder_layers = decoder_layers
-        self.decoder_heads = decoder_heads
-        self.decoder_feedforward = decoder_feedforward
-        self.decoder_dropout = decoder_dropout
-        self.contrastive_weight = contrastive_weight
-        self.denoising_weight = denoising_weight
-        self.reconstruct = reconstruct
-        self.gather_across_devices = self.waits_for_other_ranks = gather_across_devices
+        self.waits_for_other_ranks = gather_across_devices
         self.works_in_matryoshka = not (projector or denoising_weight)
         width = sentence_width(model)
         self.projector = nn.Linear(width, width) if projector else nn.Identity()
@@ -220,16 +223,4 @@ class DenoSentLoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
-        return {
-            "temperature": self.temperature,
-            "noise_dropout": self.noise_dropout,
-            "decoder_layers": self.decoder_layers,
-            "decoder_heads": self.decoder_heads,
-            "decoder_feedforward": self.decoder_feedforward,
-            "decoder_dropout": self.decoder_dropout,
-            "contrastive_weight": self.contrastive_weight,
-            "denoising_weight": self.denoising_weight,
-            "reconstruct": self.reconstruct,
-            "projector": not isinstance(self.projector, nn.Identity),
-            "gather_across_devices": self.gather_across_devices,
-        }
+        return super().get_config_dict() | {"projector": not isinstance(self.projector, nn.Identity)}

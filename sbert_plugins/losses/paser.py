@@ -125,8 +125,6 @@ class PaSeRLoss(Loss):
     columns = ("anchor", "masked", "phrase")
     works_in_matryoshka = False
     decoder: PhraseDecoder | BagOfWordsDecoder
-    weights: Tensor | None
-    ordinary_ids: Tensor
 
     def __init__(
         self,
@@ -146,21 +144,23 @@ class PaSeRLoss(Loss):
         signed: bool = True,
         normalize_memory: bool = True,
     ) -> None:
-        super().__init__(model)
+        super().__init__(
+            model,
+            decoder_layers=decoder_layers,
+            token_weights=token_weights,
+            difference_scale=difference_scale,
+            product_scale=product_scale,
+            decoder_heads=decoder_heads,
+            decoder_feedforward=decoder_feedforward,
+            decoder_dropout=decoder_dropout,
+            mlm_weight=mlm_weight,
+            mlm_probability=mlm_probability,
+            mlm_head=mlm_head,
+            signed=signed,
+            normalize_memory=normalize_memory,
+        )
         functional.check_share("mlm_probability", mlm_probability)
         functional.check_weights(mlm_weight=mlm_weight)
-        self.decoder_layers = decoder_layers
-        self.token_weights = token_weights
-        self.difference_scale = difference_scale
-        self.product_scale = product_scale
-        self.decoder_heads = decoder_heads
-        self.decoder_feedforward = decoder_feedforward
-        self.decoder_dropout = decoder_dropout
-        self.mlm_weight = mlm_weight
-        self.mlm_probability = mlm_probability
-        self.mlm_head = mlm_head
-        self.signed = signed
-        self.normalize_memory = normalize_memory
         self.tokens = TokenRoles(model.tokenizer)
         self.mask_id = self.tokens.mask_id("PaSeRLoss")
         self.head = (
@@ -318,18 +318,4 @@ class PaSeRLoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
-        return {
-            "decoder_layers": self.decoder_layers,
-            "token_weights": self.token_weights,
-            "frequencies": describe_frequencies(self.frequencies),
-            "difference_scale": self.difference_scale,
-            "product_scale": self.product_scale,
-            "decoder_heads": self.decoder_heads,
-            "decoder_feedforward": self.decoder_feedforward,
-            "decoder_dropout": self.decoder_dropout,
-            "mlm_weight": self.mlm_weight,
-            "mlm_probability": self.mlm_probability,
-            "mlm_head": self.mlm_head,
-            "signed": self.signed,
-            "normalize_memory": self.normalize_memory,
-        }
+        return super().get_config_dict() | {"frequencies": describe_frequencies(self.frequencies)}

@@ -133,12 +133,14 @@ class PTBERTLoss(Loss):
         projection_head: bool = True,
         momentum_dropout: bool = True,
     ) -> None:
-        super().__init__(model)
-        self.num_pseudo_tokens = num_pseudo_tokens
-        self.queue_size = queue_size
-        self.attend_to = attend_to
-        self.temperature = temperature
-        self.projection_head = projection_head
+        super().__init__(
+            model,
+            num_pseudo_tokens=num_pseudo_tokens,
+            queue_size=queue_size,
+            attend_to=attend_to,
+            temperature=temperature,
+            projection_head=projection_head,
+        )
         attention = self._build_attention() if num_pseudo_tokens else None
         head = self._build_head() if projection_head else nn.Identity()
         self.mapping = _Mapping(attention, head)
@@ -198,13 +200,8 @@ class PTBERTLoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
-        return {
-            "num_pseudo_tokens": self.num_pseudo_tokens,
-            "queue_size": self.queue_size,
+        return super().get_config_dict() | {
             "momentum": self.momentum_encoder.momentum,
-            "attend_to": self.attend_to,
-            "temperature": self.temperature,
-            "projection_head": self.projection_head,
             "momentum_dropout": self.momentum_encoder.dropout,
         }
 

@@ -73,8 +73,6 @@ class SearchDistillationLoss(Loss):
 
     citation = SelfDistillationLoss.citation
     columns = ("query", "document_1")
-    scores: Tensor
-    vectors: Tensor | None
 
     def __init__(
         self,
@@ -86,8 +84,7 @@ class SearchDistillationLoss(Loss):
         temperature: float = 0.07,
         sharpness: float = 4.0,
     ) -> None:
-        super().__init__(model)
-        self.keep, self.temperature, self.sharpness = keep, temperature, sharpness
+        super().__init__(model, keep=keep, temperature=temperature, sharpness=sharpness)
         self.register_buffer("scores", torch.as_tensor(scores, dtype=torch.float32), persistent=False)
         kept = None if vectors is None else torch.as_tensor(vectors, dtype=torch.float32)
         self.register_buffer("vectors", kept, persistent=False)
@@ -122,9 +119,5 @@ class SearchDistillationLoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
-        return {
-            "keep": self.keep if self.vectors is not None else None,
-            "temperature": self.temperature,
-            "sharpness": self.sharpness,
-            "scores": list(self.scores.shape),
-        }
+        settings = super().get_config_dict() | {"scores": list(self.scores.shape)}
+        return settings if self.vectors is not None else settings | {"keep": None}

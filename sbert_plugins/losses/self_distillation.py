@@ -92,7 +92,6 @@ class SelfDistillationLoss(Loss):
 }
 """
     waits_for_other_ranks = False
-    teacher_mark: Tensor
 
     def __init__(
         self,
@@ -102,9 +101,7 @@ class SelfDistillationLoss(Loss):
         temperature: float = 0.1,
         teacher_temperature: float = 0.05,
     ) -> None:
-        super().__init__(model)
-        self.temperature = temperature
-        self.teacher_temperature = teacher_temperature
+        super().__init__(model, temperature=temperature, teacher_temperature=teacher_temperature)
         self.reads_labels = teacher == "labels"
         self.kind_of_teacher = "the start" if teacher is None else "another model"
         start = unwrap(model)
@@ -176,11 +173,8 @@ class SelfDistillationLoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings."""
-        return {
-            "teacher": "labels" if self.reads_labels else self.kind_of_teacher,
-            "temperature": self.temperature,
-            "teacher_temperature": self.teacher_temperature,
-        }
+        teacher = "labels" if self.reads_labels else self.kind_of_teacher
+        return super().get_config_dict() | {"teacher": teacher}
 
 
 @torch.no_grad()

@@ -133,8 +133,6 @@ class SLTFAILoss(Loss):
 }
 """
     works_in_matryoshka = False
-    low_frequency: Tensor
-    updates: Tensor
 
     def __init__(
         self,
@@ -151,7 +149,17 @@ class SLTFAILoss(Loss):
         masking_ratio: float = 0.2,
         warmup_steps: float = 0.1,
     ) -> None:
-        super().__init__(model)
+        super().__init__(
+            model,
+            low_frequency_by=low_frequency_by,
+            low_frequency_share=low_frequency_share,
+            adversarial_weight=adversarial_weight,
+            filtering_weight=filtering_weight,
+            balance=balance,
+            reversal_strength=reversal_strength,
+            masking_ratio=masking_ratio,
+            warmup_steps=warmup_steps,
+        )
         loss = SimCSELoss(model, projection_head=False) if loss is None else loss
         check_inner_loss("loss", loss, model)
         functional.check_balance(balance)
@@ -159,15 +167,7 @@ class SLTFAILoss(Loss):
         if not 0 < masking_ratio <= 1:
             raise ValueError(f"masking_ratio must be in (0, 1], got {masking_ratio}.")
         self.loss = loss
-        self.low_frequency_by = low_frequency_by
-        self.low_frequency_share = low_frequency_share
-        self.adversarial_weight = adversarial_weight
-        self.filtering_weight = filtering_weight
-        self.balance = balance
         self.waits_for_other_ranks = balance is not None
-        self.reversal_strength = reversal_strength
-        self.masking_ratio = masking_ratio
-        self.warmup_steps = warmup_steps
         self.tokens = TokenRoles(model.tokenizer)
         if adversarial_weight:
             self.frequency_discriminator = TokenFrequencyDiscriminator(
@@ -295,15 +295,7 @@ class SLTFAILoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, with those of the base loss."""
-        return {
+        return super().get_config_dict() | {
             "loss": describe_loss(self.loss),
             "frequencies": describe_frequencies(self.frequencies),
-            "low_frequency_by": self.low_frequency_by,
-            "low_frequency_share": self.low_frequency_share,
-            "adversarial_weight": self.adversarial_weight,
-            "filtering_weight": self.filtering_weight,
-            "balance": self.balance,
-            "reversal_strength": self.reversal_strength,
-            "masking_ratio": self.masking_ratio,
-            "warmup_steps": self.warmup_steps,
         }

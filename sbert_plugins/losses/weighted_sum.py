@@ -90,9 +90,8 @@ class WeightedSumLoss(Loss):
         *,
         balance: float | None = None,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, balance=balance)
         functional.check_balance(balance)
-        self.balance = balance
         self.waits_for_other_ranks = balance is not None
         self.losses = nn.ModuleDict()
         self.weights: dict[str, float] = {}
@@ -153,13 +152,11 @@ class WeightedSumLoss(Loss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, with those of the losses."""
-        return {
-            "balance": self.balance,
-            "losses": {
-                name: {"weight": self.weights[name], "columns": self.columns_of[name], **describe_loss(loss)}
-                for name, loss in self.losses.items()
-            },
+        losses = {
+            name: {"weight": self.weights[name], "columns": self.columns_of[name], **describe_loss(loss)}
+            for name, loss in self.losses.items()
         }
+        return super().get_config_dict() | {"losses": losses}
 
     @property
     def citation(self) -> str:  # type: ignore[override]

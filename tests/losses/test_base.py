@@ -221,12 +221,6 @@ def test_static_embeddings_are_an_error(kind, model):
         kind(static, **{"losses": {}} if kind is losses.WeightedSumLoss else {})
 
 
-def test_terms_have_no_backward(model):
-    # SentenceTransformer.old_fit calls it.
-    with pytest.raises(TypeError, match="old_fit"):
-        losses.ConSERTLoss(model)(batch(model, SENTENCES)).backward()
-
-
 ERRORS = [
     (losses.ArcCSELoss, {"margin_degrees": 180}, "margin_degrees .* got 180"),
     (losses.ArcCSELoss, {"near_mask_ratio": 0.5}, "got 0.5 and 0.4"),
