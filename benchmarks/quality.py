@@ -178,7 +178,8 @@ def delete_words(sentences: Dataset, seed: int) -> Dataset:
     """Return TSDAE's columns: the sentence without 60 % of its words, and the sentence."""
     rng = random.Random(seed)
     texts = sentences["anchor"][:]
-    return Dataset.from_dict({"noisy": [data.delete_words(one, 0.6, rng) for one in texts], "text": texts})
+    noisy = [data.delete_words(one, 0.6, rng) for one in texts]
+    return Dataset.from_dict({"anchor": noisy, "positive": texts})
 
 
 def score(model: SentenceTransformer, *, is_quick: bool) -> dict[str, float]:
