@@ -226,7 +226,7 @@ def headline() -> str:
     for each in changes.values():
         error = float(np.std(each, ddof=1)) / len(each) ** 0.5 if len(each) > 1 else 0.0
         (gains if each.mean() > 2 * error else others).append(float(each.mean()))
-    rest = f" On the others it changed by at most {max(map(abs, others)):.1f}." if others else ""
+    rest = f" The others changed by {max(map(abs, others)):.1f} or less (mean)." if others else ""
     return (
         f"**On {len(gains)} of {len(changes)} tasks all-MiniLM-L6-v2 gained {min(gains):.1f} to "
         f"{max(gains):.1f} points.{rest}**\n"
@@ -245,9 +245,9 @@ def known_model() -> str:
         f" ± is the standard error over {seeds} seeds ({searched} for search)." if seeds > 1 else " One seed."
     )
     about = (
-        "all-MiniLM-L6-v2 was adapted to the text of each row, without labels. Sentence pairs: mean of these "
-        f"models with `recommended`. Test sets are samples. {UNITS} MAP and nDCG measure how high the right "
-        f"texts are ranked.{lost}{note}"
+        "Adapted to the text of each row, without labels. `search` was tuned on its two collections. Sentence "
+        f"pairs: mean over four texts. Test sets are samples. {UNITS} MAP and nDCG measure how high the right "
+        f"texts are ranked. Changes: before rounding.{lost}{note}"
     )
     rows = [
         [
@@ -558,8 +558,10 @@ def old_index() -> str:
             100 * float(np.mean([line[key] for line in lines])) / start
             for key in ("as they are", "with a map")
         )
+        again = 100 * float(np.mean(search_values("search", name))) / start
         parts.append(
-            f"On {name}, they find {as_is:.0f} % of the start's nDCG@10, and {mapped:.0f} % with a matrix."
+            f"On {name}, they find {as_is:.0f} % of the start's nDCG@10, {mapped:.0f} % mapped back, and "
+            f"{again:.0f} % if the documents are encoded again."
         )
     return " ".join(parts) + "\n"
 
@@ -691,8 +693,8 @@ def couples() -> str:
     return (
         "*Similarities by all-MiniLM-L6-v2 before and after the "
         "[demo](https://sbert-plugins.github.io/sbert-plugins/get_started.html). One author wrote and graded "
-        "the sentences. The three couples of pairs that changed most are shown. Of all "
-        f"{before[0].size:,} couples, {count[0]} were in the wrong order before, and {count[1]} after: "
+        "the sentences. A couple is a pair of grade 4 or 5 and one of grade 0 to 2. Shown: three couples that "
+        f"became right. Of all {before[0].size:,}, {count[0]} were in the wrong order before, {count[1]} after: "
         f"{count[2]} became right and {count[3]} became wrong{seeds}.*\n"
     )
 
