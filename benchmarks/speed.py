@@ -66,8 +66,8 @@ METHODS = {
     "SimCSE": PlainSimCSE,
     "ConSERT": build("ConSERTLoss"),
     "bag of words": build("BagOfWordsLoss"),
-    "recommended": build("recommended_loss"),
-    "recommended, with self-distillation": lambda model: recipes.recommended_loss(model, keep=0.1),
+    "recommended, keep=0": build("recommended_loss", keep=0.0),
+    "recommended": build("recommended_loss", keep=0.1),
     "ArcCSE": build("ArcCSELoss"),
     "PT-BERT": build("PTBERTLoss"),
     "PaSeR": build(

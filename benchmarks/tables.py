@@ -245,9 +245,9 @@ def known_model() -> str:
         f" ± is the standard error over {seeds} seeds ({searched} for search)." if seeds > 1 else " One seed."
     )
     about = (
-        "Adapted to the text of each row, without labels. `search` was tuned on its two collections. Sentence "
-        f"pairs: mean over four texts. Test sets are samples. {UNITS} MAP and nDCG measure how high the right "
-        f"texts are ranked. Changes: before rounding.{lost}{note}"
+        "Adapted to the text of each row, without labels. `search` was tuned on its two collections. "
+        f"Sentence pairs: mean over four texts. Test sets are samples. {UNITS} MAP and nDCG measure how high "
+        f"the right texts are ranked. Changes: before rounding.{lost}{note}"
     )
     rows = [
         [
@@ -693,8 +693,9 @@ def couples() -> str:
     return (
         "*Similarities by all-MiniLM-L6-v2 before and after the "
         "[demo](https://sbert-plugins.github.io/sbert-plugins/get_started.html). One author wrote and graded "
-        "the sentences. A couple is a pair of grade 4 or 5 and one of grade 0 to 2. Shown: three couples that "
-        f"became right. Of all {before[0].size:,}, {count[0]} were in the wrong order before, {count[1]} after: "
+        "the sentences. A couple is a pair of grade 4 or 5 and one of grade 0 to 2. Shown: three couples "
+        f"that became right. Of all {before[0].size:,}, {count[0]} were in the wrong order before, "
+        f"{count[1]} after: "
         f"{count[2]} became right and {count[3]} became wrong{seeds}.*\n"
     )
 
@@ -705,6 +706,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "couples": couples,
     "known model": known_model,
+    "proof": proof,
     "adaptation": adaptation,
     "methods": methods,
     "decoder starts": decoder_starts,
