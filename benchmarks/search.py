@@ -22,6 +22,7 @@ import quality
 import records
 import tables
 import testbeds
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import data, evaluation, recipes
@@ -117,7 +118,7 @@ def train(model: SentenceTransformer, cell: dict[str, Any], documents: list[str]
     elif reads == "crops":
         texts = data.crop_pairs(documents, seed=cell["seed"])
     if cell["row"] == "TSDAE":
-        texts = quality.delete_words(texts, cell["seed"])
+        texts = quality.delete_words(Dataset.from_dict({"anchor": texts}), cell["seed"])
     settings: dict[str, Any] = {}
     if method != "search":
         best = tables.best_setting(cell["row"])  # of SimCSE and TSDAE; the others have 60 updates and 5e-5

@@ -149,7 +149,7 @@ def test_headline(write):
         lines += [adapted("recommended", text, seed, **{key: value}) for seed, value in enumerate(values)]
     write("adaptation", *lines)
     assert "On 2 of 4 tasks all-MiniLM-L6-v2 gained 1.1 to 2.5 points" in tables.headline()
-    assert "changed by at most 0.2" in tables.headline()
+    assert "The others changed by 0.2 or less" in tables.headline()
 
 
 def test_descriptions(write):
@@ -169,10 +169,7 @@ def test_couples(write, monkeypatch):
     monkeypatch.setattr(couples.recipes, "graded_pairs", lambda: pairs)
     line = {"before": [0.9, 0.4, 0.99, 0.5, 0.5], "after": [0.9, 0.55, 0.99, 0.3, 0.6]}
     write("couples", line)
-    assert (
-        "Of all 4 couples, 2 were in the wrong order before, and 1 after: 1 became right and 0"
-        in tables.couples()
-    )
+    assert "Of all 4, 2 were in the wrong order before, 1 after: 1 became right and 0" in tables.couples()
     assert couples.best_couples(line) == [(1, 3)]
     picture = couples.draw_couples(line)
     assert picture.count("a &lt; b") == 2
