@@ -2,8 +2,7 @@
 
 Each docstring ends with the oldest version in which the private part was checked. If the part is missing, the
 function raises ``ImportError`` with the version to install. Attributes that another library leaves on a model
-may be missing for good reasons, so ``tests/test_host.py`` checks them instead. Libraries are imported inside
-the functions, so that this file imports quickly.
+may be missing for good reasons, so ``tests/test_host.py`` checks them instead.
 """
 
 from __future__ import annotations
@@ -17,17 +16,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    import torch
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-    from torch import Tensor, nn
-
-    _TrainerBase = SentenceTransformerTrainer  # the class that follows in the order of base classes
-else:
-    _TrainerBase = object
+import numpy as np
+import torch
+from datasets import Dataset
+from safetensors import SafetensorError
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from torch import Tensor, nn
+from transformers import modeling_layers
 
 TRAINER_METHODS = (
     "_clip_grad_norm",
@@ -57,16 +54,14 @@ def require_trainer() -> None:
 
     transformers 5.3 has all of them.
     """
-    from sentence_transformers import SentenceTransformerTrainer
-
     for name in TRAINER_METHODS:
         _reach(SentenceTransformerTrainer, name, "transformers>=5.3")
 
 
-class ConnectedTrainer(_TrainerBase):
+class ConnectedTrainer(SentenceTransformerTrainer):
     """A base class that connects private methods of sentence-transformers' trainer to public ones.
 
-    It must precede the trainer in the list of base classes. The subclass defines
+    The subclass defines
 
     - ``with_losses(model)``: returns the module whose gradients are clipped, and whose norm is logged,
       instead of the model's;
@@ -76,7 +71,7 @@ class ConnectedTrainer(_TrainerBase):
       before older checkpoints are deleted;
     - ``raise_write_error(folder, error)``: called if a file of a checkpoint cannot be written;
     - ``load_loss(folder)``: called before the encoder is loaded from a checkpoint;
-    - ``files_kept_local()``: returns names of files that are not pushed to the Hub.
+    - ``files_kept_local``: the names of files that are not pushed to the Hub.
     """
 
     with_losses: Callable[[nn.Module], nn.Module]
@@ -85,7 +80,7 @@ class ConnectedTrainer(_TrainerBase):
     finish_checkpoint: Callable[[Path], None]
     raise_write_error: Callable[[Path, Exception], NoReturn]
     load_loss: Callable[[str], None]
-    files_kept_local: Callable[[], set[str]]
+    files_kept_local: frozenset[str]
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         return super()._clip_grad_norm(self.with_losses(model))
@@ -102,8 +97,6 @@ class ConnectedTrainer(_TrainerBase):
             super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        from safetensors import SafetensorError
-
         folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
         state: Any = self.state
         write_state, is_written = state.save_to_json, False
@@ -131,7 +124,7 @@ class ConnectedTrainer(_TrainerBase):
         super()._load_from_checkpoint(checkpoint_path)
 
     def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
-        return super()._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local()
+        return super()._checkpoint_push_skip_names(checkpoint_folder) | self.files_kept_local
 
 
 def undo_preparation(model: Any) -> None:
@@ -192,8 +185,6 @@ def model_cache() -> str | None:
 
 def checkpointed_layers(modules: Sequence[nn.Module]) -> list[nn.Module]:
     """Return the modules that gradient checkpointing runs again in the backward pass. transformers 5.3."""
-    from transformers import modeling_layers
-
     kind = _reach(modeling_layers, "GradientCheckpointingLayer", "transformers>=5.3")
     return [
         each for each in modules if each.training and isinstance(each, kind) and each.gradient_checkpointing
@@ -230,8 +221,6 @@ def half_for_flash(encoder: nn.Module | None) -> AbstractContextManager[Any]:
 
     Other encoders, and an autocast that is already on, stay as they are. transformers 5.3.
     """
-    import torch
-
     config = getattr(encoder, "config", None)
     if encoder is not None and "flash" in (getattr(config, "_attn_implementation", None) or ""):
         device = next(encoder.parameters()).device.type
@@ -246,8 +235,6 @@ def has_fast_bf16(device: torch.device) -> bool:
     On a processor these are the instruction sets AMX and AVX512-BF16, about which torch has no public
     question.
     """
-    import torch
-
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported()
     names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
@@ -256,8 +243,6 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 def autocast_bf16(device: torch.device, enabled: bool | None = None) -> Any:
     """Compute in bfloat16 mixed precision inside the context; by default where it is faster."""
-    import torch
-
     enabled = has_fast_bf16(device) if enabled is None else enabled
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
@@ -301,8 +286,6 @@ def generator_state(device: torch.device) -> Tensor | None:
     It is None for the CPU, and for devices without a generator (XLA's is in its graph). In torch 2.6 the
     functions for Apple's GPU take no device.
     """
-    import torch
-
     read = getattr(getattr(torch, device.type, None), "get_rng_state", None)
     if device.type == "cpu" or read is None:
         return None
@@ -311,18 +294,12 @@ def generator_state(device: torch.device) -> Tensor | None:
 
 def random_state(device: torch.device) -> tuple[Any, ...]:
     """Return the states of the generators of Python, numpy, torch and a device."""
-    import numpy as np
-    import torch
-
     # Other libraries draw from numpy's old global generator.
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), generator_state(device)  # noqa: NPY002
 
 
 def set_random_state(device: torch.device, state: tuple[Any, ...]) -> None:
     """Set the generators to a state from :func:`random_state`."""
-    import numpy as np
-    import torch
-
     random.setstate(state[0])
     np.random.set_state(state[1])  # noqa: NPY002
     torch.set_rng_state(state[2])

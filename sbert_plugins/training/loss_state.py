@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from sentence_transformers.util import get_world_size
+from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
@@ -37,7 +37,7 @@ Losses = nn.Module | Mapping[str, nn.Module]
 
 logger = logging.getLogger(__package__)
 # With torchrun, log once and not once per process.
-logger.addFilter(lambda record: os.environ.get("RANK", "0") == "0")
+logger.addFilter(lambda record: get_rank() == 0)
 
 
 # --- State of a loss ----------------------------------------------------------------------------------------
@@ -60,18 +60,11 @@ def own_state(loss: Losses, model: nn.Module) -> dict[str, Tensor]:
 
     Returns:
         The tensors themselves, by name.
-
-    Raises:
-        TypeError: If a module of the loss keeps state outside of parameters and buffers.
     """
     seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     state = {}
     for name, member in named_losses(loss).items():
         for key, tensor in member.state_dict(keep_vars=True).items():
-            if key.endswith("_extra_state"):
-                raise TypeError(
-                    f"{type(member).__name__} keeps {key} outside of buffers. Hold it in a buffer."
-                )
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 state[f"{name}/{key}" if name else key] = tensor
@@ -122,11 +115,10 @@ def check_settings(loss: Losses, folder: str | Path, *, allow_changed: bool) -> 
     Raises:
         ValueError: If the settings differ, unless ``allow_changed``, with which they are logged.
     """
-    changes = changed_settings(loss, folder)
-    message = f"The settings differ from those of {folder}: {changes}."
-    if changes and not allow_changed:
-        raise ValueError(f"{message} Use the old settings, or continue with allow_changed_settings=True.")
-    if changes:
+    if changes := changed_settings(loss, folder):
+        message = f"The settings differ from those of {folder}: {changes}."
+        if not allow_changed:
+            raise ValueError(f"{message} Use the old settings, or continue with allow_changed_settings=True.")
         logger.warning("%s The training continues with the new ones.", message)
 
 
@@ -240,12 +232,6 @@ def require_processes_together(args: TrainingArguments) -> None:
         raise ValueError(
             f"The training arguments see {args.world_size} of {get_world_size()} processes, and each would "
             "train a model of its own. On CPUs set use_cpu=True."
-        )
-    rank = os.environ.get("RANK", "0")
-    if rank != str(args.process_index):
-        raise ValueError(
-            f"The environment has RANK={rank}, but this process has rank {args.process_index}. "
-            "Unset RANK, or start all processes with torchrun."
         )
 
 

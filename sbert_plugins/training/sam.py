@@ -38,12 +38,8 @@ class SharpnessAwareStep:
         self.trainer = trainer
         self.rho = rho
         self.average_gradients = average_gradients
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget the micro-batches of an update that was interrupted."""
         self.is_repeating = False
-        self.batches: list[tuple[dict[str, Any], Any, tuple]] = []
+        self.batches: list[tuple[dict[str, Any], Any, tuple]] = []  # of the current update
 
     def training_step(
         self, step: Callable[..., Tensor], model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any
@@ -75,8 +71,7 @@ class SharpnessAwareStep:
                 parameter.add_(gradient * scale)
         for parameter in parameters:
             parameter.grad = None
-        batches = self.batches
-        self.begin()
+        batches, self.batches = self.batches, []
         self.is_repeating = True
         try:
             for i, (inputs, num_items_in_batch, random_state) in enumerate(batches, start=1):

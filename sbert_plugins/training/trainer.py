@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any, NoReturn
 
-import sentence_transformers
 import torch
 import torch.distributed as dist
 from datasets import Dataset, IterableDataset, Value
@@ -63,7 +62,7 @@ class DivergedError(ValueError):
     """A loss, a gradient or a weight of a training is not finite."""
 
 
-class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.SentenceTransformerTrainer):
+class SentenceTransformerTrainer(host.ConnectedTrainer):
     """A drop-in ``SentenceTransformerTrainer`` that treats the weights of a loss as it treats the encoder's.
 
     It works with any loss, or dict of losses, including those of sentence-transformers, and adds:
@@ -80,8 +79,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
       ``eval_term``.
     - **Sharpness-Aware Minimization**, with ``sam_rho`` of :class:`TrainingArguments`.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training and is not saved.
-    - **Nothing to learn**: rows that repeat, gradients of 0, a rate or length of 0 and arguments without
-      effect stop a training by its first update. Terms that were 0 throughout are logged at its end.
+    - **Nothing to learn**: rows that repeat, gradients of 0 and arguments without effect stop a training by
+      its first update. Terms that were 0 throughout are logged at its end.
     - **Evaluation** does not change the training, which draws the same random numbers with and without it.
       Each evaluation draws the same views and masks.
 
@@ -110,6 +109,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         >>> trainer.train(resume_from_checkpoint=True)  # starts, and continues after an interruption
     """
 
+    files_kept_local = frozenset({WEIGHTS_FILE, SETTINGS_FILE, COMPLETE_FILE})
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         host.require_trainer()
         if kwargs.get("model_init") is not None:
@@ -117,20 +118,14 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
                 "model_init must be None: the loss's weights would pass from one trial to the next."
             )
         super().__init__(*args, **kwargs)
-        rho = getattr(self.args, "sam_rho", 0.0)
-        self._sam = SharpnessAwareStep(self, rho, self._average_own_gradients) if rho else None
-        self._own_parameters: list[nn.Parameter] = []  # that are trained
+        self._sam: SharpnessAwareStep | None = None
         self._followers: list[nn.Module] | None = None  # modules in the encoder's mode
-        self._is_first_update: bool = True  # of a training
         self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
-        self._taught: dict[str, Tensor] = {}  # terms, and whether each has had another value than 0
         self._sums: dict[str, tuple[Tensor, Tensor]] = {}  # sums and counts for the next log
         self._unchecked: list[tuple[int, dict[str, Tensor]]] = []  # numbers of an update that must be finite
         self._skipped_updates: int = 0  # in a row
         self._scores: dict[int, dict] = {}  # by update, for the model card
         self._checkpoint: str | None = None  # the last one that was loaded or written
-        self._loaded: list[str] = []  # checkpoints in this training
-        self._allow_changed_settings: bool = False
         self.add_callback(_BeginCallback(self))
         prompt = self.model.prompts.get(self.model.default_prompt_name or "")
         if prompt and not self.args.prompts and not getattr(self.data_collator, "prompts", True):
@@ -179,22 +174,30 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         self._check_setup()
         while self.pop_callback(LossStateCallback):  # the trainer does its work
             pass
-        checkpoint = self._find_checkpoint(resume_from_checkpoint)
-        self._checkpoint, self._loaded, self._allow_changed_settings = checkpoint, [], allow_changed_settings
+        self._checkpoint = checkpoint = self._find_checkpoint(resume_from_checkpoint)
+        self._allow_changed_settings = allow_changed_settings
         self._unchecked, self._skipped_updates, self._scores = [], 0, {}
-        self._is_first_update, self._taught = True, {}
+        self._loaded: list[str] = []  # checkpoints in this training
+        self._is_first_update = True
+        rho = getattr(self.args, "sam_rho", 0.0)
+        self._sam = SharpnessAwareStep(self, rho, self._average_own_gradients) if rho else None
+        self._taught: dict[str, Tensor] = {}  # terms, and whether each has had another value than 0
         self.model.model_card_data.eval_results_dict = {}  # scores of other weights
         freeze_token_weights(self.model)
-        inform_losses(self.loss, self.model, max_length=self._max_length())
+        inform_losses(self.loss, self.model, max_length=getattr(self.data_collator, "max_length", None))
         self._unwrap_model()
         self._broadcast_own_state()
         try:
             output = super().train(checkpoint, *args, **kwargs)
         finally:
             self._unwrap_model()
-        self._check_finite()
         self._check_weights()
-        self._warn_of_idle_terms()
+        if idle := [name for name, taught in self._taught.items() if not taught]:
+            logger.warning(
+                "Terms of the loss that were 0 in every update and taught nothing: %s. Their settings do not "
+                "fit this text, such as min_words to short sentences.",
+                ", ".join(idle),
+            )
         best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
         if best and self._loaded[-1:] != [best]:
             raise OSError(
@@ -224,10 +227,14 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
             )
         require_processes_together(self.args)
         require_same_model(self.loss, self.model)
-        if not any(parameter.requires_grad for parameter in self.with_losses(self.model).parameters()):
-            raise ValueError("All weights of encoder and loss are frozen. Call model.requires_grad_(True).")
         losses = set(named_losses(self.loss).values())
-        if get_world_size() > 1 and len(losses) > 1 and any(map(_waits_for_other_ranks, losses)):
+        waits = any(
+            # sentence-transformers' losses have the second attribute.
+            getattr(part, "waits_for_other_ranks", getattr(part, "gather_across_devices", False))
+            for loss in losses
+            for part in loss.modules()
+        )
+        if get_world_size() > 1 and len(losses) > 1 and waits:
             raise ValueError(
                 "The processes may compute different losses at a time, and one of these losses waits for the "
                 "other processes. Give all datasets one loss, use one process, or set balance=None, "
@@ -281,27 +288,21 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
     def begin_updates(self) -> None:
         """Prepare for the first update, once the optimizer is built and a checkpoint is loaded."""
         groups = self.optimizer.param_groups  # type: ignore[union-attr]
-        held = {id(one) for group in groups for one in group["params"]}
+        held = {id(parameter) for group in groups for parameter in group["params"]}
         missing = sum(id(parameter) not in held for parameter in self._own_parameters)
         # An optimizer per layer has no weights in its groups, neither of the loss nor of the encoder.
         if missing and not held.isdisjoint(map(id, self.model.parameters())):
             raise ValueError(
                 f"The optimizer lacks {missing} weights of the loss. Build it over loss.parameters()."
             )
-        rates = [group.get("initial_lr", group["lr"]) for group in groups]
-        if self.state.max_steps < 1 or not any(rates):
-            raise ValueError(
-                f"A training of {self.state.max_steps} updates with learning_rate={self.args.learning_rate} "
-                "would teach nothing. Set both above 0."
-            )
-        best = Path(str(self.args.output_dir), f"checkpoint-{self.state.best_global_step}")
-        if self.state.best_model_checkpoint is None and best.is_dir():  # the folder was moved
-            self.state.best_model_checkpoint = str(best)
-        if self._sam is not None:
-            self._sam.begin()
         self._sums = {}
-        steps, resumed = self.state.max_steps, self.state.global_step > 0
-        inform_losses(self.loss, self.model, steps=steps, resumed=resumed, max_length=self._max_length())
+        inform_losses(
+            self.loss,
+            self.model,
+            steps=self.state.max_steps,
+            resumed=self.state.global_step > 0,
+            max_length=getattr(self.data_collator, "max_length", None),
+        )
 
     def is_over(self) -> bool:
         """Return whether no update is left, also if early stopping had ended a training that is resumed."""
@@ -327,7 +328,11 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         if self.accelerator.sync_gradients:
             self._average_own_gradients()
             if self._is_first_update:
-                self._check_gradients()
+                parameters = self.with_losses(self.model).parameters()
+                gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+                # An optimizer per layer has none any more.
+                if gradients and not any(bool(gradient.any()) for gradient in gradients):
+                    self._raise_nothing("All gradients of the first update are 0")
                 self._is_first_update = False
         self._check_finite()
         return loss
@@ -364,8 +369,12 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         if self._followers is None:
             of_model = {id(parameter) for parameter in self.model.parameters()}
             parts = [part for loss in named_losses(self.loss).values() for part in loss.modules()]
-            independent = [part for part in parts if _keeps_its_mode(part, of_model)]
-            theirs = {module for part in (self.model, *independent) for module in part.modules()}
+            theirs = set(self.model.modules())
+            for part in parts:
+                own = [parameter for parameter in part.parameters() if id(parameter) not in of_model]
+                is_frozen = bool(own) and not any(parameter.requires_grad for parameter in own)
+                if isinstance(part, BaseModel) or (is_frozen and not part.training):  # such as a teacher
+                    theirs.update(part.modules())
             self._followers = [part for part in parts if part not in theirs]
         for module in self._followers:
             if module.training != self.model.training:
@@ -413,11 +422,6 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
 
     # --- Trainings that teach nothing -----------------------------------------------------------------------
 
-    def _max_length(self) -> int | None:
-        """Return the tokens that the data loader truncates texts to; None for the model's own limit."""
-        found = getattr(self.data_collator, "max_length", None)
-        return found if isinstance(found, int) else None
-
     def _check_rows(self, inputs: dict[str, Any]) -> None:
         """Raise ``ValueError`` if few rows of the first batch are distinct after truncation."""
         columns = [
@@ -427,36 +431,20 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         ]
         rows = list(map(str, zip(*columns, strict=True)))
         if len(rows) > 1 and len(set(rows)) <= max(1, len(rows) // 4):
-            limit = self._max_length() or getattr(self.model, "max_seq_length", None)
+            limit = getattr(self.data_collator, "max_length", None) or self.model.max_seq_length
             raise ValueError(
                 f"Only {len(set(rows))} of the {len(rows)} rows of the first batch are distinct, at most "
                 f"{limit} tokens of each text. Remove repeated rows; or, if a prompt takes these tokens, "
                 "raise the limit or shorten the prompt."
             )
 
-    def _check_gradients(self) -> None:
-        """Raise ``ValueError`` if all gradients of an update are 0."""
-        parameters = self.with_losses(self.model).parameters()
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        # An optimizer per layer has none any more.
-        if gradients and not any(bool(gradient.any()) for gradient in gradients):
-            self._raise_nothing("All gradients of the first update are 0")
-
     def _raise_nothing(self, what: str) -> NoReturn:
         batch = self.args.per_device_train_batch_size
         raise ValueError(
             f"{what}, so the training would teach nothing; its batches have {batch} rows. A loss that "
-            "compares rows needs several in each batch, and a term needs a weight above 0."
+            "compares rows needs several in each batch, a term needs a weight above 0, and not all weights "
+            "of encoder and loss may be frozen."
         )
-
-    def _warn_of_idle_terms(self) -> None:
-        """Log the terms that were 0 throughout."""
-        if idle := [name for name, taught in self._taught.items() if not taught]:
-            logger.warning(
-                "Terms of the loss that were 0 in every update and taught nothing: %s. Their settings do not "
-                "fit this text, such as min_words to short sentences.",
-                ", ".join(idle),
-            )
 
     # --- Divergence -----------------------------------------------------------------------------------------
 
@@ -483,7 +471,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
                 self._raise_diverged(f"In update {update}, {', '.join(bad)}.")
 
     def _check_weights(self) -> None:
-        """Raise :class:`DivergedError` if a trained weight is not finite."""
+        """Raise :class:`DivergedError` if the last updates, or a trained weight, are not finite."""
+        self._check_finite()
         bad = [
             name
             for loss in named_losses(self.loss).values()
@@ -568,7 +557,6 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         """Save the model, and in a checkpoint also the state of the loss."""
         checkpoint = output_dir if _internal_call else None  # also None when the model is pushed to the Hub
         if checkpoint is not None:
-            self._check_finite()
             self._check_weights()
             Path(checkpoint, COMPLETE_FILE).unlink(missing_ok=True)  # one that is overwritten is incomplete
         super().save_model(output_dir, _internal_call)
@@ -597,10 +585,6 @@ class SentenceTransformerTrainer(host.ConnectedTrainer, sentence_transformers.Se
         if self._checkpoint and not self._loaded:  # the one that is resumed, not the best one at the end
             check_settings(self.loss, folder, allow_changed=self._allow_changed_settings)
         self._loaded.append(folder)
-
-    def files_kept_local(self) -> set[str]:
-        """Return the names of the files that users of the model do not need."""
-        return {WEIGHTS_FILE, SETTINGS_FILE, COMPLETE_FILE}
 
 
 class _BeginCallback(TrainerCallback):
@@ -632,19 +616,3 @@ def _check_cells(dataset: Any, name: str, label_columns: list[str]) -> None:
                 f"{name} must hold text, got {dataset[row][column]!r} in column {column!r}, row {row}. "
                 "Remove such rows with dataset.filter, or the column with dataset.remove_columns."
             )
-
-
-def _waits_for_other_ranks(loss: nn.Module) -> bool:
-    """Return whether a loss, or one inside it, waits for other processes."""
-    return any(
-        # sentence-transformers' losses have the second attribute.
-        getattr(part, "waits_for_other_ranks", getattr(part, "gather_across_devices", False))
-        for part in loss.modules()
-    )
-
-
-def _keeps_its_mode(part: nn.Module, of_model: set[int]) -> bool:
-    """Return whether a part of a loss is another encoder, or frozen and in eval mode, such as a teacher."""
-    own = [parameter for parameter in part.parameters() if id(parameter) not in of_model]
-    is_frozen = bool(own) and not any(parameter.requires_grad for parameter in own)
-    return isinstance(part, BaseModel) or (is_frozen and not part.training)

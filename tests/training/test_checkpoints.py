@@ -113,8 +113,8 @@ class TestCompleteness:
     def test_its_own_files_are_not_pushed(self, train, tmp_path):
         trainer = train(max_steps=2)
         trainer.save_model(_internal_call=True)  # as push_to_hub does
-        assert trainer.files_kept_local() == {WEIGHTS_FILE, SETTINGS_FILE, COMPLETE_FILE}
-        assert not trainer.files_kept_local() & {path.name for path in tmp_path.iterdir()}
+        assert trainer.files_kept_local == {WEIGHTS_FILE, SETTINGS_FILE, COMPLETE_FILE}
+        assert not trainer.files_kept_local & {path.name for path in tmp_path.iterdir()}
 
 
 class TestResuming:

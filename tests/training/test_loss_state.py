@@ -37,14 +37,6 @@ class TestOwnState:
         assert {*own_state(loss, model)} == names
         assert own_state(MultipleNegativesRankingLoss(model), model) == {}
 
-    def test_must_be_in_buffers(self, model):
-        class Counter(nn.Module):
-            def get_extra_state(self):
-                return torch.tensor(3)
-
-        with pytest.raises(TypeError, match=r"loss\._extra_state.*buffer"):
-            own_state(MatryoshkaLoss(model, Counter(), [32]), model)
-
 
 class TestFiles:
     def test_round_trip(self, model, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from datasets import Dataset
 from encoders import LONG, SENTENCES
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from trainings import ROWS, Probe, Value, trainer_of
+from trainings import ROWS, Value, trainer_of
 
 from sbert_plugins import losses, recipes
 
@@ -31,16 +31,6 @@ def test_losses_that_compare_rows_need_several(model, tmp_path, build):
         changes = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": accumulated}
         with pytest.raises(ValueError, match="batches have 1 rows"):
             trainer_of(model, build(model), tmp_path, **changes).train()
-
-
-@pytest.mark.parametrize(
-    "changes", [{"learning_rate": 0.0}, {"max_steps": 0}, {"max_steps": -1, "num_train_epochs": 0}]
-)
-def test_a_training_of_length_or_rate_0(model, tmp_path, changes):
-    with pytest.raises(ValueError, match="would teach nothing"):
-        trainer_of(model, Probe(model), tmp_path, **changes).train()
-    head = {"learning_rate": 0.0, "learning_rate_mapping": {"head": 1e-3}, "max_steps": 1}
-    trainer_of(model, Probe(model), tmp_path, **head).train()  # a rate of 0 for the encoder alone
 
 
 def test_frozen_weights(model, tmp_path):
