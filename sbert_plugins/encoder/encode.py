@@ -56,22 +56,14 @@ class Pass:
         return nn.functional.normalize(self.vectors, dim=-1) if self.normalize else self.vectors
 
     @property
-    def tokens(self) -> Tensor | None:
-        """(B, T, D) token embeddings."""
+    def tokens(self) -> Any:
+        """(B, T, D) token embeddings, or None if the model has none."""
         return None if self.all_tokens is None else self.all_tokens[self.rows]
 
     @property
     def attended(self) -> Tensor | None:
         """(B, T) attention mask."""
         return None if self.all_attended is None else self.all_attended[self.rows]
-
-    def require_tokens(self) -> Tensor:
-        """Return (B, T, D) token embeddings, or raise ``ValueError`` if the model has none."""
-        if self.tokens is None:
-            raise ValueError(
-                "This loss needs token embeddings: use a model that begins with a Transformer module."
-            )
-        return self.tokens
 
     def read_through(self, tap: GradientTap | None) -> Pass:
         """Return the same values behind a tap, which can scale their gradient."""

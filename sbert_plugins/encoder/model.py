@@ -75,5 +75,4 @@ def position_limit(model: nn.Module) -> int | None:
 def sentence_width(model: SentenceTransformer) -> int:
     """Return the width of the sentence vectors in training, which ``truncate_dim`` does not change."""
     with model.truncate_embeddings(None):
-        width: Any = model.get_embedding_dimension()
-    return width
+        return model.get_embedding_dimension()  # type: ignore[return-value]

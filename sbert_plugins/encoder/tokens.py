@@ -61,16 +61,6 @@ class TokenRoles(nn.Module):
         self.register_buffer("joins", joins, persistent=False)
         self.register_buffer("starts_word", starts_word, persistent=False)
 
-    def id_of(self, *names: str) -> int:
-        """Return the id of the first of these special tokens that exists, or raise ``ValueError``."""
-        for name in names:
-            found = getattr(self.tokenizer, f"{name}_token_id", None)
-            if found is not None:
-                return found
-        raise ValueError(
-            f"The tokenizer must have a {' or '.join(names)} token: use an encoder pretrained with masks."
-        )
-
     def mask_id(self, needed_by: str) -> int:
         """Return the id of the mask token, for a loss that masks tokens of sentences.
 

@@ -171,8 +171,9 @@ class PaSeRLoss(Loss):
         if mlm_weight:
             self.language_model = self.head if isinstance(self.head, MLMHead) else MLMHead(model)
         if decoder_layers:
-            self.start_id = self.tokens.id_of("cls", "bos")
-            self.end_id = self.tokens.id_of("sep", "eos")
+            start, end = model.tokenizer.cls_token_id, model.tokenizer.sep_token_id
+            self.start_id = model.tokenizer.bos_token_id if start is None else start
+            self.end_id = model.tokenizer.eos_token_id if end is None else end
             self.decoder = self._build_decoder()
         else:
             self.decoder = BagOfWordsDecoder(self.head, sentence_width(model), start=_START_OF_WORDS)
@@ -220,7 +221,7 @@ class PaSeRLoss(Loss):
         terms = Terms(generative=self._generate(sentences, copies, phrase, usable))
         if self.mlm_weight:
             places = chosen.nonzero(as_tuple=True)  # of the N chosen tokens
-            logits = self.language_model(third[0].require_tokens()[places])  # (N, V)
+            logits = self.language_model(third[0].tokens[places])  # (N, V)
             terms["mlm"] = self.mlm_weight * functional.token_cross_entropy(logits, ids[places])
         return terms
 

@@ -250,7 +250,7 @@ class SLTFAILoss(Loss):
         """Return eq. 4 over the tokens of the base loss's first pass."""
         first = seen[0]
         is_low = self.low_frequency[anchor["input_ids"]].long()  # (B, L)
-        tokens = first.read_through(tap).require_tokens()[:, : is_low.shape[1]]
+        tokens = first.read_through(tap).tokens[:, : is_low.shape[1]]
         if first.view is not None and first.view.order is not None:
             is_low = is_low.gather(1, first.view.order)  # a shuffled view has other words at each place
         loss, found = self.frequency_discriminator.loss(tokens, is_low, self._tokens_to_classify(anchor))

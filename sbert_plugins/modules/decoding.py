@@ -13,12 +13,6 @@ from .mlm_head import WordScorer
 PROBE_EVERY = 50
 
 
-def check_heads(dimension: int, num_heads: int) -> None:
-    """Raise ``ValueError`` unless the heads divide the width."""
-    if dimension % num_heads:
-        raise ValueError(f"decoder_heads must divide the encoder's width {dimension}, got {num_heads}.")
-
-
 def linear_unless_equal(width_in: int, width_out: int) -> nn.Module:
     """Return a Linear layer from one width to another, or the identity if they are equal."""
     return nn.Identity() if width_in == width_out else nn.Linear(width_in, width_out)

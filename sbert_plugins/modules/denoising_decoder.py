@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .decoding import check_heads, decoding_loss, linear_unless_equal
+from .decoding import decoding_loss, linear_unless_equal
 from .mlm_head import WordScorer
 
 
@@ -127,7 +127,6 @@ class DenoisingDecoder(nn.Module):
         learned_positions: bool = False,
     ) -> None:
         super().__init__()
-        check_heads(dimension, num_heads)
         embedding_dimension = embedding_dimension or dimension
         self.positions = nn.Embedding(self.max_positions, embedding_dimension) if learned_positions else None
         self.noise = nn.Dropout(noise_dropout)

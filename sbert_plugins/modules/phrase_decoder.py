@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .decoding import check_heads, decoding_loss, linear_unless_equal
+from .decoding import decoding_loss, linear_unless_equal
 from .mlm_head import WordScorer
 
 
@@ -41,7 +41,6 @@ class PhraseDecoder(nn.Module):
         feedforward_dimension: int | None = None,
     ) -> None:
         super().__init__()
-        check_heads(dimension, num_heads)
         self.widen = linear_unless_equal(embedding_dimension or dimension, dimension)
         self.norm_memory = nn.LayerNorm(memory_dimension or dimension) if normalize_memory else nn.Identity()
         self.read_memory = linear_unless_equal(memory_dimension or dimension, dimension)
@@ -102,10 +101,16 @@ class PhraseDecoder(nn.Module):
         Returns:
             The loss, and the diagnostics ``token_accuracy`` and, on some batches, ``information``.
         """
-        parts = phrase_targets(ids, content, start_id=start_id, end_id=end_id)
-        inputs, targets, scored = (part[:, : self.max_positions] for part in parts)
-        places = (scored & content.any(dim=1, keepdim=True)).nonzero(as_tuple=True)
-        embedded = embed(inputs)
+        length = content.sum(dim=1, keepdim=True)
+        # The tokens of a phrase move to the left. The last column collects the others, and is then cut off.
+        place = torch.where(content, content.cumsum(dim=1) - 1, ids.shape[1])
+        targets = torch.full((len(ids), ids.shape[1] + 1), end_id, device=ids.device)
+        targets = targets.scatter(1, place, ids)[:, :-1][:, : self.max_positions]
+        # The decoder reads the start and the phrase, and predicts the phrase and its end.
+        start = torch.full_like(ids[:, :1], start_id)
+        embedded = embed(torch.cat([start, targets[:, :-1]], dim=1))
+        scored = (torch.arange(targets.shape[1], device=ids.device) <= length) & (length > 0)
+        places = scored.nonzero(as_tuple=True)
         return decoding_loss(
             lambda memory: self(embedded, memory)[places],
             head,
@@ -149,24 +154,3 @@ class PhraseDecoder(nn.Module):
             if ended.all():
                 break
         return ids[:, 1:]
-
-
-def phrase_targets(
-    ids: Tensor, content: Tensor, *, start_id: int, end_id: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return decoder inputs (start, phrase), targets (phrase, end) and which targets count, (B, T) each.
-
-    Args:
-        ids: (B, T)
-        content: (B, T) bool, the phrases' own tokens. They move to the left.
-        start_id: Id before a phrase.
-        end_id: Id after a phrase.
-    """
-    length = content.sum(dim=1, keepdim=True)
-    # The last column collects the other tokens, and is then cut off.
-    place = torch.where(content, content.cumsum(dim=1) - 1, ids.shape[1])
-    targets = torch.full((len(ids), ids.shape[1] + 1), end_id, device=ids.device)
-    targets = targets.scatter(1, place, ids)[:, :-1]
-    scored = torch.arange(ids.shape[1], device=ids.device) <= length
-    start = torch.full_like(ids[:, :1], start_id)
-    return torch.cat([start, targets[:, :-1]], dim=1), targets, scored

@@ -39,8 +39,8 @@ def count_idf(model: SentenceTransformer, documents: Iterable[str]) -> Tensor:
     for start in range(0, len(texts), _BATCH):
         for pieces in _pieces(model, texts[start : start + _BATCH]):
             counts[pieces] += 1
-    for pieces in _pieces(model, [prompt for prompt in model.prompts.values() if prompt]):
-        counts[pieces] = len(texts)
+    for prompt in filter(None, model.prompts.values()):
+        counts[_pieces(model, [prompt])[0]] = len(texts)
     return functional.idf(counts, len(texts))
 
 
@@ -84,8 +84,6 @@ def _check(model: SentenceTransformer) -> None:
     """Raise ``ValueError`` unless the model can have token weights."""
     parts = [type(part).__name__ for part in model]
     pooling = model[1] if len(model) > 1 else None
-    if any(isinstance(part, WordWeights) for part in model):
-        raise ValueError(f"The model already has token weights or a mask template: {', '.join(parts)}.")
     if not isinstance(model[0], Transformer) or not isinstance(pooling, Pooling):
         raise ValueError(f"Token weights need a model of Transformer and Pooling, got {', '.join(parts)}.")
     if pooling.pooling_mode != "mean":
@@ -100,8 +98,6 @@ def _check(model: SentenceTransformer) -> None:
 
 def _pieces(model: SentenceTransformer, texts: Sequence[str]) -> list[Tensor]:
     """Return the different word pieces of each text, with the special tokens around it."""
-    if not texts:
-        return []
     features = model.preprocess(list(texts))
     rows = zip(features["input_ids"], features["attention_mask"].bool(), strict=True)
     return [ids[attended].unique() for ids, attended in rows]

@@ -64,10 +64,9 @@ def test_an_id_that_the_vocabulary_leaves_out_is_special(tokenizers):
     assert roles.state_dict() == {}  # the tables are not saved
 
 
-def test_ids_of_special_tokens(tiny_encoder):
+def test_the_mask(tiny_encoder):
     model = tiny_encoder()
     roles, mask_id = TokenRoles(model.tokenizer), model.tokenizer.mask_token_id
-    assert roles.id_of("cls", "bos") == model.tokenizer.cls_token_id
     assert roles.mask_id("SomeLoss") == mask_id
     roles = TokenRoles(apply_mask_template(model).tokenizer)
     with pytest.raises(ValueError, match="template"):

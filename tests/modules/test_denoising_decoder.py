@@ -63,8 +63,6 @@ def test_learned_positions(learned):
 def test_other_widths_are_mapped():
     decoder = build(embedding_dimension=8, memory_dimension=12)
     assert decoder(*inputs(width=8, memory_width=12), ATTENDED).shape == (3, 5, 16)
-    with pytest.raises(ValueError, match="decoder_heads"):
-        build(num_heads=5)
     with pytest.raises(ValueError, match="max_seq_length"):
         build(learned_positions=True)(*inputs(length=513), torch.ones(3, 513, dtype=torch.bool))
 

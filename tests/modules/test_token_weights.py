@@ -67,8 +67,8 @@ def test_other_models_are_refused(tiny_encoder):
         (tiny_encoder(), "cls"),
         (several, "mean"),
         (without_prompt, "include_prompt"),
-        (modules.apply_mask_template(tiny_encoder()), "already"),
-        (weighted(tiny_encoder(pooling="mean")), "already"),
+        (modules.apply_mask_template(tiny_encoder()), "Transformer, WordWeights"),
+        (weighted(tiny_encoder(pooling="mean")), "Transformer, WordWeights"),
         (alone, "Dense"),
     ):
         with pytest.raises(ValueError, match=word):
