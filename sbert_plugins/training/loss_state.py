@@ -233,6 +233,12 @@ def require_processes_together(args: TrainingArguments) -> None:
             f"The training arguments see {args.world_size} of {get_world_size()} processes, and each would "
             "train a model of its own. On CPUs set use_cpu=True."
         )
+    rank = os.environ.get("RANK", "0")
+    if rank != str(args.process_index):
+        raise ValueError(
+            f"The environment has RANK={rank}, but this process has rank {args.process_index}. "
+            "Unset RANK, or start all processes with torchrun."
+        )
 
 
 # --- Complete checkpoints -----------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
       ``eval_term``.
     - **Sharpness-Aware Minimization**, with ``sam_rho`` of :class:`TrainingArguments`.
     - **Divergence**: a loss, gradient norm or weight that is not finite stops the training and is not saved.
-    - **Nothing to learn**: rows that repeat, gradients of 0 and arguments without effect stop a training by
-      its first update. Terms that were 0 throughout are logged at its end.
+    - **Nothing to learn**: rows that repeat, gradients of 0, a rate or length of 0 and arguments without
+      effect stop a training by its first update. Terms that were 0 throughout are logged at its end.
     - **Evaluation** does not change the training, which draws the same random numbers with and without it.
       Each evaluation draws the same views and masks.
 
@@ -294,6 +294,12 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
         if missing and not held.isdisjoint(map(id, self.model.parameters())):
             raise ValueError(
                 f"The optimizer lacks {missing} weights of the loss. Build it over loss.parameters()."
+            )
+        rates = [group.get("initial_lr", group["lr"]) for group in groups]
+        if self.state.max_steps < 1 or not any(rates):
+            raise ValueError(
+                f"A training of {self.state.max_steps} updates with learning_rate={self.args.learning_rate} "
+                "would teach nothing. Set both above 0."
             )
         self._sums = {}
         inform_losses(

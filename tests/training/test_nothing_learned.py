@@ -4,7 +4,7 @@ import pytest
 from datasets import Dataset
 from encoders import LONG, SENTENCES
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from trainings import ROWS, Value, trainer_of
+from trainings import ROWS, Probe, Value, trainer_of
 
 from sbert_plugins import losses, recipes
 
@@ -77,3 +77,13 @@ class TestIdleTerms:
         loss = Value(model, lambda number: {"later": number * next(values), "other": number})
         trainer_of(model, loss, tmp_path, ROWS).train()
         assert "0 in every update" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes", [{"learning_rate": 0.0}, {"max_steps": 0}, {"max_steps": -1, "num_train_epochs": 0}]
+)
+def test_a_training_of_length_or_rate_0(model, tmp_path, changes):
+    with pytest.raises(ValueError, match="would teach nothing"):
+        trainer_of(model, Probe(model), tmp_path, **changes).train()
+    head = {"learning_rate": 0.0, "learning_rate_mapping": {"head": 1e-3}, "max_steps": 1}
+    trainer_of(model, Probe(model), tmp_path, **head).train()  # a rate of 0 for the encoder alone

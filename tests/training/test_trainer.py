@@ -292,6 +292,12 @@ class TestMistakes:
         with pytest.raises(ValueError, match="waits for the other processes") if waits else nullcontext():
             trainer._check_setup()
 
+    def test_a_rank_without_other_processes(self, model, tmp_path, monkeypatch):
+        # Left over in the environment: nothing would be written.
+        monkeypatch.setenv("RANK", "1")
+        with pytest.raises(ValueError, match="RANK=1"):
+            trainer_of(model, Probe(model), tmp_path).train()
+
     @pytest.mark.parametrize(
         ("name", "value"),
         [
