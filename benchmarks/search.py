@@ -121,7 +121,7 @@ def train(model: SentenceTransformer, cell: dict[str, Any], documents: list[str]
         texts = quality.delete_words(Dataset.from_dict({"anchor": texts}), cell["seed"])
     settings: dict[str, Any] = {}
     if method != "search":
-        best = tables.best_setting(cell["row"])  # of SimCSE and TSDAE; the others have 60 updates and 5e-5
+        best = tables.best_setting(cell["row"])  # of SimCSE; the others have 60 updates and 5e-5
         settings = {"max_seq_length": 32, "max_steps": best["updates"], "save_strategy": "no"}
         settings["learning_rate"] = best["learning_rate"]
         settings |= {"per_device_train_batch_size": 64, "bf16": True, **quality.EQUAL}
