@@ -227,12 +227,13 @@ def compare(
             logger.info("%s", name)
             is_fit = method.recipe.fit is not None
             has_own = is_fit or method.protocol is not None
+            folder = output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}"
             try:
                 results = train(
                     method.recipe,
                     rows,
                     build(),
-                    output=output / f"{re.sub(r'[^A-Za-z0-9._=-]', '_', method.text)}_seed{seed}",
+                    output=folder,
                     loss_keywords=method.loss_keywords,
                     protocol=method.protocol,
                     max_seq_length=None if has_own else max_seq_length,
@@ -241,7 +242,7 @@ def compare(
                     before=before,
                     seed=seed,
                     text=text,
-                    resume=True,
+                    resume=folder.exists(),
                     **(method.arguments if has_own else override(settings, method.arguments)),
                 )
             except Exception as error:  # the other cells are not lost

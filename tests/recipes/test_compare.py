@@ -179,11 +179,12 @@ class TestCompare:
         with pytest.raises(ValueError, match="needs a new model"):
             run(model=drawn())
 
-    def test_a_failure_loses_no_other_cell(self, run, tmp_path):
+    def test_a_failure_loses_no_other_cell(self, run, tmp_path, caplog):
         comparison = run(methods=["arccse:near_mask_ratio=7", "simcse"], seeds=1)
         assert list(comparison.changes) == ["simcse"]
         assert list(comparison.failed) == ["arccse:near_mask_ratio=7, seed 0"]
-        assert "near_mask_ratio" in comparison.page.read_text(encoding="utf-8")
+        assert "near_<wbr>mask_<wbr>ratio" in comparison.page.read_text(encoding="utf-8")
+        assert "complete checkpoint" not in caplog.text
         with pytest.raises(RuntimeError, match="Every training failed"):
             run(methods=["arccse:near_mask_ratio=7"], seeds=1, output=tmp_path / "other")
 
