@@ -5,6 +5,7 @@ import glob
 import gzip
 import logging
 import re
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
@@ -382,8 +383,8 @@ def cached_map(
         options: Further arguments of ``Dataset.map``.
     """
     fingerprint = Hasher.hash([__version__, host.fingerprint(rows), function, key])
-    folder = Path(datasets.config.HF_DATASETS_CACHE) / "sbert_plugins"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _cache_folder() / "sbert_plugins"
+    folder.mkdir(exist_ok=True)
     made = rows.map(
         function,
         batched=True,
@@ -393,6 +394,19 @@ def cached_map(
         **options,
     )
     return made.with_format(None)
+
+
+def _cache_folder() -> Path:
+    """Return the cache of ``datasets``, or raise ``OSError`` if it cannot be written."""
+    folder = Path(datasets.config.HF_DATASETS_CACHE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(
+            f"The cache {folder} cannot be written: {error}. Set HF_DATASETS_CACHE to another folder."
+        ) from error
+    return folder
 
 
 def expand_rows(
@@ -478,6 +492,7 @@ def _load_file(path: Path) -> Dataset:
     # Reading the lines raises with the line, unlike load_dataset.
     if kind != "parquet" and not deque(decode_lines(path), maxlen=1):
         raise ValueError(f"{path} contains no text.")
+    _cache_folder()
     return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
 
 

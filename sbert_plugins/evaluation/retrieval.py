@@ -263,8 +263,7 @@ def own_retrieval(directory: str | Path, **options: Any) -> RetrievalEvaluator:
     Raises:
         FileNotFoundError: If the folder or a file does not exist.
         ValueError: For a line with another number of fields, an id that occurs twice, or a judgement that is
-            not a number or has an unknown id.
-        KeyError: For a line of a ``.jsonl`` file without ``_id`` or ``text``.
+            not a number or has an unknown id, and for a ``.jsonl`` line without ``_id`` or ``text``.
     """
     files = []
     for names in (
@@ -325,8 +324,15 @@ def read_collection(
 def _read_texts(path: Path) -> dict[str, str]:
     """Return the texts of a file by id. A title stands in front of its text."""
     if ".jsonl" in path.suffixes:
-        objects = map(json.loads, decode_lines(path))
-        rows = [[str(row["_id"]), row.get("title") or "", row["text"]] for row in objects]
+        rows = []
+        for number, line in enumerate(decode_lines(path), start=1):
+            try:
+                row = json.loads(line)
+                rows.append([str(row["_id"]), row.get("title") or "", row["text"]])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(
+                    f"{path}, line {number}: expected a JSON object with _id and text."
+                ) from None
     else:
         rows = [fields for _, fields in read_fields(path, 2, 3)]
     texts: dict[str, str] = {}

@@ -1,5 +1,6 @@
 """Topics: do clusters and neighbours of the embeddings agree with the labels of the texts?"""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from torch import Tensor
 from sbert_plugins.data.read import read_fields, stem_of
 
 from .encoding import EmbeddingEvaluator, Encode, label_items, unit_rows
+
+logger = logging.getLogger(__name__)
 
 _BLOCK = 512  # texts whose cosines to all texts are in memory at the same time
 
@@ -171,6 +174,10 @@ def own_topics(path: str | Path, **options: Any) -> TopicsEvaluator:
     """
     rows = [fields for _, fields in read_fields(path, 2)]
     topics, texts = [topic.strip() for topic, _ in rows], [text for _, text in rows]
+    if topics.count(topics[0] if topics else "") == 1:
+        logger.warning(
+            "%s: only the first line has the topic %r. Remove the line if it is a header.", path, topics[0]
+        )
     neighbours = max(1, min(10, _fewest_others(texts)))
     defaults: dict[str, Any] = {"name": stem_of(path), "write_csv": False, "neighbours": neighbours}
     return TopicsEvaluator(texts, topics, **(defaults | options))

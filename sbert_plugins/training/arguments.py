@@ -18,7 +18,7 @@ class TrainingArguments(SentenceTransformerTrainingArguments):
             trained with it.
 
     Raises:
-        ValueError: If ``sam_rho`` is combined with ``fp16``.
+        ValueError: If ``sam_rho`` is negative or is combined with ``fp16``.
 
     Example:
         >>> from sbert_plugins.training import TrainingArguments
@@ -33,6 +33,8 @@ class TrainingArguments(SentenceTransformerTrainingArguments):
     def __post_init__(self) -> None:
         """Check the radius."""
         super().__post_init__()
+        if not self.sam_rho >= 0:
+            raise ValueError(f"sam_rho must be 0 or greater, got {self.sam_rho}.")
         if self.sam_rho and self.fp16:
             raise ValueError(
                 "sam_rho does not work with fp16=True, whose gradient scaler expects one pass. Use bf16=True."

@@ -150,7 +150,7 @@ class TestFiles:
         assert evaluator.corpus == ["a title a text", "more"]
         assert evaluator.relevant_docs == {"q1": {"1"}}
         write_rows(tmp_path / f"corpus.jsonl{ending}", ['{"_id": "1"}'])
-        with pytest.raises(KeyError, match="text"):
+        with pytest.raises(ValueError, match=r"corpus\.jsonl.*line 1"):
             own_retrieval(tmp_path)
 
     def test_mistakes(self, tmp_path):

@@ -174,6 +174,13 @@ class TestFiles:
         with pytest.raises(FileNotFoundError, match=r"topics\.tsv"):
             own_topics(tmp_path / "topics.tsv")
 
+    def test_a_header_is_suspected(self, tmp_path, caplog):
+        rows = [("a", "first"), ("b", "second"), ("a", "third"), ("b", "fourth")]
+        own_topics(write_rows(tmp_path / "x.tsv", *rows))
+        assert not caplog.text
+        own_topics(write_rows(tmp_path / "x.tsv", ("Thema", "Satz"), *rows))
+        assert "header" in caplog.text
+
     @pytest.mark.parametrize("rows", [[], [("a", "x"), ("a", "y")], [("a", "x", "y")]])
     def test_mistakes(self, tmp_path, rows):
         with pytest.raises(ValueError, match=r"topic|line 1"):

@@ -124,6 +124,7 @@ def test_a_loss_whose_forward_changes_its_state(tiny_encoder, tmp_path, in_place
         trainer_of(model, loss, tmp_path, sam_rho=0.05).train()
 
 
-def test_the_gradient_scaler_of_fp16_does_not_work_with_a_radius(tmp_path):
+@pytest.mark.parametrize("wrong", [{"sam_rho": -0.05}, {"sam_rho": 0.05, "fp16": True}])
+def test_a_radius_that_cannot_be(tmp_path, wrong):
     with pytest.raises(ValueError, match="sam_rho"):
-        TrainingArguments(str(tmp_path), sam_rho=0.05, fp16=True)
+        TrainingArguments(str(tmp_path), **wrong)
