@@ -5,8 +5,6 @@ function raises ``ImportError`` with the version to install. Attributes that ano
 may be missing for good reasons, so ``tests/test_host.py`` checks them instead.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """Limits on the gradients of additional objectives, at the encoder's outputs that they read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +15,7 @@ class _Scaled(torch.autograd.Function):
     """The identity, with a gradient that is multiplied by the factor of a tap."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, tap: GradientTap) -> Tensor:
+    def forward(ctx: Any, x: Tensor, tap: "GradientTap") -> Tensor:
         ctx.tap = tap  # not its factor, which is set between forward and backward
         ctx.original = x
         return x.view_as(x)

@@ -1,7 +1,5 @@
 """Rows of other processes, as additional negatives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Dropout of an encoder: set its probability, check that there is some, and switch it off for one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The one way in which losses run the model: columns in, passes out. Several losses may share a pass."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -65,7 +63,7 @@ class Pass:
         """(B, T) attention mask."""
         return None if self.all_attended is None else self.all_attended[self.rows]
 
-    def read_through(self, tap: GradientTap | None) -> Pass:
+    def read_through(self, tap: GradientTap | None) -> "Pass":
         """Return the same values behind a tap, which can scale their gradient."""
         if tap is None:
             return self

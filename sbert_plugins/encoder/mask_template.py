@@ -1,7 +1,5 @@
 """A template with a mask token around every sentence, made of modules of plain sentence-transformers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

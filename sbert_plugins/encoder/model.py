@@ -1,7 +1,5 @@
 """Parts of a model: the SentenceTransformer inside wrappers, its transformer, its width and its mode."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

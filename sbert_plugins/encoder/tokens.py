@@ -1,7 +1,5 @@
 """Roles of tokens (special, content, start of a word), and random masks over them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

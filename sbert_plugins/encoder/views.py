@@ -1,7 +1,5 @@
 """ConSERT's views of a sentence: changes inside the encoder's embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The base class of the losses, and how a loss computes another loss inside it."""
 
-from __future__ import annotations
-
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,13 +33,13 @@ class Terms(dict[str, Tensor]):
     support ``+`` and ``*``, term by term.
     """
 
-    def __add__(self, other: Any) -> Terms:
+    def __add__(self, other: Any) -> "Terms":
         """Add the terms of the same names, or the number 0, with which a sum begins."""
         return Terms({name: self[name] + other[name] for name in {**self, **other}}) if other else self
 
     __radd__ = __add__
 
-    def __rmul__(self, weight: float) -> Terms:
+    def __rmul__(self, weight: float) -> "Terms":
         """Scale each term."""
         return Terms({name: weight * term for name, term in self.items()})
 

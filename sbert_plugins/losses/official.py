@@ -10,8 +10,6 @@ Example:
     >>> loss = official.PTBERTLoss(SentenceTransformer("bert-base-uncased"))
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -147,7 +145,7 @@ class PTBERTLoss(pt_bert.PTBERTLoss):
     def __init__(self, model: SentenceTransformer, **keywords: Any) -> None:
         super().__init__(model, attend_to="pooled", **keywords)
 
-    def _build_attention(self) -> _Attention:
+    def _build_attention(self) -> "_Attention":
         config, width = transformer_of(self.model).config, sentence_width(self.model)
         dropout = getattr(config, "attention_probs_dropout_prob", 0.0)
         return _Attention(width, self.num_pseudo_tokens, config.num_attention_heads, dropout)

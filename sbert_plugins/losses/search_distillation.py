@@ -1,7 +1,5 @@
 """Search distillation: rank documents as a teacher does that also knows the words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

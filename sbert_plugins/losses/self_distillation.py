@@ -1,7 +1,5 @@
 """Self-distillation: keep the similarities of the model that the training starts from."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """SimCSE: a sentence and itself with other dropout, against the other sentences of the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several losses on one dataset, as one loss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """DenoSent's decoder, which restores a sentence from heavy noise with the help of one vector."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -23,7 +21,7 @@ class Places(NamedTuple):
     seen: Tensor  # (B, T) bool, the places that attention sees
 
     @classmethod
-    def of(cls, attended: Tensor) -> Places:
+    def of(cls, attended: Tensor) -> "Places":
         """Return the places that are true in (B, T) bool."""
         seen = attended.clone()
         # The softmax of a row without tokens would be 0 / 0. The output of such a row is not read.

@@ -1,7 +1,5 @@
 """Weights of the word pieces in the mean that makes a sentence vector, counted on documents."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@
 They work for any loss, including those of sentence-transformers.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Sharpness-Aware Minimization as a step of the trainer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """The trainer of sentence-transformers, extended for losses that own weights or state."""
 
-from __future__ import annotations
-
 import copy
 import math
 import shutil
