@@ -20,6 +20,7 @@ from sbert_plugins.cli.printing import print_table
 from sbert_plugins.data.read import is_path
 from sbert_plugins.evaluation import format_score
 from sbert_plugins.recipes.denosent import translate_what_is_read
+from sbert_plugins.recipes.methods import check_keywords
 from sbert_plugins.recipes.plan import make_plan
 from sbert_plugins.recipes.recipe import override
 from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
@@ -28,9 +29,10 @@ from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
 def train(options: argparse.Namespace) -> None:
     """Train a model, and print scores and verdict. With --dry_run, print the plan."""
     recipe = recipes.find_recipe(options.method)
-    keywords = recipes.read_keywords(recipe, options.loss)
+    keywords = recipes.read_pairs(options.loss)
     if options.keep is not None:
         keywords["keep"] = options.keep
+    check_keywords(recipe, keywords)  # before text and model are read
     selects = options.dev or options.patience or options.protocol
     dev = _stsb_dev(options) if selects and not options.dry_run else None
     given: dict[str, Any] = {
@@ -348,7 +350,6 @@ def _print_plan(
             plan.settings.setdefault(name, (value, "given"))
     plan.prepare()
     print_table(plan.table())
-    print(*plan.reasons, sep="\n")
     if on_hub:
         print(f"Not on this machine, so not read: {', '.join(on_hub)}.")
 

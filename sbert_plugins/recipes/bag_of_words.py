@@ -1,16 +1,19 @@
 """The bag-of-words loss alone. Settings by STS-B dev; there is no paper with this loss alone."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
+from sbert_plugins.recipes.recipe import Recipe, count_tokens
 
 
-def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
-    """Count the tokens of the text, unless tokens are not weighted or counts are given."""
-    given = request.loss_keywords
-    is_weighted = given.get("token_weights", 0.0) is not None
-    return Prepared(rows, count_tokens(rows, model, given) if is_weighted else {})
+def prepare(
+    rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any], **_: Any
+) -> tuple[Dataset, dict[str, Any]]:
+    """Count the tokens of the text."""
+    return rows, count_tokens(rows, model, given)
 
 
 BAG_OF_WORDS = Recipe(

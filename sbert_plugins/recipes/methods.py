@@ -66,27 +66,15 @@ def find_recipe(method: str) -> Recipe:
     )
 
 
-def read_keywords(recipe: Recipe, pairs: Sequence[str]) -> dict[str, Any]:
-    """Read ``KEY=VALUE`` texts as keywords of a method's loss, and check that the loss has them.
+def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts, such as keywords of a loss.
 
     Raises:
-        ValueError: For a text without ``=``, or a key that the loss does not have, with the nearest one.
+        ValueError: For a text without ``=``.
 
     Example:
-        >>> read_keywords(RECIPES["arccse"], ["temperature=0.1", "projection_head=false"])
+        >>> read_pairs(["temperature=0.1", "projection_head=false"])
         {'temperature': 0.1, 'projection_head': False}
-    """
-    keywords = read_pairs(pairs)
-    check_keywords(recipe, keywords)
-    return keywords
-
-
-def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read ``KEY=VALUE`` texts.
-
-    Example:
-        >>> read_pairs(["top_k=5", "synonyms=0.3"])
-        {'top_k': 5, 'synonyms': 0.3}
     """
     found = {}
     for pair in pairs:

@@ -1,5 +1,6 @@
 """PaSeR as in its paper, without and with labels. Sources of the values: protocols/paser*.paper.toml."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,25 +10,31 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import nn
 
 from sbert_plugins import data, losses
-from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
+from sbert_plugins.recipes.recipe import Recipe, count_tokens
 
 
-def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+def prepare(
+    rows: Dataset,
+    model: SentenceTransformer,
+    given: Mapping[str, Any],
+    *,
+    column_keywords: Mapping[str, Any],
+    seed: int,
+    **_: Any,
+) -> tuple[Dataset, dict[str, Any]]:
     """Make PaSeR's columns: up to three phrases per sentence, and synonyms where WordNet is installed.
 
     Of triplets, the best phrase of each anchor is added, and the anchors stay unchanged for the contrastive
     loss. Counts of the encoder's vocabulary are found if tokens are to be weighted. The column keywords are
     those of :func:`data.paser_columns`.
     """
-    given = request.loss_keywords
-    counts = {} if given.get("token_weights") is None else count_tokens(rows, model, given)
+    counts = count_tokens(rows, model, {"token_weights": None, **given})
     if "phrase" in rows.column_names:
-        return Prepared(rows, counts)
-    ours: dict[str, Any] = {"top_k": 3}
+        return rows, counts
+    ours: dict[str, Any] = {"mask_token": model.tokenizer.mask_token, "seed": seed}
     if "negative" in rows.column_names:
-        ours = {"top_k": 1, "synonyms": None, "keep_without_phrase": True}
-    keywords = {"mask_token": model.tokenizer.mask_token, "seed": request.seed} | ours
-    return Prepared(data.paser_columns(rows, **(keywords | dict(request.column_keywords))), counts)
+        ours |= {"top_k": 1, "synonyms": None, "keep_without_phrase": True}
+    return data.paser_columns(rows, **(ours | dict(column_keywords))), counts
 
 
 def paser_supervised_loss(
@@ -48,10 +55,6 @@ def paser_supervised_loss(
     )
 
 
-# At the encoder's rate, the decoder's random weights learn too slowly. For the first hundred updates they
-# ignore the sentence vectors, and the encoder gets worse. This rate was chosen on STS-B dev.
-DECODER_RATE = {r"^(?!model\.).*decoder\.": 1e-3}
-
 PASER = Recipe(
     name="paser",
     loss="PaSeRLoss",
@@ -59,7 +62,9 @@ PASER = Recipe(
     pooling="cls",
     arguments={
         "learning_rate": 3e-5,
-        "learning_rate_mapping": DECODER_RATE,
+        # At the encoder's rate, the decoder's random weights learn too slowly. For the first hundred updates
+        # they ignore the sentence vectors, and the encoder gets worse. This rate was chosen on STS-B dev.
+        "learning_rate_mapping": {r"^(?!model\.).*decoder\.": 1e-3},
         "per_device_train_batch_size": 64,
         "num_train_epochs": 5,
         "eval_steps": 125,

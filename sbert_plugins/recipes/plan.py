@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sbert_plugins.data.columns import describe_texts
 from sbert_plugins.recipes.encoders import name_of_encoder, pooling_of
 from sbert_plugins.recipes.methods import check_keywords, known_keywords
 from sbert_plugins.recipes.protocol import Protocol, read_protocol
-from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, Request, override
+from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, override
 from sbert_plugins.recipes.run import (
     describe_value,
     digest_of_texts,
@@ -57,7 +57,6 @@ class Plan:
         model: The start; None if it was not loaded.
         dev: Evaluator that selects the checkpoint.
         most_updates: The most updates that are made, unless their number was chosen.
-        reasons: Lines that explain the choices of the recipe.
     """
 
     recipe: Recipe
@@ -70,7 +69,6 @@ class Plan:
     model: Any
     dev: BaseEvaluator | None
     most_updates: int | None
-    reasons: list[str] = field(default_factory=list)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -118,13 +116,16 @@ class Plan:
             return
         arguments, count = self.training_arguments(), len(self.rows)
         epochs = count_updates(arguments, count) * rows_per_update(arguments) / count
-        request = Request(self.section("loss"), self.section("columns"), self.seed, epochs)
-        prepared = self.recipe.prepare(self.rows, self.model, request)
-        self.rows = prepared.rows
-        for name, value in prepared.loss_keywords.items():
+        self.rows, found = self.recipe.prepare(
+            self.rows,
+            self.model,
+            self.section("loss"),
+            column_keywords=self.section("columns"),
+            seed=self.seed,
+            epochs=epochs,
+        )
+        for name, value in found.items():
             self.settings.setdefault(f"loss.{name}", (value, "chosen for this text and model"))
-        if prepared.reason:
-            self.reasons.append(prepared.reason)
 
     def training_arguments(self) -> TrainingArguments:
         """Complete the arguments by what follows from the model, the text and the folder.
@@ -195,8 +196,6 @@ class Plan:
             "Start: %s, %s pooling, at most %s tokens per sentence.",
             *(name_of_encoder(self.model), pooling_of(self.model), self.tokens()),
         )
-        for reason in self.reasons:
-            logger.info(reason)
         if self.recipe.paper_updates is not None and updates < self.recipe.paper_updates:
             logger.info(
                 "%s is made for long trainings, and this one has %s updates. %s For short trainings take "

@@ -1,29 +1,31 @@
 """PT-BERT as in its paper. Sources of the values: protocols/pt-bert.paper.toml."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins.recipes.encoders import pooling_of
-from sbert_plugins.recipes.recipe import Prepared, Recipe, Request
+from sbert_plugins.recipes.recipe import Recipe
 
 logger = logging.getLogger(__name__)
-_QUEUE_SIZE = 256
 
 
-def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+def prepare(
+    rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any], **_: Any
+) -> tuple[Dataset, dict[str, Any]]:
     """Find what the pseudo tokens attend to, and a queue that holds no copies of the sentences of a batch.
 
     With mean pooling the pseudo tokens attend to all tokens, as in the paper. With one token as the sentence
     vector they attend to that vector: the vector that is trained and the vector that is saved are then alike.
     """
-    given, found = request.loss_keywords, dict[str, Any]()
+    found: dict[str, Any] = {}
     if not given.get("official"):
         found["attend_to"] = "tokens" if pooling_of(model) == "mean" else "pooled"
     largest = max(1, len(rows) // 2)
-    if given.get("queue_size", _QUEUE_SIZE) > largest:
+    if given.get("queue_size", 256) > largest:
         if "queue_size" in given:
             logger.warning("The queue is longer than half of the text: sentences become their own negatives.")
         else:
@@ -33,7 +35,7 @@ def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prep
                 largest,
             )
             found["queue_size"] = largest
-    return Prepared(rows, found)
+    return rows, found
 
 
 PT_BERT = Recipe(

@@ -1,7 +1,7 @@
 """The description of a method: what it computes, what it reads and how it is trained."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from datasets import Dataset
@@ -17,38 +17,6 @@ LENGTH_GROUPED = "length_grouped"  # stands for training.LengthGroupedBatchSampl
 
 
 @dataclass(frozen=True)
-class Request:
-    """The facts of a training that its recipe may need.
-
-    Attributes:
-        loss_keywords: Keywords of the loss that were given.
-        column_keywords: Keywords of the function that makes the columns that were given.
-        seed: Seed of the training.
-        epochs: Number of passes over the rows.
-    """
-
-    loss_keywords: Mapping[str, Any]
-    column_keywords: Mapping[str, Any]
-    seed: int
-    epochs: float
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The result of a recipe's preparation.
-
-    Attributes:
-        rows: What the loss reads.
-        loss_keywords: Keywords of the loss that depend on the text or the model. Given keywords replace them.
-        reason: One line on why they were chosen.
-    """
-
-    rows: Dataset
-    loss_keywords: dict[str, Any] = field(default_factory=dict)
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class Recipe:
     """A method with its loss, its columns and its training settings.
 
@@ -61,8 +29,9 @@ class Recipe:
         reads: Roles of the text columns that the method reads (:func:`data.columns.read_columns`).
         optional: Roles of columns that the method reads in addition where the text has them.
         made_columns: The columns that the loss reads, if ``prepare`` makes them from what is read.
-        prepare: Prepares a training: ``prepare(rows, model, request)`` returns :class:`Prepared`. It makes
-            columns, and chooses what depends on the text or the model.
+        prepare: Prepares a training: ``prepare(rows, model, given, column_keywords=..., seed=..., epochs=...)``
+            with the keywords of the loss that were given. It makes columns, and chooses what depends on the
+            text or the model. It returns the columns, and further keywords of the loss.
         fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
             ``arguments`` and the keywords of the loss. It returns the number of updates, and a log.
         pooling: The pooling that a plain transformer gets.
@@ -78,7 +47,7 @@ class Recipe:
     reads: tuple[str, ...] = ("anchor",)
     optional: tuple[str, ...] = ()
     made_columns: tuple[str, ...] = ()
-    prepare: Callable[[Dataset, SentenceTransformer, Request], Prepared] | None = None
+    prepare: Callable[..., tuple[Dataset, dict[str, Any]]] | None = None
     fit: Callable[..., tuple[int, list[dict[str, float]]]] | None = None
     pooling: str = "mean"
     max_seq_length: int | None = 32
@@ -127,9 +96,11 @@ class Recipe:
 def count_tokens(rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any]) -> dict[str, Any]:
     """Count the tokens of the first column for the keyword ``frequencies`` of losses that weigh tokens.
 
-    Return nothing if the keyword is given, or if the built-in counts fit the vocabulary.
+    Return nothing if the keyword is given, if tokens are not weighted (``token_weights=None``), or if the
+    built-in counts fit the vocabulary.
     """
-    if "frequencies" in given or TokenFrequencies.bookcorpus().fits(model.tokenizer):
+    is_weighted = given.get("token_weights", True) is not None
+    if not is_weighted or "frequencies" in given or TokenFrequencies.bookcorpus().fits(model.tokenizer):
         return {}
     anchors = (row[rows.column_names[0]] for row in rows)
     source = "the sentences of the training"

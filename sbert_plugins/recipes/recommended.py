@@ -1,6 +1,7 @@
 """The recommended way to adapt a model: a contrastive loss with self-distillation or a bag-of-words loss."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datasets import Dataset
@@ -10,8 +11,9 @@ from torch import nn
 from sbert_plugins import losses
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.recipes.encoders import embeds_already
-from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
+from sbert_plugins.recipes.recipe import Recipe, count_tokens
 
+logger = logging.getLogger(__name__)
 KEEP = 0.1  # chosen on development data for a start that is an embedding model
 
 
@@ -50,7 +52,7 @@ def recommended_loss(
         **keywords: Further keywords of :class:`losses.ConSERTLoss`.
     """
     if keep is None:
-        keep, _ = choose_keep(model)
+        keep = choose_keep(model)
     if words is None:
         words = 0.0 if keep else 0.3
     if second_view is None:
@@ -71,30 +73,34 @@ def recommended_loss(
     return loss
 
 
-def choose_keep(model: SentenceTransformer) -> tuple[float, str]:
-    """Return the weight of self-distillation for a start, and one line that explains it."""
+def choose_keep(model: SentenceTransformer) -> float:
+    """Return the weight of self-distillation for a start, and log the reason."""
     if embeds_already(model):
-        return KEEP, (
-            f"The start is an embedding model. Self-distillation preserves its similarities (keep={KEEP}). "
-            "To train without it: --keep 0."
+        logger.info(
+            "The start is an embedding model. Self-distillation preserves its similarities (keep=%s). To train "
+            "without it: --keep 0.",
+            KEEP,
         )
-    return 0.0, (
+        return KEEP
+    logger.info(
         "The start is a plain language model. It is trained without self-distillation. To train with it: "
-        f"--keep {KEEP}."
+        "--keep %s.",
+        KEEP,
     )
+    return 0.0
 
 
-def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+def prepare(
+    rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any], **_: Any
+) -> tuple[Dataset, dict[str, Any]]:
     """Choose the weight of self-distillation, and count the tokens if there is a bag-of-words loss."""
-    given, found, reason = request.loss_keywords, dict[str, Any](), ""
     keep, words = given.get("keep"), given.get("words")
+    found: dict[str, Any] = {}
     if keep is None:
-        keep, reason = choose_keep(model)
-        found["keep"] = keep
-    has_words = words or (words is None and not keep)
-    if has_words and given.get("token_weights", 0.0) is not None:
+        keep = found["keep"] = choose_keep(model)
+    if words or (words is None and not keep):
         found |= count_tokens(rows, model, given)
-    return Prepared(rows, found, reason)
+    return rows, found
 
 
 RECOMMENDED = Recipe(

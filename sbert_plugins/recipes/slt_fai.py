@@ -1,5 +1,6 @@
 """SLT-FAI around SimCSE as in its paper. Sources of the values: protocols/slt-fai.paper.toml."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from datasets import Dataset
@@ -7,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from sbert_plugins import losses
-from sbert_plugins.recipes.recipe import Prepared, Recipe, Request, count_tokens
+from sbert_plugins.recipes.recipe import Recipe, count_tokens
 
 # Base losses by name.
 _BASES = {
@@ -17,8 +18,6 @@ _BASES = {
     "denosent": "DenoSentLoss",
     "pt-bert": "PTBERTLoss",
 }
-# Epochs of warm-up: the paper's for its two base losses, and that of SimCSE for any other.
-_WARMUP_EPOCHS = {"consert": 0.5}
 
 
 def slt_fai_loss(
@@ -52,12 +51,13 @@ def slt_fai_loss(
     return room.SLTFAILoss(model, base, **keywords)
 
 
-def prepare(rows: Dataset, model: SentenceTransformer, request: Request) -> Prepared:
+def prepare(
+    rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any], *, epochs: float, **_: Any
+) -> tuple[Dataset, dict[str, Any]]:
     """Find the warm-up, which the paper gives in epochs, and token counts."""
-    given = request.loss_keywords
-    warmup = _WARMUP_EPOCHS.get(given.get("backbone", "simcse"), 0.1)
-    found = {"warmup_steps": min(0.5, warmup / request.epochs)}
-    return Prepared(rows, found | count_tokens(rows, model, given))
+    # The paper gives it for its two base losses. Any other has that of SimCSE.
+    warmup = 0.5 if given.get("backbone") == "consert" else 0.1
+    return rows, {"warmup_steps": min(0.5, warmup / epochs)} | count_tokens(rows, model, given)
 
 
 SLT_FAI = Recipe(

@@ -7,7 +7,6 @@ from datasets import Dataset
 from encoders import project_text
 
 from sbert_plugins import evaluation, recipes, training
-from sbert_plugins.recipes.recipe import Request
 
 QUICK = {
     "max_steps": 4,
@@ -44,8 +43,8 @@ def pairs(name="pairs", step=12):
 
 def prepare(method, table, model, *, epochs=1.0, columns=None, **given):
     """Return what the recipe of a method prepares."""
-    request = Request(given, columns or {}, seed=1, epochs=epochs)
-    return recipes.RECIPES[method].prepare(table, model, request)
+    facts = {"column_keywords": columns or {}, "seed": 1, "epochs": epochs}
+    return recipes.RECIPES[method].prepare(table, model, given, **facts)
 
 
 def train(method, model, output, *, count=40, **changes):

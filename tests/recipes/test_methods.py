@@ -31,8 +31,9 @@ class TestEveryRecipe:
         table = rows(recipe.name, 8)
         given = SMALL.get(recipe.name, {})
         columns = {"synonyms": None} if recipe.made_columns else {}
-        prepared = prepare(recipe.name, table, model, columns=columns, **given) if recipe.prepare else None
-        table, found = (prepared.rows, prepared.loss_keywords) if prepared else (table, {})
+        found = {}
+        if recipe.prepare:
+            table, found = prepare(recipe.name, table, model, columns=columns, **given)
         assert tuple(table.column_names) == (recipe.made_columns or recipe.reads)
         loss = recipe.build_loss(model, **(found | given))
         value = loss([model.preprocess(table[name][:]) for name in table.column_names])
@@ -70,11 +71,11 @@ def test_a_mistyped_name_gets_a_suggestion():
 
 def test_a_mistyped_keyword_gets_a_suggestion():
     with pytest.raises(ValueError, match="Did you mean temperature"):
-        recipes.read_keywords(recipes.RECIPES["arccse"], ["temprature=0.1"])
+        check_keywords(recipes.RECIPES["arccse"], {"temprature": 0.1})
     with pytest.raises(ValueError, match="KEY=VALUE"):
-        recipes.read_keywords(recipes.RECIPES["arccse"], ["temperature"])
+        recipes.read_pairs(["temperature"])
     with pytest.raises(ValueError, match="signed is true or false, got 'no'"):
-        recipes.read_keywords(recipes.RECIPES["paser"], ["signed=no"])
+        check_keywords(recipes.RECIPES["paser"], {"signed": "no"})
 
 
 @pytest.mark.parametrize(
@@ -124,12 +125,11 @@ def own_module(tmp_path, monkeypatch):
 
 def test_a_loss_of_ones_own(own_module, tiny_encoder):
     recipe = recipes.find_recipe(f"{own_module}:Mine")
-    keywords = recipes.read_keywords(recipe, ["scale=3"])
-    loss = recipe.build_loss(tiny_encoder(), **keywords)
+    loss = recipe.build_loss(tiny_encoder(), scale=3)
     assert isinstance(loss, nn.Module)
     assert loss.scale == 3
     with pytest.raises(ValueError, match="Did you mean scale"):
-        recipes.read_keywords(recipe, ["scal=3"])
+        check_keywords(recipe, {"scal": 3})
     with pytest.raises(AttributeError, match="Min"):
         recipes.find_recipe(f"{own_module}:Min")
 
@@ -137,14 +137,14 @@ def test_a_loss_of_ones_own(own_module, tiny_encoder):
 class TestPTBERT:
     @pytest.mark.parametrize(("pooling", "attend_to"), [("mean", "tokens"), ("cls", "pooled")])
     def test_the_attention_goes_with_the_pooling(self, pooling, attend_to, tiny_encoder):
-        found = prepare("pt-bert", anchors(600), tiny_encoder(pooling=pooling))
-        assert found.loss_keywords == {"attend_to": attend_to}
+        _, found = prepare("pt-bert", anchors(600), tiny_encoder(pooling=pooling))
+        assert found == {"attend_to": attend_to}
 
     def test_the_queue_is_no_longer_than_half_of_the_text(self, tiny_encoder, caplog):
-        assert prepare("pt-bert", anchors(60), tiny_encoder()).loss_keywords["queue_size"] == 30
+        assert prepare("pt-bert", anchors(60), tiny_encoder())[1]["queue_size"] == 30
         assert "shortened to 30" in caplog.text
-        given = prepare("pt-bert", anchors(60), tiny_encoder(), queue_size=40)
-        assert "queue_size" not in given.loss_keywords
+        _, found = prepare("pt-bert", anchors(60), tiny_encoder(), queue_size=40)
+        assert "queue_size" not in found
         assert "their own negatives" in caplog.text
 
 
@@ -153,12 +153,12 @@ class TestSLTFAI:
         ("backbone", "epochs", "share"), [("simcse", 1.0, 0.1), ("simcse", 0.1, 0.5), ("consert", 10.0, 0.05)]
     )
     def test_the_warm_up_is_counted_in_epochs(self, backbone, epochs, share, tiny_encoder):
-        found = prepare("slt-fai", anchors(40), tiny_encoder(), epochs=epochs, backbone=backbone)
-        assert found.loss_keywords["warmup_steps"] == pytest.approx(share)
+        _, found = prepare("slt-fai", anchors(40), tiny_encoder(), epochs=epochs, backbone=backbone)
+        assert found["warmup_steps"] == pytest.approx(share)
 
     def test_the_base_loss(self, tiny_encoder):
         model = tiny_encoder()
-        found = prepare("slt-fai", anchors(40), model).loss_keywords
+        found = prepare("slt-fai", anchors(40), model)[1]
         assert isinstance(slt_fai.slt_fai_loss(model, backbone="consert", **found).loss, losses.ConSERTLoss)
         with pytest.raises(ValueError, match="backbone"):
             slt_fai.slt_fai_loss(model, backbone="bert", **found)
@@ -196,10 +196,10 @@ def test_supervised_paser_reads_five_columns(tiny_encoder):
 
 
 def test_counts_are_made_for_another_vocabulary_only(tiny_encoder, minilm_mlm):
-    found = prepare("bag-of-words", anchors(40), tiny_encoder()).loss_keywords["frequencies"]
+    found = prepare("bag-of-words", anchors(40), tiny_encoder())[1]["frequencies"]
     assert found.counts.sum() > 0
-    assert prepare("bag-of-words", anchors(40), minilm_mlm).loss_keywords == {}
-    assert prepare("bag-of-words", anchors(40), tiny_encoder(), token_weights=None).loss_keywords == {}
+    assert prepare("bag-of-words", anchors(40), minilm_mlm)[1] == {}
+    assert prepare("bag-of-words", anchors(40), tiny_encoder(), token_weights=None)[1] == {}
 
 
 @pytest.mark.parametrize("name", ["arccse", "pt-bert", "paser", "denosent", "slt-fai"])
@@ -210,7 +210,7 @@ def test_docstrings_name_the_scores_of_short_trainings(name):
 
 class TestRecommended:
     def loss(self, model, **keywords):
-        found = prepare("recommended", anchors(40), model, **keywords).loss_keywords
+        found = prepare("recommended", anchors(40), model, **keywords)[1]
         return recommended.recommended_loss(model, **(found | keywords))
 
     def test_without_words_it_is_consert(self, tiny_encoder):
@@ -242,8 +242,7 @@ class TestRecommended:
             ({"words": 0.0}, ["keep"]),
             ({"keep": 0.1, "words": 0.3}, ["frequencies"]),
         ):
-            prepared = prepare("recommended", anchors(40), tiny_encoder(), **given)
-            assert list(prepared.loss_keywords) == found
+            assert list(prepare("recommended", anchors(40), tiny_encoder(), **given)[1]) == found
 
     def test_defaults_follow_the_start(self, tiny_encoder, tmp_path):
         model = tiny_encoder()
@@ -252,7 +251,7 @@ class TestRecommended:
         assert recipes.embeds_already(SentenceTransformer(str(tmp_path), device="cpu"))
         embedder = SentenceTransformer(str(tmp_path), device="cpu")
         for start, keep in ((embedder, 0.1), (model, 0.0)):
-            assert prepare("recommended", anchors(40), start).loss_keywords["keep"] == keep
+            assert prepare("recommended", anchors(40), start)[1]["keep"] == keep
         assert recommended.recommended_loss(embedder).weights == {"learn": 1.0, "keep": 0.1}
         kept = recommended.recommended_loss(model, words=0)
         assert isinstance(kept, losses.ConSERTLoss)
