@@ -240,7 +240,7 @@ class TestMistakes:
             (["train", "arccse", "t.txt", "--learning_rate", "fast"], "fast"),
             (["compare", "simsce", "--output", "out", "--offline"], "Did you mean simcse"),
             (["train", "arccse", "no-such-file.txt", "--model", "no-such-model"], "no-such"),
-            (["train", "simcse", "--offline", "--pooling", "cls"], "leave out --pooling"),
+            (["train", "simcse", "--offline", "--pooling", "cls"], "leave it out"),
             (["compare", "simcse", "--offline", "--output", "out", "--seed", "7"], "--seeds"),
             (["evaluate", "no-such-model", "--pairs", "no-such-file.tsv"], "no-such"),
         ],

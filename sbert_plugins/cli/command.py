@@ -17,6 +17,7 @@ from sbert_plugins.catalogue import check_method, did_you_mean
 from sbert_plugins.cli import options as tables
 from sbert_plugins.cli.printing import print_methods
 
+WITH_ARGUMENTS = ("train", "compare")  # commands that take training arguments
 _SECONDS = 8  # to wait for the Hub
 # The files of other packages that define the training arguments.
 _ARGUMENT_FILES = (
@@ -49,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         logging.getLogger("sbert_plugins").setLevel(logging.INFO if run.is_first_process() else logging.ERROR)
         logging.getLogger("sbert_plugins.evaluation").setLevel(logging.WARNING)  # the tables have its scores
-        if options.command in ("train", "compare"):
+        if options.command in WITH_ARGUMENTS:
             run.fill_in(options)
-        if options.command in ("train", "compare", "evaluate") and run.names_on_hub(options):
+        if options.command in (*WITH_ARGUMENTS, "evaluate") and run.names_on_hub(options):
             is_connected = _go_offline_without_connection()
         getattr(run, options.command)(options)
     except KeyboardInterrupt:
@@ -75,10 +76,7 @@ def _describe(error: Exception, is_connected: bool) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes whole option names only, and raises ``ValueError``."""
-
-    def __init__(self, **keywords: Any) -> None:
-        super().__init__(**keywords, allow_abbrev=False)
+    """A parser that raises ``ValueError``."""
 
     def error(self, message: str) -> Any:
         """Raise ``ValueError``, from which :func:`main` makes one line."""
@@ -90,35 +88,34 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="sbert-plugins",
         description="Adapt embedding models to text without labels, and check the result.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    training = {"epilog": tables.ARGUMENTS, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    about = "Train a model on sentences without labels. The model is then in OUTPUT/model."
-    _add_command(commands, "train", "train", about, tables.TRAIN | tables.SCORES, **training)
-    about = "Compare methods on your text. All have one start and equal settings."
-    _add_command(commands, "compare", "compare", about, tables.COMPARE | tables.SCORES, **training)
-    about = "Score models by your labels. Without labels: on STS, or with --offline on built-in pairs."
-    _add_command(commands, "evaluate", "evaluate", about, tables.EVALUATE | tables.SCORES)
-    _add_command(commands, "methods", "methods", "List the methods.", {})
+    _add_commands(commands, tables.COMMANDS)
     mteb = commands.add_parser("mteb", help="score a model with MTEB, submit to its leaderboard")
-    steps = mteb.add_subparsers(required=True, metavar="STEP")
-    _add_command(steps, "run", "mteb_run", "Score a model with mteb.", tables.MTEB_RUN)
-    about = "Check the results of a public model. If they are complete, pass them to mteb's submission."
-    _add_command(steps, "submit", "mteb_submit", about, tables.MTEB_SUBMIT)
+    _add_commands(mteb.add_subparsers(required=True, metavar="STEP"), tables.MTEB, "mteb_")
     return parser
 
 
-def _add_command(
-    commands: Any, name: str, function: str, about: str, options: dict[str, dict[str, Any]], **more: Any
+def _add_commands(
+    commands: Any, table: dict[str, tuple[str, dict[str, dict[str, Any]]]], prefix: str = ""
 ) -> None:
-    """Add a command that calls a function of ``run.py``. Its options take underscores or dashes."""
-    summary = about[0].lower() + about[1:].split(".")[0]
-    command = commands.add_parser(name, help=summary, description=about, **more)
-    for option, keywords in options.items():
-        command.add_argument(*dict.fromkeys([option, option.replace("_", "-")]), **keywords)
-    command.set_defaults(command=function)
+    """Add commands. Each calls the function of ``run.py`` with its name, behind the prefix."""
+    for name, (about, options) in table.items():
+        command = commands.add_parser(
+            name,
+            help=about[0].lower() + about[1:].split(".")[0],
+            description=about,
+            allow_abbrev=False,
+        )
+        if name in WITH_ARGUMENTS:
+            command.epilog = tables.ARGUMENTS
+            command.formatter_class = argparse.RawDescriptionHelpFormatter
+        for option, keywords in options.items():  # with underscores or dashes
+            command.add_argument(*dict.fromkeys([option, option.replace("_", "-")]), **keywords)
+        command.set_defaults(command=prefix + name)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -131,7 +128,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """
     parser = build_parser()
     options, rest = parser.parse_known_args(words)
-    names = _read_argument_names() if options.command in ("train", "compare") else set()
+    names = _read_argument_names() if options.command in WITH_ARGUMENTS else set()
     _check_names(options, rest, names)
     given = {}
     if names:
@@ -153,8 +150,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         options.text = rest.pop()  # it followed an option
     _check_names(options, rest, set())
     options.arguments = given
-    if getattr(options, "data_dir", "") is None:
-        options.data_dir = os.environ.get("SBERT_PLUGINS_DATA")
     return options
 
 

@@ -27,7 +27,7 @@ All others: https://sbert.net/docs/package_reference/sentence_transformer/traini
 _POOLINGS = ["cls", "mean", "lasttoken", "mask", "first-last", "last-two"]
 _FLAG = {"action": "store_true"}
 
-# Name of the option -> keywords of add_argument. A name without dashes is an argument.
+# Tables of options: name -> keywords of add_argument. A name without dashes is an argument.
 START: dict[str, dict[str, Any]] = {
     "--model": {
         "help": "path or Hub name of the start (default of recommended and compare: all-MiniLM-L6-v2; a "
@@ -68,6 +68,11 @@ SCORES: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "documents for known-item search, which needs no labels: a file or folder as in train search",
     },
+    "--rerank": {
+        "metavar": "FILE",
+        "help": "your candidates: tab-separated query, candidate, label (1 for a right answer)",
+    },
+    "--transfer": {**_FLAG, "help": "seven transfer tasks of SentEval, from --data_dir"},
     "--sts": {**_FLAG, "help": "the seven STS tasks, from --data_dir or else from the Hub"},
     "--data_dir": {"help": "folder of the STS tasks (default: the environment variable SBERT_PLUGINS_DATA)"},
 }
@@ -147,11 +152,6 @@ EVALUATE: dict[str, dict[str, Any]] = {
     "--revision": {"help": "branch or commit of the models on the Hub"},
     "--trust_remote_code": {**_FLAG, "help": "run code of the models' repositories"},
     "--offline": {**_FLAG, "help": "use no network"},
-    "--rerank": {
-        "metavar": "FILE",
-        "help": "your candidates: tab-separated query, candidate, label (1 for a right answer)",
-    },
-    "--transfer": {**_FLAG, "help": "seven transfer tasks of SentEval, from --data_dir"},
     "--text": {
         "metavar": "FILE",
         "help": "sentences, for pictures of the vectors (analysis.html with --report) and for --reconstruct",
@@ -191,4 +191,24 @@ MTEB_SUBMIT: dict[str, dict[str, Any]] = {
     "--implementation": {"metavar": "FILE", "help": "file for the model's description (default: MODEL.py)"},
     "--create_pr": {**_FLAG, "help": "push and open the pull request (needs mteb[github])"},
     **_MTEB,
+}
+# Commands: name -> what it does, and its options.
+COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "train": (
+        "Train a model on sentences without labels. The model is then in OUTPUT/model.",
+        TRAIN | SCORES,
+    ),
+    "compare": ("Compare methods on your text. All have one start and equal settings.", COMPARE | SCORES),
+    "evaluate": (
+        "Score models by your labels. Without labels: on STS, or with --offline on built-in pairs.",
+        EVALUATE | SCORES,
+    ),
+    "methods": ("List the methods.", {}),
+}
+MTEB: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "run": ("Score a model with mteb.", MTEB_RUN),
+    "submit": (
+        "Check the results of a public model. If they are complete, pass them to mteb's submission.",
+        MTEB_SUBMIT,
+    ),
 }

@@ -19,6 +19,7 @@ from sbert_plugins import data, evaluation, host, recipes
 from sbert_plugins.cli.printing import print_table
 from sbert_plugins.data.read import is_path
 from sbert_plugins.evaluation import format_score
+from sbert_plugins.evaluation.sts import data_directory
 from sbert_plugins.recipes.denosent import translate_what_is_read
 from sbert_plugins.recipes.methods import check_keywords
 from sbert_plugins.recipes.plan import make_plan
@@ -60,9 +61,12 @@ def train(options: argparse.Namespace) -> None:
         return
     options.sts = options.sts or options.protocol is not None
     rows = _read(options, recipe)
-    scored = _evaluators(options, recipes.join_titles(rows) if recipe.fit else None)
-    evaluators = [one for one in scored if dev is None or one.name != dev.name]
-    if options.data_dir and dev is None and [one.name for one in evaluators] == ["graded pairs"]:
+    evaluators = _evaluators(options, recipes.join_titles(rows) if recipe.fit else None)
+    if (
+        data_directory(options.data_dir)
+        and dev is None
+        and [one.name for one in evaluators] == ["graded pairs"]
+    ):
         evaluators.append(_stsb_dev(options))
     results = recipes.train(
         recipe,
@@ -109,13 +113,17 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.reconstruct:
         _reconstruct(options)
         return
-    labels = (options.pairs, options.topics, options.retrieval, options.documents, options.rerank)
-    has_labels = any(labels) or options.transfer
-    options.sts = options.sts or not (has_labels or (options.offline and not options.data_dir))
+    labels = ("pairs", "topics", "retrieval", "documents", "rerank", "transfer")
+    has_labels = any(getattr(options, name) for name in labels)
+    is_alone = options.offline and not data_directory(options.data_dir)
+    options.sts = options.sts or not (has_labels or is_alone)
     evaluators = _evaluators(options)
     for one in evaluators:
         print(evaluation.describe_labels(one))
-    names, load = _name_models(options), _load_alike(options)
+    names = options.names or [recipes.name_of_model(path) for path in options.models]
+    if len(set(names)) < len(options.models) or len(names) != len(options.models):
+        raise ValueError(f"--names must be {len(options.models)} different names, got {', '.join(names)}.")
+    load = _load_alike(options)
     scored: dict[str, Any] = {}
     facts: dict[str, dict[str, str]] = {}
     logs: dict[str, list[dict[str, Any]]] = {}
@@ -145,27 +153,23 @@ def evaluate(options: argparse.Namespace) -> None:
             print(change.sentence)
     if options.report:
         print(f"Report: {evaluation.write_report(scored, options.report, facts=facts, logs=logs)}")
-    if options.report and options.text:
-        loaded = {name: load(path) for name, path in zip(names, options.models, strict=True)}
-        print(f"Analysis: {_write_analysis(loaded, options)}")
+        _write_analysis(options, dict(zip(names, options.models, strict=True)), load)
 
 
-def _name_models(options: argparse.Namespace) -> list[str]:
-    names = options.names or [recipes.name_of_model(path) for path in options.models]
-    if len(set(names)) < len(options.models) or len(names) != len(options.models):
-        raise ValueError(f"--names must be {len(options.models)} different names, got {', '.join(names)}.")
-    return names
-
-
-def _write_analysis(models: dict[str, Any], options: argparse.Namespace) -> Path:
-    """Write a page with pictures of the vectors of models."""
+def _write_analysis(
+    options: argparse.Namespace, paths: dict[str, str], load: Callable[[str], SentenceTransformer]
+) -> None:
+    """Write a page with pictures of the vectors of models for the sentences of --text."""
+    if not options.text:
+        return
+    models = {name: load(path) for name, path in paths.items()}
     pairs = evaluation.own_pairs(options.pairs).pairs if options.pairs else recipes.graded_pairs()
     sentences = data.read_sentences(options.text)["anchor"][:]
     sections = evaluation.analysis_sections(models, sentences, pairs=pairs)
     page = Path(options.report) / "analysis.html"
     headline = f"Vectors of {len(sentences):,} sentences by {', '.join(models)}."
     page.write_text(evaluation.render_page("Analysis of sentence embeddings", headline, sections), "utf-8")
-    return page
+    print(f"Analysis: {page}")
 
 
 def _reconstruct(options: argparse.Namespace) -> None:
@@ -245,7 +249,7 @@ def names_on_hub(options: argparse.Namespace) -> list[str]:
         if not Path(name).exists()
         and not is_path(name)
         and not recipes.is_installed(name)
-        and not (name == "sts-sentences" and options.data_dir)
+        and not (name == "sts-sentences" and data_directory(options.data_dir))
     ]
 
 
@@ -274,20 +278,13 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:
 
 
 def _load(options: argparse.Namespace, name: str, pooling: str | None, **more: Any) -> SentenceTransformer:
-    """Load a model, from the installed package if its weights are there."""
-    if not recipes.is_installed(name) or options.revision:
-        source = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
-        return recipes.build_encoder(name, pooling=pooling, **source, **more)
-    if pooling is not None:
-        raise ValueError("The installed model has a pooling of its own: leave out --pooling.")
-    return recipes.offline_encoder(num_layers=6)
+    source = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    return recipes.build_encoder(name, pooling=pooling, **source, **more)
 
 
 def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:
     """Return a function that loads a model. Plain transformers get the pooling of the first other model."""
-    plain = [
-        path for path in options.models if not recipes.is_installed(path) and not recipes.has_pooling(path)
-    ]
+    plain = [path for path in options.models if not recipes.has_pooling(path)]
     pooling = options.pooling
     if plain and pooling is None:
         pooled = next((path for path in options.models if path not in plain), None)
@@ -311,6 +308,7 @@ def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = N
     own: tuple[tuple[str | None, Any], ...] = (
         (options.pairs, evaluation.own_pairs),
         (options.topics, evaluation.own_topics),
+        (options.rerank, evaluation.own_reranking),
         (options.retrieval, evaluation.own_retrieval),
     )
     found: list[Any] = [read(path, **shown) for path, read in own if path]
@@ -318,9 +316,7 @@ def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = N
         found.append(evaluation.MixedRetrievalEvaluator(found[-1], **shown))
     if documents is not None:
         found.append(evaluation.KnownItemEvaluator(documents, name="known items", **shown))
-    if getattr(options, "rerank", None):
-        found.append(evaluation.own_reranking(options.rerank))
-    if getattr(options, "transfer", False):
+    if options.transfer:
         found.append(evaluation.TransferEvaluator(options.data_dir, name="transfer", **shown))
     if options.sts:
         found.append(evaluation.STSSuiteEvaluator(options.data_dir, name="STS", **shown))
@@ -332,8 +328,9 @@ def _evaluators(options: argparse.Namespace, documents: Sequence[str] | None = N
 
 
 def _stsb_dev(options: argparse.Namespace) -> Any:
-    pairs = evaluation.load_sts("STS-B dev", options.data_dir)
-    return evaluation.PairsEvaluator(pairs, name="STS-B dev", write_csv=False)
+    return evaluation.PairsEvaluator(
+        evaluation.load_sts("STS-B dev", options.data_dir), name="STS-B dev", write_csv=False
+    )
 
 
 def _print_plan(
@@ -343,11 +340,12 @@ def _print_plan(
     on_hub = names_on_hub(options)
     rows = None if options.text in on_hub else recipe.read(_read(options, recipe))
     model = None if options.model in on_hub else load()
-    plan = make_plan(recipe, rows, model, arguments=options.arguments, **given)
-    names = {"text": options.text, "encoder": options.model, "pooling": options.pooling}
-    for name, value in names.items():
-        if value is not None:
-            plan.settings.setdefault(name, (value, "given"))
+    # The model and the pooling of a protocol keep its source.
+    named = {"encoder": options.model, "pooling": options.pooling}
+    asked = {name: value for name, value in named.items() if value != options.start.get(name)}
+    plan = make_plan(recipe, rows, model, arguments=options.arguments, **given, **asked)
+    if options.text != options.start.get("text"):
+        plan.settings["text"] = (options.text, "given")
     plan.prepare()
     print_table(plan.table())
     if on_hub:

@@ -40,6 +40,7 @@ def build_encoder(
 ) -> SentenceTransformer:
     """Load a sentence-transformers model, or put a pooling layer on a plain transformer, in float32.
 
+    The weights of all-MiniLM-L6-v2 are taken from an installed package, if it is there (offline_encoder).
     Adapters (PEFT) are loaded in a state in which training continues.
 
     Args:
@@ -60,12 +61,10 @@ def build_encoder(
         OSError: If the model cannot be loaded.
     """
     source: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
-    if has_pooling(name):
+    if is_installed(name) and revision is None:
+        model = offline_encoder(num_layers=6, device=device)
+    elif has_pooling(name):
         model = SentenceTransformer(name, device=device, model_kwargs={"dtype": "float32"}, **source)
-        if pooling not in (None, pooling_of(model)):
-            raise ValueError(
-                f"{name} has {pooling_of(model)} pooling of its own, got pooling={pooling!r}: leave it out."
-            )
     else:
         transformer = Transformer(
             name,
@@ -91,6 +90,10 @@ def build_encoder(
         raise_if_blind(model)
         if pooling == "mask":
             apply_mask_template(model, template)
+    if pooling not in (None, pooling_of(model)):
+        raise ValueError(
+            f"{name} has {pooling_of(model)} pooling of its own, got pooling={pooling!r}: leave it out."
+        )
     if pooling_of(model) in _TWO_LAYERS:
         model[1].requires_grad_(False)  # a module of sentence-transformers learns the weights
     limits = (max_seq_length or model.max_seq_length, position_limit(model))
@@ -134,7 +137,7 @@ def has_pooling(name: str) -> bool:
     if folder.is_dir() and not any((folder / file).is_file() for file in model_files):
         hint = f" The model of this training is {folder / 'model'}." if (folder / "model").is_dir() else ""
         raise FileNotFoundError(f"{name} holds no model ({', '.join(model_files)}).{hint}")
-    return is_sentence_transformer_model(name, cache_folder=host.model_cache())
+    return is_installed(name) or is_sentence_transformer_model(name, cache_folder=host.model_cache())
 
 
 def embeds_already(model: SentenceTransformer) -> bool:

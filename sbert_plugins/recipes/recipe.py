@@ -29,8 +29,8 @@ class Recipe:
         reads: Roles of the text columns that the method reads (:func:`data.columns.read_columns`).
         optional: Roles of columns that the method reads in addition where the text has them.
         made_columns: The columns that the loss reads, if ``prepare`` makes them from what is read.
-        prepare: Prepares a training: ``prepare(rows, model, given, column_keywords=..., seed=..., epochs=...)``
-            with the keywords of the loss that were given. It makes columns, and chooses what depends on the
+        prepare: Prepares a training: ``prepare(rows, model, given, column_keywords=, seed=, epochs=)`` with
+            the keywords of the loss that were given. It makes columns, and chooses what depends on the
             text or the model. It returns the columns, and further keywords of the loss.
         fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
             ``arguments`` and the keywords of the loss. It returns the number of updates, and a log.

@@ -77,8 +77,8 @@ def choose_keep(model: SentenceTransformer) -> float:
     """Return the weight of self-distillation for a start, and log the reason."""
     if embeds_already(model):
         logger.info(
-            "The start is an embedding model. Self-distillation preserves its similarities (keep=%s). To train "
-            "without it: --keep 0.",
+            "The start is an embedding model. Self-distillation preserves its similarities (keep=%s). To "
+            "train without it: --keep 0.",
             KEEP,
         )
         return KEEP
