@@ -1,7 +1,5 @@
 """Shared fixtures: tiny random encoders, all-MiniLM-L6-v2, and the directory of real data."""
 
-from __future__ import annotations
-
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may touch the network
@@ -26,6 +24,7 @@ from sbert_plugins import recipes
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)  # tiny models: threads would only wait for each other
 quick_host.compile_templates_once()
+quick_host.write_without_waiting()
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +112,7 @@ def tiny_encoder(tokenizers, tmp_path_factory):
 @pytest.fixture(scope="session")
 def encoder_path(tiny_encoder, tmp_path_factory) -> str:
     """A tiny encoder on disk, for processes of their own."""
-    folder = tmp_path_factory.mktemp("encoder")
+    folder = tmp_path_factory.mktemp("encoder", numbered=False)
     tiny_encoder().save_pretrained(str(folder))
     return str(folder)
 

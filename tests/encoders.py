@@ -1,7 +1,5 @@
 """Tiny encoders of eight architectures with three kinds of tokenizers, and sentences for them."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import Counter

@@ -42,8 +42,7 @@ def _counts(model):
 
 def _balanced(model):
     words = losses.BagOfWordsLoss(model, **_counts(model))
-    ranking = MultipleNegativesRankingLoss(model)
-    members = {"simcse": (ranking, 1.0, [0, 0]), "words": (words, 1.0, [0])}
+    members = {"simcse": (MultipleNegativesRankingLoss(model), 1.0, [0, 0]), "words": (words, 1.0, [0])}
     return losses.WeightedSumLoss(model, members, balance=0.5)
 
 

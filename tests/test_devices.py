@@ -39,11 +39,8 @@ def report(encoder_path, once):
 
 
 def test_the_device_keeps_the_rules(report):
-    assert [
-        "two devices" in report["errors"][0],
-        "numpy" in report["errors"][1],
-        "float64" in report["errors"][2],
-    ]
+    for word, error in zip(("two devices", "numpy", "float64"), report["errors"], strict=True):
+        assert word in error
     on_cpu, on_device = report["measured"]
     assert on_device == pytest.approx(on_cpu)
 

@@ -46,8 +46,7 @@ def encoder(tmp_path_factory):
     BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
 
     def build(name: str) -> SentenceTransformer:
-        transformer = Transformer(str(folder))
-        return SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu")
+        return SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, "mean")], device="cpu")
 
     return build
 

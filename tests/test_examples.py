@@ -1,11 +1,13 @@
-"""The examples run offline, with fewer updates and layers."""
+"""The examples run offline, with fewer updates and layers, and the notebook equals its script."""
 
 import functools
+import importlib.util
 import re
 import runpy
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 from encoders import project_text
 
@@ -17,10 +19,10 @@ PAPERS = ["ArcCSELoss", "PTBERTLoss", "PaSeRLoss", "DenoSentLoss", "SLTFAILoss"]
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Run an example with few updates, and return what it prints."""
+    """Run an example with few updates of one layer and short sentences, and return what it prints."""
     monkeypatch.chdir(tmp_path)
-    one_layer = functools.partial(recipes.offline_encoder)
-    monkeypatch.setattr(recipes, "offline_encoder", lambda **given: one_layer(**given | {"num_layers": 1}))
+    small = functools.partial(recipes.offline_encoder, num_layers=1, max_seq_length=16)
+    monkeypatch.setattr(recipes, "offline_encoder", lambda **_: small())
 
     def start(name, *arguments, updates=2):
         written = (EXAMPLES / name).read_text("utf-8")
@@ -48,3 +50,26 @@ def test_cluster_before_and_after(run, tmp_path):
     printed = run("cluster_before_and_after.py", "topics.tsv", "--offline")
     assert re.search(r"v-measure of the clusters: [\d.]+ before, [\d.]+ after", printed)
     assert "the start, purity@10" in printed
+
+
+FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
+_spec = importlib.util.spec_from_file_location("make_notebook", FOLDER / "make.py")
+make = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(make)
+
+
+def test_it_equals_its_script_and_was_run():
+    # Otherwise run ``python docs/notebooks/make.py``.
+    kept, made = nbformat.read(make.NOTEBOOK, as_version=4), make.make_notebook()
+    assert [cell.source for cell in kept.cells] == [cell.source for cell in made.cells]
+    code = [cell for cell in kept.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
+    assert not re.search(r"/(home|root|tmp|work|usr|opt|mnt)/|Traceback", nbformat.writes(kept))
+    assert [path.name for path in FOLDER.glob("*.ipynb")] == [make.NOTEBOOK.name]
+
+
+@pytest.mark.slow
+def test_the_script_of_the_notebook(run, tmp_path, caplog):
+    caplog.set_level("INFO", "sbert_plugins")  # as the script does, but until the test ends
+    assert "the start, Spearman" in run("adapt_in_ten_minutes.py")
+    assert list(tmp_path.glob("runs/*/model/modules.json"))

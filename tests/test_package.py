@@ -1,6 +1,7 @@
 """Wheel and sdist build, and the wheel made from the sdist works in an empty environment."""
 
 import email
+import os
 import re
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from datasets.fingerprint import Hasher
 
 import sbert_plugins
-from sbert_plugins import losses
+from sbert_plugins import data, losses
 
 ROOT = Path(__file__).parent.parent
 MADE = ("docs/_build/", "docs/_generated/", "docs/api/")  # by Sphinx
@@ -104,6 +106,16 @@ def test_rooms_load_on_first_use():
     subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(AttributeError, match="has no attribute 'loses'"):
         sbert_plugins.loses  # noqa: B018
+
+
+@pytest.mark.slow
+def test_another_process():
+    # It finds RAKE's phrases in the cache, because the hash is the same, and it does not load mteb.
+    code = "import sys, datasets, sbert_plugins.evaluation, sbert_plugins.data as d\n"
+    code += "print(datasets.fingerprint.Hasher.hash(d.Rake()), 'mteb' in sys.modules)"
+    environment = os.environ | {"PYTHONHASHSEED": "1"}
+    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert printed.split() == [Hasher.hash(data.Rake()), "False"]
 
 
 def test_the_workflow_has_few_permissions():

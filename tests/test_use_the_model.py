@@ -46,7 +46,7 @@ def folder(once):
     """Make the folder of a user, with a model as ``train search`` makes it."""
 
     def make(target):
-        model = recipes.offline_encoder()
+        model = recipes.offline_encoder(num_layers=2)
         modules.apply_token_weights(model, modules.count_idf(model, TEXTS) ** 0.5)
         dense = Dense(384, 384, bias=False, activation_function=torch.nn.Identity())
         with torch.no_grad():
@@ -91,33 +91,28 @@ def test_the_extra_has_all_packages():
 
 
 @pytest.mark.slow
-def test_qdrant(run):
-    names = run("qdrant")
-    assert [point.payload["text"] for point in names["points"]] == names["nearest"]
-
-
-@pytest.mark.slow
-def test_langchain(run):
-    names = run("langchain")
-    assert [document.page_content for document in names["found"]] == names["nearest"]
-
-
-@pytest.mark.slow
-def test_llama_index(run):
-    names = run("llama_index")
-    assert [node.text for node in names["nodes"]] == names["nearest"]
+@pytest.mark.parametrize(
+    ("library", "found"),
+    [
+        ("qdrant", lambda names: [point.payload["text"] for point in names["points"]]),
+        ("langchain", lambda names: [document.page_content for document in names["found"]]),
+        ("llama_index", lambda names: [node.text for node in names["nodes"]]),
+    ],
+)
+def test_a_search(library, found, run):
+    names = run(library)
+    assert found(names) == names["nearest"]
 
 
 @pytest.mark.slow
 def test_bertopic(run, capsys):
-    names = run("bertopic")
-    assert len(names["topics"]) == len(TEXTS)
+    assert len(run("bertopic")["topics"]) == len(TEXTS)
     assert "Representative_Docs" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_int8_has_nearly_the_same_vectors(run):
-    """Also of an empty text, which has no tokens but those with the smallest weights."""
+    # Also of an empty text, which has no tokens but those with the smallest weights.
     names = run("openvino")
     texts = [*TEXTS, ""]
     found, expected = names["run"](names["read"](texts))[0], names["model"].encode(texts)
@@ -128,7 +123,7 @@ def test_int8_has_nearly_the_same_vectors(run):
 
 @pytest.mark.slow
 def test_static_vectors(run, folder, tiny_encoder, tmp_path):
-    """With a tiny encoder: each word piece of a vocabulary passes through the transformer."""
+    # With a tiny encoder: each word piece of a vocabulary passes through the transformer.
     tiny_encoder(pooling="mean").save_pretrained(str(tmp_path / "runs/mine/model"))
     shutil.copy(folder / "sentences.txt", tmp_path)
     names = run("StaticEmbedding", tmp_path)
@@ -139,7 +134,7 @@ def test_static_vectors(run, folder, tiny_encoder, tmp_path):
 
 @pytest.mark.slow
 def test_the_hub(run, monkeypatch):
-    """The model and its card are uploaded to a private repository."""
+    # The model and its card are uploaded to a private repository.
     files, card = set(), []
 
     def upload(*, folder_path, **_):

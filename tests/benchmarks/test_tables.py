@@ -1,17 +1,26 @@
-"""Tables are made from records: their numbers by hand."""
+"""Records name what they were made with, and tables are made from records: their numbers by hand."""
 
+import json
 import re
 
 import couples
 import pytest
+import records
 import tables
 
 from sbert_plugins import evaluation
 
 MEASURED = {"encoder": "minilm-mlm", "pooling": "mean", "max_seq_length": 32, "hardware": "a processor"}
 TRAINED = MEASURED | {"text": "short", "learning_rate": 5e-5, "batch_size": 64}
-START = {"sts": 70.0, "quora_map": 90.0, "cranfield_ndcg": 40.0}
-START |= {"biomedical_purity": 50.0, "biomedical_v": 45.0, "agnews_purity": 80.0, "agnews_v": 55.0}
+START = {
+    "sts": 70.0,
+    "quora_map": 90.0,
+    "cranfield_ndcg": 40.0,
+    "biomedical_purity": 50.0,
+    "biomedical_v": 45.0,
+    "agnews_purity": 80.0,
+    "agnews_v": 55.0,
+}
 
 
 def rows_of(text):
@@ -48,12 +57,10 @@ def test_a_table_replaces_what_is_between_its_marks(monkeypatch):
 
 
 def test_means_errors_and_seeds():
-    assert tables.mean_text([1.0, 3.0], usual=2) == "2.00 ± 1.00"
-    assert tables.mean_text([1.0, 3.0]) == "2.00 ± 1.00 (2)"
-    assert tables.mean_text([1.0]) == "1.00 (1)"
-    assert tables.mean_text([]) == ""
-    assert tables.error_text([1.0, 3.0], "+") == "+2.0 ± 1.0"
-    assert tables.error_text([-0.25]) == "-0.2"
+    texts = [tables.mean_text([1.0, 3.0], usual=2), *map(tables.mean_text, ([1.0, 3.0], [1.0], []))]
+    assert texts == ["2.00 ± 1.00", "2.00 ± 1.00 (2)", "1.00 (1)", ""]
+    texts = [tables.error_text([1.0, 3.0], "+"), tables.error_text([-0.25])]
+    assert texts == ["+2.0 ± 1.0", "-0.2"]
 
 
 def test_methods_at_equal_updates(write):
@@ -141,7 +148,7 @@ def test_known_model(write):
 
 
 def test_headline(write):
-    """A gain is larger than two standard errors over the seeds."""
+    # A gain is larger than two standard errors over the seeds.
     gains = {"biomedical": [2.0, 3.0], "agnews": [1.0, 1.2], "quora": [-0.5, 0.9]}
     lines = [{"row": "start", "text": None, "seed": 0, "scores": START}]
     for text, values in gains.items():
@@ -164,7 +171,7 @@ def test_descriptions(write):
 
 
 def test_couples(write, monkeypatch):
-    """Wrong before are both with similarity 0.5, and after the one with 0.6."""
+    # Wrong before are both with similarity 0.5, and after the one with 0.6.
     pairs = evaluation.ScoredPairs(["a < b"] * 5, ["c"] * 5, [5.0, 4.0, 3.0, 0.0, 2.0])
     monkeypatch.setattr(couples.recipes, "graded_pairs", lambda: pairs)
     line = {"before": [0.9, 0.4, 0.99, 0.5, 0.5], "after": [0.9, 0.55, 0.99, 0.3, 0.6]}
@@ -177,16 +184,30 @@ def test_couples(write, monkeypatch):
 
 
 def test_decoder_starts(write):
-    line = {"method": "paser", "start": "random", "learning_rate": 1e-3, "updates": 60, "stsb_dev": 75.0}
-    line |= {"seven_tasks": 66.0, "information": 0.5}
+    line = {
+        "method": "paser",
+        "start": "random",
+        "learning_rate": 1e-3,
+        "updates": 60,
+        "stsb_dev": 75.0,
+        "seven_tasks": 66.0,
+        "information": 0.5,
+    }
     write("decoder_starts", line | {"seed": 0}, line | {"seed": 1, "stsb_dev": 77.0})
     expected = ["random", "0.001", "60", "2", "76.00 ± 1.00", "66.00 ± 0.00", "0.50 ± 0.00"]
     assert rows_of(tables.decoder_starts())["PaSeR"] == expected
 
 
 def test_forms(write):
-    line = {"row": "start", "task": "topics", "form": "int8", "score": 80.0, "lowest cosine": 0.9989}
-    line |= {"texts per second": 1_200.0, "megabytes": 19.5}
+    line = {
+        "row": "start",
+        "task": "topics",
+        "form": "int8",
+        "score": 80.0,
+        "lowest cosine": 0.9989,
+        "texts per second": 1_200.0,
+        "megabytes": 19.5,
+    }
     other = line | {"task": "search", "score": 40.0, "lowest cosine": 0.99, "texts per second": 10.0}
     write("use_the_model", line, other, line | {"row": "recommended", "score": 82.0})
     (cells,) = [cells for form, cells in rows_of(tables.forms()).items() if form == "int8"]
@@ -204,3 +225,55 @@ def test_cost(write):
     changed = {"method": "PaSeR", "seconds_ratio": 2.5, "peak_bytes": 12}
     write("speed", {"method": "SimCSE", **speed}, speed | changed)
     assert rows_of(tables.cost())["PaSeR"] == ["1.00", "2.50", "1.50"]
+
+
+FILES = sorted(path.stem for path in records.RESULTS.glob("*.jsonl"))
+# Keywords that follow from the length of a training, from its text, or that the class has no more because
+# only one of two values is the paper's.
+ALLOWED = {"class", "loss", "warmup_steps", "enqueue_first"}
+
+
+def test_a_measurement_is_a_line_with_its_origin(write):
+    write("speed", {"method": "other"}, {"method": "mine", "seconds": 1})
+    records.replace("speed", {"method": "mine", "seconds": 2}, key="method")
+    records.append("speed", {"method": "third"})
+    other, mine, third = records.read("speed")
+    assert (other, third["method"]) == ({"method": "other"}, "third")
+    assert mine["seconds"] == 2
+    assert mine.keys() == {"method", "seconds", "date", "commit", "versions", "hardware"}
+    assert records.read("nothing") == []
+
+
+def test_changed_files_stop_a_measurement(monkeypatch):
+    monkeypatch.setattr(records, "_git", lambda *_: " M sbert_plugins/functional.py")
+    with pytest.raises(SystemExit, match="uncommitted"):
+        records.require_clean_tree()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_lines_name_commit_versions_hardware_and_seed(name):
+    lines = records.read(name)
+    assert lines
+    for line in lines:
+        assert len(line["commit"]) >= 7
+        assert {"torch", "transformers", "sentence-transformers"} <= line["versions"].keys()
+        assert line["hardware"]
+        assert "seed" in line or "curve" not in line
+        assert '"/' not in json.dumps(line), "a path of one machine"
+
+
+def test_each_row_of_quality_has_a_label_and_the_method_that_was_trained():
+    lines = records.read("quality")
+    assert all({"label", "method", "scores"} <= line.keys() for line in lines)
+    assert all(
+        {"loss", "updates", "learning_rate", "batch_size"} <= line.keys() for line in lines if "curve" in line
+    )
+
+
+def test_rows_named_after_a_paper_are_the_papers_form():
+    lines = [line for line in records.read("quality") if line["label"] in tables.PAPERS]
+    assert lines
+    assert [line for line in lines if line["loss"].keys() - ALLOWED] == []
+    old_names = {(line["label"], line["method"]) for line in lines if "class" in line["loss"]}
+    # The default of DenoSent was a bag of words, and so was PaSeR's. SLT-FAI's gradients were bounded.
+    assert not old_names & {("DenoSent", "denosent"), ("PaSeR", "paser"), ("SLT-FAI", "slt-fai")}

@@ -120,7 +120,7 @@ class TestModels:
 
 
 def test_a_translator_without_a_result():
-    """None for a text leaves the sentence as it is. None for all is an error."""
+    # None for a text leaves the sentence as it is. None for all is an error.
     pairs = data.back_translate(["A dog.", "A cat."], forward=lambda texts: [None, "X"], backward=list)
     assert pairs["positive"][:] == ["A dog.", "X"]
     for wrong in (lambda texts: None, lambda texts: texts[:1]):

@@ -39,7 +39,7 @@ class TestRows:
 
     @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
     def test_a_phrase_has_the_tokens_that_it_has_in_the_sentence(self, tokenizers, kind):
-        """A byte-level BPE has other tokens for a word without a space before it."""
+        # A byte-level BPE has other tokens for a word without a space before it.
         rows = columns(project_text()[:200])
         tokenize = tokenizers[kind]
         for anchor, phrase in zip(rows["anchor"], rows["phrase"], strict=True):

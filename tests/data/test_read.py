@@ -1,10 +1,11 @@
 import gzip
+import math
 import sys
 from types import SimpleNamespace
 
 import pandas
 import pytest
-from datasets import Dataset
+from datasets import Dataset, IterableDataset, concatenate_datasets
 
 from sbert_plugins.data import (
     back_translate,
@@ -15,7 +16,9 @@ from sbert_plugins.data import (
     read_sentences,
     read_triplets,
 )
+from sbert_plugins.data.columns import describe_texts, read_columns
 
+CELLS = ["NA", "null", "007", "1.50", "True", "5 inch", "x" * 200_000]
 LINES = ["First sentence.", "Zweiter Satz, größer.", "第三句。"]
 
 
@@ -58,22 +61,24 @@ class TestSentences:
         assert "1 blank rows" in caplog.text
         assert read_sentences(path, column="id")["anchor"][:] == ["1", "2", "3", "4"]
 
-    def test_the_only_column_of_strings(self, write):
-        path = write("t.jsonl", {"id": [1, 2, 3], "comment": LINES})
-        assert read_sentences(path)["anchor"][:] == LINES
-
-    @pytest.mark.parametrize("suffix", ["csv", "tsv"])
-    def test_cells_are_text_as_written(self, write, suffix):
-        cells = ["NA", "null", "007", "1.50", "True", "5 inch", "x" * 200_000]
-        assert read_sentences(write(f"t.{suffix}", {"text": cells}))["anchor"][:] == cells
-
-    def test_a_quotation_mark_in_a_tsv_is_a_character(self, write):
-        path = write("t.tsv", 'id\ttext\n1\t"Go, he said.\n2\tThen "stop".\n')
-        assert read_sentences(path)["anchor"][:] == ['"Go, he said.', 'Then "stop".']
-
-    def test_a_text_file_is_never_a_table(self, write):
-        lines = ["text\tlabel", "A dog, a cat.\t1", '{"text": "It rains."}']
-        assert read_sentences(write("t.txt", "\n".join(lines)))["anchor"][:] == lines
+    @pytest.mark.parametrize(
+        ("name", "content", "sentences"),
+        [
+            ("t.jsonl", {"id": [1, 2, 3], "comment": LINES}, LINES),  # the only column of strings
+            ("t.csv", {"text": CELLS}, CELLS),
+            ("t.tsv", {"text": CELLS}, CELLS),
+            # A quotation mark in a TSV file is a character.
+            ("t.tsv", 'id\ttext\n1\t"Go, he said.\n2\tThen "stop".\n', ['"Go, he said.', 'Then "stop".']),
+            # A text file is never a table.
+            ("t.txt", "text\tlabel\nA dog, a cat.\t1\n", ["text\tlabel", "A dog, a cat.\t1"]),
+            ("t.txt", '{"text": "It rains."}', ['{"text": "It rains."}']),
+            # A CSV file may have other separators.
+            ("t.csv", "id;text\n1;An old one, it leaks.\n2;Rain.", ["An old one, it leaks.", "Rain."]),
+            ("t.csv", "id\ttext\n1\tAn old one, it leaks.\n2\tRain.", ["An old one, it leaks.", "Rain."]),
+        ],
+    )
+    def test_what_is_a_sentence(self, write, name, content, sentences):
+        assert read_sentences(write(name, content))["anchor"][:] == sentences
 
     def test_a_name_is_not_a_pattern(self, write):
         for name in ("sa", "sb", "s[ab]", "s*"):
@@ -262,7 +267,7 @@ class TestFolder:
             read_documents(tmp_path)
 
     def test_converted_files(self, tmp_path, write, monkeypatch):
-        """A stand-in, because markitdown is an extra."""
+        # A stand-in, because markitdown is an extra.
 
         class MarkItDown:
             def convert(self, path):
@@ -283,10 +288,79 @@ class TestFolder:
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
-    """Of a file that is read, and of columns that are made."""
+    # Of a file that is read, and of columns that are made.
     (tmp_path / "file").write_text("A dog.\nA cat.\n", encoding="utf-8")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "cache")
     with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
         read_sentences(tmp_path / "file")
     with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
         back_translate(["A dog."], forward=list, backward=list)
+
+
+TEXTS = ["It rains.", "Prices fell.", "It rains."]
+
+
+def dataset(**columns):
+    return Dataset.from_dict(columns)
+
+
+class TestWhatIsRead:
+    @pytest.mark.parametrize("other", ["category", "id", "source", "date", "url"])
+    def test_a_column_of_strings_is_no_positive(self, other):
+        rows = read_columns(
+            dataset(**{other: ["a", "b", "c"]}, text=TEXTS), ["anchor"], optional=["positive"]
+        )
+        assert rows.column_names == ["anchor"]
+        assert rows["anchor"][:] == TEXTS
+        assert describe_texts(rows).endswith(f"other columns not read: {other}")
+
+    @pytest.mark.parametrize("name", ["positive", "paraphrase"])
+    def test_a_documented_name_is_a_positive(self, name):
+        rows = read_columns(dataset(**{name: TEXTS[::-1]}, text=TEXTS), ["anchor"], optional=["positive"])
+        assert rows.to_dict() == {"anchor": TEXTS, "positive": TEXTS[::-1]}
+        assert f'"{name}" (positive), 3 pairs' in describe_texts(rows)
+
+    def test_labels_only_if_wanted(self):
+        rows = dataset(label=[[0, 1], [1, 0], [1, 1]], text=TEXTS)
+        assert read_columns(rows, ["anchor"]).column_names == ["anchor"]
+        assert read_columns(rows, ["anchor"], labels=True)["label"][:] == [[0, 1], [1, 0], [1, 1]]
+
+    def test_what_was_read_first_is_remembered(self, tmp_path):
+        (tmp_path / "t.csv").write_text("id;body\n1;It rains.\n2;\n3;It pours.\n", encoding="utf-8")
+        rows = read_sentences(tmp_path / "t.csv", column="body")
+        assert rows["anchor"][:] == ["It rains.", "It pours."]
+        again = read_columns(rows.select([0]), ["anchor"])
+        assert describe_texts(again) == (
+            'text: column "body", 1 sentence, 1 blank, 0 duplicates; other columns not read: id'
+        )
+
+    def test_duplicates_and_blank_rows_are_counted(self):
+        rows = read_columns([*TEXTS, " "], ["anchor"])
+        assert describe_texts(rows) == 'text: column "anchor", 3 sentences, 1 blank, 1 duplicate'
+
+    def test_pairs_stay_together_across_blank_lines(self, tmp_path):
+        (tmp_path / "a.csv").write_text("text\na1\n\na3\n\n", encoding="utf-8")
+        (tmp_path / "b.csv").write_text("text\nb1\nb2\n\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="3 rows"):
+            read_pairs(tmp_path / "a.csv", tmp_path / "b.csv")
+        (tmp_path / "b.csv").write_text("text\nb1\nb2\nb3\n", encoding="utf-8")
+        rows = read_pairs(tmp_path / "a.csv", tmp_path / "b.csv")
+        assert rows.to_dict() == {"anchor": ["a1", "a3"], "positive": ["b1", "b3"]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [
+        (["a", math.nan], "row 1"),
+        (["a", ("b",)], "row 1"),
+        ({"text": ["a"]}, "dict"),
+        (IterableDataset.from_generator(lambda: iter([{"text": "a"}])), "row 0"),
+        (dataset(a=["x"], b=["y"]), "a, b"),
+        (dataset(text=[["x"], ["y"]]), "List"),
+        (dataset(text=[{"x": "y"}], other=["a"], more=["b"]), "other, more"),
+        (concatenate_datasets([dataset(text=[" "])]), "no text"),
+    ],
+)
+def test_errors_name_the_place(texts, named):
+    with pytest.raises(ValueError, match=named):
+        read_columns(texts, ["anchor"])

@@ -53,7 +53,7 @@ class TestSynonyms:
         assert data.SynonymReplacer(stop_words=[stop_word]).synonyms("DOG") == ()
 
     def test_from_a_zip(self, wordnet, unread, tmp_path, monkeypatch):
-        """NLTK's downloader leaves one."""
+        # NLTK's downloader leaves one.
         shutil.make_archive(str(tmp_path / "corpora" / "wordnet"), "zip", wordnet / "corpora", "wordnet")
         monkeypatch.setattr("nltk.data.path", [str(tmp_path)])
         assert "automobile" in data.SynonymReplacer().synonyms("car")
@@ -73,7 +73,7 @@ class TestReplacement:
 
     @pytest.mark.parametrize(("ratio", "count"), [(0.01, 1), (0.25, 2), (0.5, 4), (1.0, 6)])
     def test_share(self, wordnet, ratio, count):
-        """Of 8 words, 6 of which have a synonym; at least one."""
+        # Of 8 words, 6 of which have a synonym; at least one.
         replacer = data.SynonymReplacer(ratio)
         replacer.synonyms = lambda word: () if word in ("the", "near") else ("new",)
         for seed in range(5):
@@ -121,7 +121,7 @@ class TestIfInstalled:
         assert data.synonyms_if_installed(sentences) == 0.5
 
     def test_other_languages_have_none(self, wordnet, caplog):
-        """WordNet takes "war" and "mit" for English words."""
+        # WordNet takes "war" and "mit" for English words.
         assert data.synonyms_if_installed(self.GERMAN * 20) is None
         assert "5.3%" in caplog.text
 

@@ -1,7 +1,5 @@
 """A model that counts its calls, files of rows, and the data folder in small."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from pathlib import Path

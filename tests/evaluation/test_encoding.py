@@ -6,7 +6,6 @@ import torch
 from encoders import SENTENCES, project_text
 from evaluation_inputs import CountingEncoder
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.evaluation import (
     EmbeddingSimilarityEvaluator,
@@ -131,56 +130,43 @@ class TestEvaluate:
         assert scores["Norm"] == pytest.approx(alone[3])
         assert set(counting.times.values()) == {1}
 
-    def test_an_evaluator_that_returns_a_number(self, tiny_encoder):
-        class Number(BaseEvaluator):
-            def __call__(self, model, *_):
-                return 0.25
-
-        assert evaluate(tiny_encoder(), [Number()]) == {"Number": {"score": 0.25}}
-
     @pytest.mark.parametrize("names", [[], ["a", "a"], ["", ""]])
     def test_names_must_differ(self, tiny_encoder, names):
         with pytest.raises(ValueError, match="name"):
             evaluate(tiny_encoder(), [Norm("norm", name=name) for name in names])
 
 
-class TestJointEvaluator:
-    def test_in_a_trainer(self, tiny_encoder, tmp_path):
-        """Each evaluation encodes each text once, with the weights of that moment."""
-        from datasets import Dataset
-        from sentence_transformers import SentenceTransformerTrainingArguments
-        from sentence_transformers.sentence_transformer import losses
+def test_several_evaluators_in_a_trainer(tiny_encoder, tmp_path):
+    # Each evaluation encodes each text once, with the weights of that moment.
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer import losses
 
-        model = tiny_encoder()
-        counting = CountingEncoder(model)
-        evaluator = JointEvaluator(
-            [similarity(name="pairs"), Norm("norm", name="own"), similarity(name="again")]
-        )
-        arguments = SentenceTransformerTrainingArguments(
-            str(tmp_path), max_steps=4, eval_strategy="steps", eval_steps=2, learning_rate=1e-2,
-            save_strategy="no", disable_tqdm=True, report_to="none", metric_for_best_model="eval_own_norm",
-        )  # fmt: skip
-        rows = Dataset.from_dict({"anchor": SENTENCES, "positive": SENTENCES[::-1]})
-        loss = losses.MultipleNegativesRankingLoss(model)
-        trainer = SentenceTransformerTrainer(
-            model, arguments, train_dataset=rows, loss=loss, evaluator=evaluator
-        )
-        trainer.train()
-        logged = [entry for entry in trainer.state.log_history if "eval_sequential_score" in entry]
-        assert [entry["eval_sequential_score"] for entry in logged] == [
-            entry["eval_pairs_spearman_cosine"] for entry in logged
-        ]
-        assert logged[0]["eval_own_norm"] != logged[1]["eval_own_norm"]
-        assert set(counting.times.values()) == {2}
+    model = tiny_encoder()
+    counting = CountingEncoder(model)
+    evaluator = JointEvaluator([similarity(name="pairs"), Norm("norm", name="own"), similarity(name="again")])
+    arguments = SentenceTransformerTrainingArguments(
+        str(tmp_path), max_steps=4, eval_strategy="steps", eval_steps=2, learning_rate=1e-2,
+        save_strategy="no", disable_tqdm=True, report_to="none", metric_for_best_model="eval_own_norm",
+    )  # fmt: skip
+    rows = Dataset.from_dict({"anchor": SENTENCES, "positive": SENTENCES[::-1]})
+    loss = losses.MultipleNegativesRankingLoss(model)
+    trainer = SentenceTransformerTrainer(model, arguments, train_dataset=rows, loss=loss, evaluator=evaluator)
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "eval_sequential_score" in entry]
+    assert [entry["eval_sequential_score"] for entry in logged] == [
+        entry["eval_pairs_spearman_cosine"] for entry in logged
+    ]
+    assert logged[0]["eval_own_norm"] != logged[1]["eval_own_norm"]
+    assert set(counting.times.values()) == {2}
 
 
-class TestEmbeddingEvaluator:
-    def test_csv_card_and_main_metric(self, tiny_encoder, tmp_path):
-        model, evaluator = tiny_encoder(), Norm("norm", name="own")
-        for step in (5, 10):
-            metrics = evaluator(model, str(tmp_path / "eval"), epoch=0, steps=step)
-        with open(tmp_path / "eval" / "own_results.csv", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        assert [row["steps"] for row in rows] == ["5", "10"]
-        assert float(rows[1]["norm"]) == metrics[evaluator.primary_metric] == metrics["own_norm"]
-        assert model.model_card_data.eval_results_dict[evaluator] == metrics
+def test_csv_card_and_main_metric(tiny_encoder, tmp_path):
+    model, evaluator = tiny_encoder(), Norm("norm", name="own")
+    for step in (5, 10):
+        metrics = evaluator(model, str(tmp_path / "eval"), epoch=0, steps=step)
+    with open(tmp_path / "eval" / "own_results.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["steps"] for row in rows] == ["5", "10"]
+    assert float(rows[1]["norm"]) == metrics[evaluator.primary_metric] == metrics["own_norm"]
+    assert model.model_card_data.eval_results_dict[evaluator] == metrics

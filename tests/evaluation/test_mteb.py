@@ -1,12 +1,9 @@
-import copy
 import json
 import subprocess
-import sys
 from types import SimpleNamespace
 
 import mteb
 import pytest
-import torch
 from datasets import Dataset, DatasetDict
 from encoders import project_text
 from evaluation_inputs import write_rows
@@ -19,7 +16,6 @@ from sbert_plugins.evaluation import (
     PairsEvaluator,
     ScoredPairs,
     evaluate_mteb,
-    own_pairs,
     own_retrieval,
     own_task,
     submit_mteb,
@@ -56,14 +52,6 @@ def run(model, tasks, cache, **keywords):
     return evaluate_mteb(model, tasks, cache=cache, show_progress_bar=False, **keywords)
 
 
-def noisy(model):
-    model = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
-
-
 class TestEvaluate:
     def test_the_score_is_that_of_our_evaluator(self, tiny_encoder, loads, tmp_path):
         (result,) = run(tiny_encoder(), "STSBenchmark", tmp_path)
@@ -71,8 +59,8 @@ class TestEvaluate:
         assert 100 * result.get_score() == pytest.approx(expected, abs=1e-3)
 
     def test_another_model_does_not_get_the_stored_score(self, tiny_encoder, loads, tmp_path):
-        model = tiny_encoder()
-        first, second = run(model, "STS12", tmp_path), run(noisy(model), "STS12", tmp_path)
+        first = run(tiny_encoder(), "STS12", tmp_path)
+        second = run(tiny_encoder(pooling="mean"), "STS12", tmp_path)
         assert first.model_name == second.model_name == "local/model"
         assert first[0].get_score() != second[0].get_score()
         again = run(tiny_encoder(), "STS12", tmp_path)
@@ -155,7 +143,7 @@ class TestModelMeta:
         )
 
     def test_a_model_is_not_adapted_from_itself(self, tiny_encoder):
-        """mteb would look for the training data of its base forever."""
+        # mteb would look for the training data of its base forever.
         model = tiny_encoder()
         model.model_card_data.base_model = NAME
         assert module.model_meta(model, NAME, COMMIT).adapted_from is None
@@ -223,12 +211,6 @@ class TestOwnTasks:
         (changed,) = run(tiny_encoder(), str(file), tmp_path / "cache")
         assert changed.get_score() != result.get_score()  # never a stored result
 
-    def test_pairs(self, tiny_encoder, pairs_file, tmp_path):
-        (result,) = run(tiny_encoder(), str(pairs_file), tmp_path / "cache")
-        expected = own_pairs(pairs_file)(tiny_encoder())["my pairs_spearman"]
-        assert result.task_name == "Ownmy_pairs"
-        assert 100 * result.get_score() == pytest.approx(expected, abs=1e-3)
-
     def test_retrieval(self, tiny_encoder, tmp_path):
         text = project_text()
         write_rows(tmp_path / "mine" / "queries.tsv", *((f"q{i}", text[200 + i]) for i in range(5)))
@@ -242,7 +224,7 @@ class TestOwnTasks:
         assert 0 < result.get_score() < 1
 
     def test_classification(self, tiny_encoder, tmp_path):
-        """The word decides, and both halves have both labels."""
+        # The word decides, and both halves have both labels.
         text = project_text()
         rows = [(("sea", "war")[i % 2], f"{('boat ', 'army ')[i % 2] * 6}{text[i]}") for i in range(60)]
         file = write_rows(tmp_path / "mine.tsv", *rows)
@@ -398,11 +380,3 @@ class TestSubmit:
         repository.rename(tmp_path / "gone")
         with pytest.raises(subprocess.CalledProcessError):
             submit_mteb(NAME, "STS12", cache=cache, implementation=tmp_path / "x.py")
-
-
-def test_the_package_does_not_import_mteb():
-    code = "import sys; import sbert_plugins.evaluation; print('mteb' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "False\n"
-    )

@@ -106,7 +106,7 @@ class TestJudge:
         )
 
     def test_labels_and_seeds(self, start, noise):
-        """The standard error of 1 over the labels is the same for each seed, 2 over the seeds."""
+        # The standard error of 1 over the labels is the same for each seed, 2 over the seeds.
         after = [score(start + noise + shift) for shift in np.array([-2, 0, 2]) * math.sqrt(3)]
         change = judge(score(start), after)
         assert change.error == pytest.approx(math.hypot(1, 2))
@@ -175,9 +175,6 @@ class TestMeasure:
             "no verdict",
         ]
 
-    def test_without_evaluators(self, tiny_encoder):
-        assert measure(tiny_encoder(), []) == {}
-
     def test_items_have_the_mean_of_the_score(self, tiny_encoder):
         text, shown = project_text(), {"write_csv": False}
         labels = ["a", "b"] * 20
@@ -197,7 +194,7 @@ class TestMeasure:
             assert one.items.mean() == pytest.approx(one.value, abs=1e-4)
 
     def test_equal_similarities_rank_as_in_the_score(self, tiny_encoder):
-        """The documents have the same vector, because they differ in white space only."""
+        # The documents have the same vector, because they differ in white space only.
         corpus = {f"d{place:02}": "one cat" + " " * place for place in range(15)}
         for document in corpus:
             search = evaluation.RetrievalEvaluator({"q": "a dog"}, corpus, {"q": {document}}, name="search")
@@ -214,7 +211,7 @@ class TestItems:
 
     @pytest.mark.parametrize("ties", [False, True])
     def test_the_error_of_spearman(self, ties):
-        """The spread of the values is that of the correlation over samples of pairs."""
+        # The spread of the values is that of the correlation over samples of pairs.
         generator = np.random.default_rng(0)
         drawn = [generator.normal(size=(200, 2)) @ [[1, 0.6], [0, 0.8]] for _ in range(300)]
         samples = [one.round() if ties else one for one in drawn]
@@ -225,7 +222,7 @@ class TestItems:
         assert np.mean(errors) == pytest.approx(np.std(expected), rel=0.1)
 
     def test_purity_without_a_text(self):
-        """The value of a text is what the sum of all purities loses without it: the jackknife."""
+        # The value of a text is what the sum of all purities loses without it: the jackknife.
         generator = np.random.default_rng(0)
         vectors, labels = generator.normal(size=(30, 3)), generator.integers(3, size=30)
         names = [f"text {place}" for place in range(30)]

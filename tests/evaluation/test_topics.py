@@ -25,32 +25,25 @@ def topic_scores(vectors, labels, texts, similarity="cosine", **settings):
 
 
 class TestScores:
-    def test_perfect_clusters(self):
-        vectors = at(0, 1, 2, 90, 91, 92)
-        scores = topic_scores(vectors, [7, 7, 7, 3, 3, 3], names(vectors), neighbours=2)
-        assert scores == {"purity@2": 100, "v_measure": 100, "v_measure_deviation": 0}
-
-    def test_one_text_in_the_wrong_cluster(self):
-        r"""Clusters {a a b} and {b b}.
-
-        H(label) = H(2/5) = 0.6730 nats, H(label | cluster) = 3/5 H(1/3) = 0.3819: homogeneity 1 -
-        0.3819/0.6730 = 0.4325. H(cluster) and H(cluster | label) are the same, so completeness and v-measure
-        are 0.4325, too.
-        """
-        vectors = at(0, 1, 2, 90, 91)
-        scores = topic_scores(vectors, ["a", "a", "b", "b", "b"], names(vectors), neighbours=1)
-        assert scores["v_measure"] == pytest.approx(43.2538, abs=1e-3)
-
-    def test_homogeneity_and_completeness_that_differ(self):
-        """{a a b}, {a a a}: 1 - H(1/3) / 2 / H(1/6) = 0.2936 and 1 - 5/6 H(2/5) / H(1/2) = 0.1909."""
-        vectors = at(0, 1, 2, 90, 91, 92)
-        scores = topic_scores(vectors, ["a", "a", "b", "a", "a", "a"], names(vectors), neighbours=1)
-        assert scores["v_measure"] == pytest.approx(
-            100 * 2 * 0.29362 * 0.19087 / (0.29362 + 0.19087), abs=1e-2
-        )
+    @pytest.mark.parametrize(
+        ("degrees", "labels", "neighbours", "expected"),
+        [
+            ((0, 1, 2, 90, 91, 92), [7, 7, 7, 3, 3, 3], 2, {"purity@2": 100, "v_measure": 100}),
+            ((0, 1, 90, 91), [1, 1, "b", "b"], 1, {"purity@1": 100, "v_measure_deviation": 0}),
+            # Clusters {a a b} and {b b}. H(label) = H(2/5) = 0.6730 nats, and H(label | cluster) is
+            # 3/5 H(1/3) = 0.3819: homogeneity 1 - 0.3819 / 0.6730 = 0.4325. H(cluster) and
+            # H(cluster | label) are the same, so completeness and v-measure are 0.4325, too.
+            ((0, 1, 2, 90, 91), list("aabbb"), 1, {"v_measure": 43.2538}),
+            # {a a b}, {a a a}: 1 - H(1/3) / 2 / H(1/6) = 0.29362 and 1 - 5/6 H(2/5) / H(1/2) = 0.19087.
+            ((0, 1, 2, 90, 91, 92), list("aabaaa"), 1, {"v_measure": 200 / (1 / 0.29362 + 1 / 0.19087)}),
+        ],
+    )
+    def test_clusters_by_hand(self, degrees, labels, neighbours, expected):
+        found = topic_scores(at(*degrees), labels, names(degrees), neighbours=neighbours)
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
     def test_purity(self):
-        """Nearest: 0: 10 25 | 10: 0 25 | 25: 10 0 | 60: 70 25 | 70: 60 25. Hits 1 + 1 + 0 + 2 + 2 of 10."""
+        # Nearest: 0: 10 25 | 10: 0 25 | 25: 10 0 | 60: 70 25 | 70: 60 25. Hits 1 + 1 + 0 + 2 + 2 of 10.
         vectors, labels = at(0, 10, 25, 60, 70), ["a", "a", "b", "b", "b"]
         expected = topic_scores(vectors, labels, names(vectors), neighbours=2)
         assert expected["purity@2"] == pytest.approx(60)
@@ -58,7 +51,7 @@ class TestScores:
         assert topic_scores(longer, labels, names(vectors), neighbours=2) == pytest.approx(expected)
 
     def test_copies_of_a_text_are_no_neighbours(self):
-        """Without its copy, which has its label, the nearest text to "x" is "y", which has the other."""
+        # Without its copy, which has its label, the nearest text to "x" is "y", which has the other.
         vectors, labels = at(0, 0, 10, 90), ["a", "a", "b", "b"]
         assert topic_scores(vectors, labels, ["x", "x", "y", "z"], neighbours=1)["purity@1"] == pytest.approx(
             25
@@ -80,13 +73,8 @@ class TestScores:
         monkeypatch.setattr(topics, "_BLOCK", block)
         assert topic_scores(vectors, labels, texts)["purity@10"] == pytest.approx(100 * np.mean(hits))
 
-    def test_topics_of_any_type(self):
-        vectors = at(0, 1, 90, 91)
-        scores = topic_scores(vectors, [1, 1, "b", "b"], names(vectors), neighbours=1)
-        assert scores["purity@1"] == scores["v_measure"] == 100
-
     def test_the_similarity(self):
-        """By the dot product, the long vector is the nearest of all."""
+        # By the dot product, the long vector is the nearest of all.
         vectors, labels = at(0, 5, 40) * np.array([[1], [1], [3]]), ["a", "a", "b"]
         by = {
             name: topic_scores(vectors, labels, names(vectors), neighbours=1, similarity=name)["purity@1"]

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-import torch
 from encoders import project_text
 from evaluation_inputs import write_rows
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from sbert_plugins.evaluation import TRANSFER_TASKS, TransferEvaluator, measure, transfer
+from sbert_plugins.evaluation import TRANSFER_TASKS, TransferEvaluator, measure
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 FILES = [
@@ -85,27 +84,19 @@ def test_ten_folds_where_there_is_no_split(tiny_encoder, folder):
 
 
 @pytest.mark.parametrize(
-    ("task", "train", "test"),
-    [("TREC", ["trec_train"], "trec_test"), ("MRPC", ["mrpc_train", "mrpc_val"], "mrpc_test")],
+    ("task", "train", "test", "parts"),
+    [
+        ("TREC", ["trec_train"], "trec_test", None),
+        ("MRPC", ["mrpc_train", "mrpc_val"], "mrpc_test", None),
+        # The strength is chosen on a development set.
+        ("SST2", ["sst2_train", "sst2_dev"], "sst2_test", [(np.arange(60), np.arange(60, 120))]),
+    ],
 )
-def test_training_and_test_set(tiny_encoder, folder, task, train, test):
+def test_training_and_test_set(tiny_encoder, folder, task, train, test, parts):
     model = tiny_encoder(pooling="mean")
     x, y = features_of(model, [row for name in train for row in rows_of(name)])
-    expected = hits(x, y, *features_of(model, rows_of(test)), choose(x, y, inner(x, y)))
+    expected = hits(x, y, *features_of(model, rows_of(test)), choose(x, y, parts or inner(x, y)))
     assert TransferEvaluator(folder, tasks=[task])(model)[task] == pytest.approx(100 * expected.mean())
-
-
-def test_a_development_set(tiny_encoder, folder):
-    model = tiny_encoder(pooling="mean")
-    x, y = features_of(model, rows_of("sst2_train") + rows_of("sst2_dev"))
-    parts = [(np.arange(60), np.arange(60, 120))]
-    expected = hits(x, y, *features_of(model, rows_of("sst2_test")), choose(x, y, parts))
-    assert TransferEvaluator(folder, tasks=["SST2"])(model)["SST2"] == pytest.approx(100 * expected.mean())
-
-
-def test_a_pair_is_its_difference_and_its_product():
-    vectors = {("a",): torch.tensor([[1.0, -2.0]]), ("b",): torch.tensor([[3.0, 1.0]])}
-    assert transfer._features(lambda texts: vectors[texts], [("a",), ("b",)]).tolist() == [[2, 3, 3, -2]]
 
 
 def test_a_label_that_a_word_shows_and_one_that_nothing_shows(tiny_encoder, tmp_path):

@@ -70,8 +70,7 @@ class TestPaSeR:
         loss, columns = self.build(model, mlm_weight=0), batch(model, *rows.values())
         embeddings = model.transformers_model.embeddings
         assert torch.equal(embeddings.word_embeddings.weight, loss.head.table)
-        vectors = torch.randn(2, len(SENTENCES), 32)
-        loss.compute(given(*vectors), columns)["generative"].backward()
+        loss.compute(given(*torch.randn(2, len(SENTENCES), 32)), columns)["generative"].backward()
         read = columns[2]["input_ids"].unique()
         unread = ~loss.tokens.special.index_fill(0, read, True)
         assert not embeddings.word_embeddings.weight.grad[unread].any()
@@ -128,8 +127,7 @@ class TestDenoSent:
 # Its values are in the tests of PTBERTLoss.
 def test_start_and_dropout_of_pt_bert(tiny_encoder):
     loss = official.PTBERTLoss(tiny_encoder(attention_probs_dropout_prob=0.3))
-    weight = loss.mapping.head.linear.weight
-    assert weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert loss.mapping.head.linear.weight.std().item() == pytest.approx(0.02, rel=0.1)
     vectors, attention = torch.randn(4, 32), loss.mapping.attention
     for mode in (True, False):
         attention.train(mode)

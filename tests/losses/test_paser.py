@@ -49,8 +49,9 @@ class TestValue:
             norm = weights["norm_memory.weight"], weights["norm_memory.bias"]
             memories = [[reference.layer_norm(row, *norm) for row in memory] for memory in memories]
         memories = [np.array(memory) for memory in memories]
-        expected = phrase_loss(loss, rows["phrase"], memories, lambda ids: words[ids])
-        assert value == pytest.approx(expected, rel=1e-6)
+        assert value == pytest.approx(
+            phrase_loss(loss, rows["phrase"], memories, lambda ids: words[ids]), rel=1e-6
+        )
 
     def test_mlm_is_that_of_the_whole_model(self, encoder, rows):
         # The mean over the chosen tokens, on the corrupted sentences.

@@ -56,8 +56,9 @@ class TestValue:
             held, queue = queue, reference.last([queue, keys], size.get("queue_size", 256))
             rows = [*keys, *held] if kind == "official" else queue
             negatives = [[row for row in rows if row is not key] for key in keys]
-            expected = reference.queue_info_nce(queries, keys, negatives, temperature=0.05)
-            assert value == pytest.approx(expected, rel=1e-9)
+            assert value == pytest.approx(
+                reference.queue_info_nce(queries, keys, negatives, temperature=0.05), rel=1e-9
+            )
             ends = [numpy(p) for module in (encoder, loss.mapping) for p in module.parameters()]
             wanted = reference.momentum_update(averages, ends, m=0.885)
             for parameter, average in zip(loss.momentum_encoder.parameters(), wanted, strict=True):

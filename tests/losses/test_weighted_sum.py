@@ -24,8 +24,10 @@ def supervised(model, weight=0.25):
     """PaSeR's eq. 5."""
     torch.manual_seed(0)
     phrases = losses.PaSeRLoss(model, mlm_weight=0, mlm_head="fresh", decoder_layers=1, decoder_heads=4)
-    ranking = MultipleNegativesRankingLoss(model)
-    members = {"contrastive": (ranking, 1.0, [0, 1, 2]), "paser": (phrases, weight, [0, 3, 4])}
+    members = {
+        "contrastive": (MultipleNegativesRankingLoss(model), 1.0, [0, 1, 2]),
+        "paser": (phrases, weight, [0, 3, 4]),
+    }
     return losses.WeightedSumLoss(model, members)
 
 
@@ -136,8 +138,7 @@ def test_the_balance_is_at_the_sentence_vectors(encoder):
     for name, gradient, unlimited in zip("bc", others, found[0][1:], strict=True):
         torch.testing.assert_close(gradient, loss.diagnostics[f"{name}_balance_factor"] * unlimited)
         assert (gradient.norm() / first.norm()).item() == pytest.approx(0.05, rel=1e-3)
-        share = loss.diagnostics[f"{name}_balance_share"].item()
-        assert share == pytest.approx(0.05 / 1.05, rel=1e-3)
+        assert loss.diagnostics[f"{name}_balance_share"].item() == pytest.approx(0.05 / 1.05, rel=1e-3)
 
 
 def test_card(encoder):

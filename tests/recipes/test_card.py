@@ -23,14 +23,17 @@ def test_what_a_card_says(tiny_encoder, tmp_path):
         text=str(text),
     )
     card = card_of(tmp_path / "run")
-    assert "ArcCSE (Zhang et al., ACL 2022" in card
-    assert "notes.txt" in card
-    assert "secret-folder" not in card
-    assert "temperature 0.2 (paper: 0.05)" in card
     (change,) = results["changes"]
-    assert f"| graded, Spearman | {change['before']:.2f} | {change['after']:.2f} |" in card
-    assert results["verdict"][0] in card
-    assert "@inproceedings" in card
+    for part in (
+        "ArcCSE (Zhang et al., ACL 2022",
+        "notes.txt",
+        "temperature 0.2 (paper: 0.05)",
+        f"| graded, Spearman | {change['before']:.2f} | {change['after']:.2f} |",
+        results["verdict"][0],
+        "@inproceedings",
+    ):
+        assert part in card
+    assert "secret-folder" not in card
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -59,16 +62,14 @@ def test_a_model_in_a_folder_is_not_called_by_somebody_elses_name(tiny_encoder, 
     monkeypatch.setattr("sentence_transformers.base.model_card.get_model_info", ask)
     folder = tmp_path / "somebody" / "model"
     tiny_encoder().save_pretrained(str(folder))
-    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    train("arccse", model, tmp_path / "run")
+    train("arccse", SentenceTransformer(str(folder), device="cpu", local_files_only=True), tmp_path / "run")
     card = card_of(tmp_path / "run")
     assert "somebody, cls pooling" in card
     assert "huggingface.co/somebody" not in card
 
 
 def test_the_offline_model_is_named(tmp_path):
-    model = recipes.offline_encoder(num_layers=1, device="cpu")
-    train("arccse", model, tmp_path / "run", max_steps=1)
+    train("arccse", recipes.offline_encoder(num_layers=1, device="cpu"), tmp_path / "run", max_steps=1)
     card = card_of(tmp_path / "run")
     assert "sentence-transformers/all-MiniLM-L6-v2" in card
     assert "license: apache-2.0" in card

@@ -1,4 +1,3 @@
-import sys
 from dataclasses import fields
 
 import pytest
@@ -64,14 +63,7 @@ def test_the_command_line_has_the_names_of_all_methods():
     assert list(recipes.RECIPES) == list(METHODS)
 
 
-def test_a_mistyped_name_gets_a_suggestion():
-    with pytest.raises(ValueError, match="Did you mean recommended"):
-        recipes.find_recipe("recomended")
-
-
-def test_a_mistyped_keyword_gets_a_suggestion():
-    with pytest.raises(ValueError, match="Did you mean temperature"):
-        check_keywords(recipes.RECIPES["arccse"], {"temprature": 0.1})
+def test_keywords_that_cannot_be_read():
     with pytest.raises(ValueError, match="KEY=VALUE"):
         recipes.read_pairs(["temperature"])
     with pytest.raises(ValueError, match="signed is true or false, got 'no'"):
@@ -111,27 +103,21 @@ def test_values_of_the_command_line(text, value):
     assert type(read_value(text)) is type(value)
 
 
-@pytest.fixture
-def own_module(tmp_path, monkeypatch):
+def test_a_loss_of_ones_own(tiny_encoder, tmp_path, monkeypatch):
     (tmp_path / "my_losses.py").write_text(
         "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, model, scale=2.0):\n"
         "        super().__init__()\n        self.model, self.scale = model, scale\n",
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield "my_losses"
-    sys.modules.pop("my_losses", None)
-
-
-def test_a_loss_of_ones_own(own_module, tiny_encoder):
-    recipe = recipes.find_recipe(f"{own_module}:Mine")
+    recipe = recipes.find_recipe("my_losses:Mine")
     loss = recipe.build_loss(tiny_encoder(), scale=3)
     assert isinstance(loss, nn.Module)
     assert loss.scale == 3
     with pytest.raises(ValueError, match="Did you mean scale"):
         check_keywords(recipe, {"scal": 3})
     with pytest.raises(AttributeError, match="Min"):
-        recipes.find_recipe(f"{own_module}:Min")
+        recipes.find_recipe("my_losses:Min")
 
 
 class TestPTBERT:
@@ -253,5 +239,4 @@ class TestRecommended:
         for start, keep in ((embedder, 0.1), (model, 0.0)):
             assert prepare("recommended", anchors(40), start)[1]["keep"] == keep
         assert recommended.recommended_loss(embedder).weights == {"learn": 1.0, "keep": 0.1}
-        kept = recommended.recommended_loss(model, words=0)
-        assert isinstance(kept, losses.ConSERTLoss)
+        assert isinstance(recommended.recommended_loss(model, words=0), losses.ConSERTLoss)

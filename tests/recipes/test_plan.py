@@ -5,12 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from datasets import Dataset
 from encoders import project_text
-from recipe_inputs import QUICK, anchors, interrupted, pairs, train
+from recipe_inputs import QUICK, interrupted, pairs, train
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
 from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.recipes.plan import make_plan
@@ -25,16 +23,17 @@ def results_of(folder):
 
 
 class TestRead:
-    @pytest.mark.parametrize("name", ["category", "id", "date"])
-    def test_a_metadata_column_changes_nothing(self, name, tiny_encoder, tmp_path, caplog):
+    def test_metadata_and_labels_change_nothing(self, tiny_encoder, tmp_path, caplog):
         caplog.set_level("INFO", "sbert_plugins")
-        table = Dataset.from_dict({name: [str(row % 3) for row in range(40)], "text": TEXT})
+        columns = {"category": [str(row % 3) for row in range(40)], "label": [0, 1] * 20}
+        table = Dataset.from_dict(columns | {"text": TEXT})
         models = [tiny_encoder(), tiny_encoder()]
         results = train("recommended", models[0], tmp_path / "a", sentences=table, loss_keywords={"words": 0})
         train("recommended", models[1], tmp_path / "b", loss_keywords={"words": 0})
         first, second = (model.encode(TEXT[:3]) for model in models)
         assert np.array_equal(first, second)
-        line = f'text: column "text", 40 sentences, 0 blank, 0 duplicates; other columns not read: {name}'
+        line = 'text: column "text", 40 sentences, 0 blank, 0 duplicates'
+        line += "; other columns not read: category, label"
         assert results["read"] == line
         assert line in caplog.text
         assert line.removeprefix("text: ") in (tmp_path / "a/model/README.md").read_text(encoding="utf-8")
@@ -45,26 +44,6 @@ class TestRead:
             "arccse", tiny_encoder(), tmp_path / "a", sentences=table, columns=["question", "answer"]
         )
         assert '"answer" (positive), 40 pairs' in results["read"]
-
-    @pytest.mark.parametrize("nested", [False, True])
-    def test_tokens_of_a_given_prompt_are_counted_outside_the_length(
-        self, nested, tiny_encoder, tmp_path, monkeypatch
-    ):
-        model, batches = tiny_encoder(), []
-        collate = SentenceTransformerDataCollator.__call__
-        monkeypatch.setattr(
-            SentenceTransformerDataCollator,
-            "__call__",
-            lambda self, batch: batches.append(collate(self, batch)) or batches[-1],
-        )
-        prompt = "represent this sentence for a search by its topic and its style: "
-        prompts = {"anchor": prompt} if nested else prompt
-        results = train("arccse", model, tmp_path / "run", max_seq_length=9, prompts=prompts)
-        tokens = len(model.tokenizer(prompt, add_special_tokens=False)["input_ids"])
-        assert tokens > 9
-        assert results["max_seq_length"]["training"] == 9 + tokens
-        ids = batches[0]["anchor_input_ids"]
-        assert len(torch.unique(ids, dim=0)) == len(ids)
 
 
 class TestObeyed:
@@ -138,8 +117,7 @@ class TestWritten:
         def go(text, **more):
             model = tiny_encoder()
             counts = data.TokenFrequencies.from_corpus(text, model.tokenizer, source="mine")
-            keywords = {"frequencies": counts}
-            return train("bag-of-words", model, tmp_path, loss_keywords=keywords, **more)
+            return train("bag-of-words", model, tmp_path, loss_keywords={"frequencies": counts}, **more)
 
         with interrupted(3), pytest.raises(KeyboardInterrupt):
             go(TEXT)
@@ -189,11 +167,3 @@ def test_values_are_described_as_json_holds_them():
     assert described["c"] == describe_value(np.arange(3)) != describe_value(np.arange(4))
     assert described["b"] == describe_value(int) != describe_value(float)
     assert differences({"x": {"a": 1}}, {"x": {"a": 1}, "y": 2}) == {"y": (None, 2)}
-
-
-def test_recommended_loss_decides_as_the_command_does(tiny_encoder, tmp_path):
-    tiny_encoder().save_pretrained(str(tmp_path / "encoder"))
-    embedder = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
-    assert recipes.recommended_loss(embedder).weights["keep"] == 0.1
-    results = recipes.train("recommended", anchors(40), embedder, output=tmp_path / "run", **QUICK)
-    assert results["loss_keywords"]["keep"] == 0.1

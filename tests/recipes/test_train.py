@@ -37,17 +37,20 @@ def trained(request, tiny_encoder, tmp_path_factory):
 
 @pytest.mark.slow
 class TestEveryMethod:
-    def test_leaves_a_plain_model_and_a_record(self, trained):
+    def test_leaves_a_plain_model_a_record_and_a_card(self, trained):
         method, model, output, results = trained
         files = {path.name for path in output.iterdir()} - {"loss"}  # of a loss with weights of its own
         assert files == {"checkpoints", "model", "results.json", "run.json"}
         assert read(output / "results.json")["method"] == method
         assert results["updates"] == 4
-        loaded = SentenceTransformer(str(output / "model"), device="cpu")
-        assert torch.equal(vectors(loaded), vectors(model))
+        assert torch.equal(vectors(SentenceTransformer(str(output / "model"), device="cpu")), vectors(model))
         assert {*results["before"]} == {*results["after"]} == {"probe", "dev"}
         assert results["before"] != results["after"]
         assert len(results["verdict"]) == 2
+        card = (output / "model" / "README.md").read_text(encoding="utf-8")
+        assert recipes.RECIPES[method].about.title in card
+        assert all(sentence in card for sentence in results["verdict"])
+        assert not any(sentence in card for sentence in rows(method, 40)["anchor"])
 
     def test_saves_the_best_checkpoint(self, trained):
         _, model, output, results = trained
@@ -62,13 +65,6 @@ class TestEveryMethod:
         )
         assert torch.equal(vectors(best), vectors(model))
         assert results["after"]["dev"]["values"]["Spearman"] == pytest.approx(max(scores.values()), abs=0.2)
-
-    def test_has_a_card_with_the_verdict(self, trained):
-        method, _, output, results = trained
-        card = (output / "model" / "README.md").read_text(encoding="utf-8")
-        assert recipes.RECIPES[method].about.title in card
-        assert all(sentence in card for sentence in results["verdict"])
-        assert not any(sentence in card for sentence in rows(method, 40)["anchor"])
 
 
 def test_a_seed_decides_everything_that_is_drawn(tiny_encoder, tmp_path):
@@ -101,33 +97,20 @@ def test_arguments_reach_the_trainer(tiny_encoder, tmp_path, monkeypatch):
     assert arguments.dataloader_drop_last  # the last batch would be one sentence without negatives
 
 
-def test_a_mistyped_argument_gets_a_suggestion(tiny_encoder, tmp_path):
-    with pytest.raises(ValueError, match="Did you mean learning_rate"):
-        recipes.train("arccse", anchors(8), tiny_encoder(), output=tmp_path / "run", lerning_rate=1e-3)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"lerning_rate": 1e-3}, "Did you mean learning_rate"),
         ({"temperature": 0.1}, "loss_keywords={'temperature': ...}"),
+        ({"start_weight": 50}, "start_weight must be from 0 to 1"),
         ({"model": "path/to/model"}, "must be a SentenceTransformer, got str"),
     ],
 )
-def test_other_mistakes_are_found_before_the_training(changes, message, tiny_encoder, tmp_path):
+def test_mistakes_are_found_before_the_training(changes, message, tiny_encoder, tmp_path):
     given = {"model": tiny_encoder(), "output": tmp_path / "run"}
     with pytest.raises(ValueError, match=re.escape(message)):
         recipes.train("arccse", anchors(8), **(given | changes))
     assert not (tmp_path / "run").exists()
-
-
-def test_labels_of_a_dataset_are_not_read(tiny_encoder, tmp_path):
-    with_labels, without = tiny_encoder(), tiny_encoder()
-    labelled = Dataset.from_dict({"label": [0, 1] * 20, "text": project_text()[:40]})
-    results = train("simcse", with_labels, tmp_path / "a", sentences=labelled, text=tmp_path / "gone.txt")
-    train("simcse", without, tmp_path / "b")
-    assert torch.equal(vectors(with_labels), vectors(without))
-    assert results["text"] == str(tmp_path / "gone.txt")
 
 
 @pytest.mark.parametrize(
@@ -148,8 +131,7 @@ def test_updates_are_counted_as_the_trainer_counts(changes, count, updates, tiny
         "use_cpu": True,
         "report_to": "none",
     }
-    arguments = training.TrainingArguments(**(given | changes))
-    assert count_updates(arguments, count) == updates
+    assert count_updates(training.TrainingArguments(**(given | changes)), count) == updates
 
 
 def test_epochs_replace_the_number_of_updates_of_a_recipe(tiny_encoder, tmp_path):
@@ -219,36 +201,44 @@ class TestWhatIsSaid:
 
 
 class TestLength:
-    def test_sentences_are_cut_in_training_only(self, tiny_encoder, tmp_path, monkeypatch):
-        model, widths = tiny_encoder(), set()
-        collate = SentenceTransformerDataCollator.__call__
-
-        def collating(collator, batch):
-            collated = collate(collator, batch)
-            widths.add(collated["anchor_input_ids"].shape[1])
-            return collated
-
+    @pytest.fixture
+    def batches(self, monkeypatch):
+        """The batches that the trainer collates."""
+        made, collate = [], SentenceTransformerDataCollator.__call__
+        collating = lambda *given: made.append(collate(*given)) or made[-1]  # noqa: E731
         monkeypatch.setattr(SentenceTransformerDataCollator, "__call__", collating)
+        return made
+
+    def test_sentences_are_cut_in_training_only(self, tiny_encoder, tmp_path, batches):
+        model = tiny_encoder()
         results = train("arccse", model, tmp_path / "run", max_seq_length=7)
-        assert widths == {7}
+        assert {batch["anchor_input_ids"].shape[1] for batch in batches} == {7}
         assert model.max_seq_length == 128
         assert results["max_seq_length"] == {"training": 7, "model": 128}
 
-    def test_a_prompt_and_a_template_come_on_top(self, tiny_encoder, tmp_path, monkeypatch):
-        model, batches = tiny_encoder(pooling="cls"), []
+    def test_a_prompt_and_a_template_come_on_top(self, tiny_encoder, tmp_path, batches):
+        model = tiny_encoder(pooling="cls")
         model.prompts, model.default_prompt_name = {"q": "search for this: "}, "q"
-        collate = SentenceTransformerDataCollator.__call__
-        monkeypatch.setattr(
-            SentenceTransformerDataCollator,
-            "__call__",
-            lambda self, batch: batches.append(collate(self, batch)) or batches[-1],
-        )
         results = train("arccse", model, tmp_path / "run", max_seq_length=9)
         prompt = model.tokenizer("search for this: ", add_special_tokens=False)["input_ids"]
         assert results["max_seq_length"]["training"] == 9 + len(prompt)
         ids = batches[0]["anchor_input_ids"]
         assert all(row[1 : len(prompt) + 1] == prompt for row in ids.tolist())
         assert "anchor_prompt_length" in batches[0]
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_tokens_of_a_given_prompt_are_counted_outside_the_length(
+        self, nested, tiny_encoder, tmp_path, batches
+    ):
+        model = tiny_encoder()
+        prompt = "represent this sentence for a search by its topic and its style: "
+        prompts = {"anchor": prompt} if nested else prompt
+        results = train("arccse", model, tmp_path / "run", max_seq_length=9, prompts=prompts)
+        tokens = len(model.tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        assert tokens > 9
+        assert results["max_seq_length"]["training"] == 9 + tokens
+        ids = batches[0]["anchor_input_ids"]
+        assert len(torch.unique(ids, dim=0)) == len(ids)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -269,20 +259,14 @@ def test_sentences_may_be_a_list(tiny_encoder, tmp_path):
             train("arccse", listed, tmp_path / "c", sentences=sentences)
 
 
-class TestAverage:
-    def test_start_weight_is_a_share(self, tiny_encoder, tmp_path):
-        with pytest.raises(ValueError, match="start_weight must be from 0 to 1"):
-            train("arccse", tiny_encoder(), tmp_path / "run", start_weight=50)
-        assert not (tmp_path / "run").exists()
-
-    def test_start_weight_moves_the_saved_weights_to_the_start(self, tiny_encoder, tmp_path):
-        start, whole, half = tiny_encoder(), tiny_encoder(), tiny_encoder()
-        train("arccse", whole, tmp_path / "whole")
-        results = train("arccse", half, tmp_path / "half", start_weight=0.5)
-        for mine, first, last in zip(half.parameters(), start.parameters(), whole.parameters(), strict=True):
-            torch.testing.assert_close(mine, 0.5 * first + 0.5 * last)
-        assert results["start_weight"] == 0.5
-        assert "Averaged" in (tmp_path / "half" / "model" / "README.md").read_text(encoding="utf-8")
+def test_start_weight_moves_the_saved_weights_to_the_start(tiny_encoder, tmp_path):
+    start, whole, half = tiny_encoder(), tiny_encoder(), tiny_encoder()
+    train("arccse", whole, tmp_path / "whole")
+    results = train("arccse", half, tmp_path / "half", start_weight=0.5)
+    for mine, first, last in zip(half.parameters(), start.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine, 0.5 * first + 0.5 * last)
+    assert results["start_weight"] == 0.5
+    assert "Averaged" in (tmp_path / "half" / "model" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -339,8 +323,7 @@ class TestResume:
         train("arccse", tiny_encoder(), tmp_path / "run")
         with interrupted(6), pytest.raises(KeyboardInterrupt):
             train("arccse", tiny_encoder(), tmp_path / "run", max_steps=8, resume=True)
-        results = train("arccse", tiny_encoder(), tmp_path / "run", max_steps=8, resume=True)
-        assert results["updates"] == 8
+        assert train("arccse", tiny_encoder(), tmp_path / "run", max_steps=8, resume=True)["updates"] == 8
 
     @pytest.mark.parametrize(
         ("changes", "named"),
@@ -399,7 +382,7 @@ class TestOutput:
 
 
 def test_a_model_that_does_not_come_back_is_an_error(tiny_encoder, tmp_path, monkeypatch):
-    """Some adapters lose a part of their weights when they are loaded."""
+    # Some adapters lose a part of their weights when they are loaded.
     save = SentenceTransformer.save_pretrained
 
     def saving(model, folder, **keywords):

@@ -23,8 +23,7 @@ def trained(monkeypatch):
 
 @pytest.mark.parametrize("method", ["paser", "paser-supervised", "denosent", "pt-bert"])
 def test_a_loss_is_loaded_as_it_was_trained(method, tiny_encoder, tmp_path, trained, caplog):
-    model = tiny_encoder()
-    train(method, model, tmp_path / "run")
+    train(method, tiny_encoder(), tmp_path / "run")
     caplog.clear()
     loss = recipes.load_loss(tmp_path / "run")
     before, after = (loss_state.own_state(one, one.model) for one in (trained[0], loss))

@@ -3,12 +3,11 @@
 They have the environment that torchrun gives, and are forked: Python starts, and torch is read, once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -27,13 +26,19 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sbert_plugins import losses, training
+from sbert_plugins import cli, losses, training
 from sbert_plugins.encoder import rows_of_all_ranks, rows_of_other_ranks
 from sbert_plugins.training.loss_state import own_state
 
 ROWS = Dataset.from_dict({"anchor": project_text()[:32]})
 # Methods with a queue, a count of updates, factors of all processes, a decoder, and none of these.
 ACCUMULATED = ("pt-bert", "slt-fai", "balanced sum", "denosent", "arccse")
+# Trainings by the command line. An output follows.
+COMMANDS = {
+    "simcse": "train simcse text.txt --model mean --pairs graded.tsv --max_steps 2 --use_cpu true "
+    "--per_device_train_batch_size 8 --eval_steps 1 --sam_rho 0 --ddp_backend gloo --output",
+    "search": "train search documents.txt --model mean --max_steps 20 --output",
+}
 
 
 def trainer_of(model, loss, folder, rows=ROWS, **changes):
@@ -152,11 +157,39 @@ def unequal_batches(encoder: str) -> dict:
     }
 
 
+def write_inputs(encoder: str, folder: Path) -> None:
+    """Write what the commands read: texts, labels, and the encoder with mean pooling."""
+    text = project_text()
+    documents = [" ".join(text[start : start + 4]) for start in range(0, 120, 4)]
+    (folder / "documents.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    (folder / "text.txt").write_text("\n".join(text[:30]), encoding="utf-8")
+    pairs = [f"{place % 6}\t{text[30 + place]}\t{text[150 + place]}" for place in range(30)]
+    (folder / "graded.tsv").write_text("\n".join(pairs), encoding="utf-8")
+    model = SentenceTransformer(encoder, device="cpu")
+    model[1].pooling_mode = "mean"
+    model.save_pretrained(str(folder / "mean"))
+
+
+def run_commands() -> None:
+    """Run the commands in both processes, and keep what they print."""
+    for name, command in COMMANDS.items():
+        with open(f"{name}.txt", "a") as printed, redirect_stdout(printed), redirect_stderr(printed):
+            cli.main([*command.split(), name])
+
+
 def main(rank: int, port: int) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
+    quick_host.write_without_waiting()
     quick_host.leave_imports_to_themselves()
     encoder, folder = sys.argv[1], Path(sys.argv[2])
     training.TrainingArguments(str(folder), use_cpu=True, ddp_backend="gloo")  # starts the process group
@@ -173,6 +206,8 @@ def main(rank: int, port: int) -> None:
     report["diagnostics"] = log_diagnostics(encoder, folder / "diagnostics")
     report["unequal"] = [None] * dist.get_world_size()
     dist.all_gather_object(report["unequal"], unequal_batches(encoder))
+    os.chdir(folder)
+    run_commands()
     if dist.get_rank() == 0:
         np.savez(folder / "arccon.npz", **state)
         (folder / "report.json").write_text(json.dumps(report))
@@ -183,6 +218,7 @@ def main(rank: int, port: int) -> None:
 
 
 if __name__ == "__main__":
+    write_inputs(sys.argv[1], Path(sys.argv[2]))
     with socket.create_server(("localhost", 0)) as free:
         given = free.getsockname()[1]
     torch.multiprocessing.start_processes(main, (given,), nprocs=2, start_method="fork")

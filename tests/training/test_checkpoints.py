@@ -121,8 +121,7 @@ class TestResuming:
     def test_true_takes_the_newest_complete_one(self, train, tmp_path):
         train()
         (tmp_path / "checkpoint-4" / COMPLETE_FILE).unlink()
-        trainer = train(True, max_steps=6)
-        assert logged(trainer, "step")[:6] == [1, 2, 3, 4, 5, 6]
+        assert logged(train(True, max_steps=6), "step")[:6] == [1, 2, 3, 4, 5, 6]
         assert incomplete_reason(tmp_path / "checkpoint-4") is None  # written again
 
     @pytest.mark.parametrize("interrupted", [False, True])

@@ -153,8 +153,9 @@ def test_a_resumed_training_stops_where_it_had_stopped(encoder_path, tmp_path):
         "save_strategy": "steps",
         "save_steps": 1,
         "max_steps": 9,
+        "metric_for_best_model": "eval_score",
+        "restore_callback_states_from_checkpoint": True,
     }
-    options |= {"metric_for_best_model": "eval_score", "restore_callback_states_from_checkpoint": True}
     for resume in (None, True):
         model = sentence_transformers.SentenceTransformer(encoder_path, device="cpu")
         callbacks = [transformers.EarlyStoppingCallback(2)]

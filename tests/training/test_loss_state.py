@@ -22,20 +22,19 @@ from sbert_plugins import data, losses, training
 from sbert_plugins.training.loss_state import SETTINGS_FILE, WEIGHTS_FILE, changed_settings, own_state
 
 
-class TestOwnState:
-    def test_is_what_the_encoder_does_not_have(self, model):
-        # Shared weights belong to the encoder, or appear once; buffers must be persistent.
-        loss = losses.ArcCSELoss(model)
-        loss.output = nn.Linear(32, len(model.tokenizer))
-        loss.output.weight = model[0].model.embeddings.word_embeddings.weight
-        loss.twin = nn.Linear(32, 32)
-        loss.twin.weight = loss.head.linear.weight
-        loss.register_buffer("queue", torch.zeros(3))
-        loss.register_buffer("table", torch.zeros(3), persistent=False)
-        loss.model = nn.Sequential(model)  # as in a wrapper
-        names = {"head.linear.weight", "head.linear.bias", "output.bias", "twin.bias", "queue"}
-        assert {*own_state(loss, model)} == names
-        assert own_state(MultipleNegativesRankingLoss(model), model) == {}
+def test_own_state_is_what_the_encoder_does_not_have(model):
+    # Shared weights belong to the encoder, or appear once; buffers must be persistent.
+    loss = losses.ArcCSELoss(model)
+    loss.output = nn.Linear(32, len(model.tokenizer))
+    loss.output.weight = model[0].model.embeddings.word_embeddings.weight
+    loss.twin = nn.Linear(32, 32)
+    loss.twin.weight = loss.head.linear.weight
+    loss.register_buffer("queue", torch.zeros(3))
+    loss.register_buffer("table", torch.zeros(3), persistent=False)
+    loss.model = nn.Sequential(model)  # as in a wrapper
+    names = {"head.linear.weight", "head.linear.bias", "output.bias", "twin.bias", "queue"}
+    assert {*own_state(loss, model)} == names
+    assert own_state(MultipleNegativesRankingLoss(model), model) == {}
 
 
 class TestFiles:

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import ranks
 import torch
+from encoders import SENTENCES
 from methods import LABELLED, METHODS
+from sentence_transformers import SentenceTransformer
+
+from sbert_plugins import cli
 
 pytestmark = pytest.mark.slow
 TRAINED = METHODS | LABELLED
@@ -69,6 +73,21 @@ def test_diagnostics_are_means_over_processes(report):
     for name in "ab":
         assert 0 < report["diagnostics"][f"{name}/rank {name}"] < 1
         assert report["diagnostics"][f"{name}/term"] == 1.0
+
+
+@pytest.mark.parametrize("name", ranks.COMMANDS)
+def test_a_command_trains_one_model(report, name, monkeypatch, tmp_path):
+    monkeypatch.chdir(report["folder"])
+    printed = (report["folder"] / f"{name}.txt").read_text()
+    assert printed.count("The model is in") == 1
+    assert name == "search" or printed.count("Training SimCSE") == 1
+    updates = json.loads((report["folder"] / name / "results.json").read_text(encoding="utf-8"))["updates"]
+    assert updates == (20 if name == "search" else 2)
+    found = SentenceTransformer(f"{name}/model", device="cpu").encode(SENTENCES)
+    if name == "search":  # whose map is learned by each process, from all documents
+        assert cli.main([*ranks.COMMANDS[name].split(), str(tmp_path / "alone")]) == 0
+        alone = SentenceTransformer(str(tmp_path / "alone" / "model"), device="cpu").encode(SENTENCES)
+        np.testing.assert_allclose(found, alone, atol=1e-4)
 
 
 def test_notices_come_once(report):

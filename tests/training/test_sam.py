@@ -45,8 +45,7 @@ def test_a_step_is_foret_eq_2_and_3(tiny_encoder, tmp_path, accumulation):
     model = tiny_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     loss = Squares(model)
     by_hand = copy.deepcopy(loss)
-    trainer = trainer_of(model, loss, tmp_path, sam_rho=0.05, gradient_accumulation_steps=accumulation)
-    trainer.train()
+    trainer_of(model, loss, tmp_path, sam_rho=0.05, gradient_accumulation_steps=accumulation).train()
     batches, repeated = (
         [ids for ids, _ in part] for part in (loss.batches[:accumulation], loss.batches[accumulation:])
     )

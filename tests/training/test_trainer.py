@@ -200,21 +200,17 @@ def test_mixed_precision_ends_with_the_training(model, tmp_path):
     assert (model.encode(SENTENCES) == saved.encode(SENTENCES)).all()
 
 
-class TestPrompts:
-    def prompts_seen(self, model, tmp_path, **changes):
-        model.prompts, model.default_prompt_name = {"query": "Question: "}, "query"
-        trainer = trainer_of(model, Probe(model), tmp_path, **changes)
-        batch = next(iter(trainer.get_train_dataloader()))
-        texts = model.tokenizer.batch_decode(batch["anchor_input_ids"], skip_special_tokens=True)
-        return {text.lower().split()[0] for text in texts}
-
-    def test_the_default_prompt_is_used_as_in_encode(self, model, tmp_path, caplog):
-        assert self.prompts_seen(model, tmp_path) == {"question"}
-        assert caplog.text.count("'Question: '") == 1
-
-    def test_prompts_of_the_arguments_replace_it(self, model, tmp_path, caplog):
-        assert self.prompts_seen(model, tmp_path, prompts={"anchor": "Text: "}) == {"text"}
-        assert "Question" not in caplog.text
+@pytest.mark.parametrize(
+    ("changes", "first", "notices"), [({}, "question", 1), ({"prompts": {"anchor": "Text: "}}, "text", 0)]
+)
+def test_the_default_prompt_is_used_as_in_encode(model, tmp_path, caplog, changes, first, notices):
+    # Prompts of the arguments replace it.
+    model.prompts, model.default_prompt_name = {"query": "Question: "}, "query"
+    trainer = trainer_of(model, Probe(model), tmp_path, **changes)
+    batch = next(iter(trainer.get_train_dataloader()))
+    texts = model.tokenizer.batch_decode(batch["anchor_input_ids"], skip_special_tokens=True)
+    assert {text.lower().split()[0] for text in texts} == {first}
+    assert caplog.text.count("'Question: '") == notices
 
 
 class TestRows:

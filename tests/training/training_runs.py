@@ -4,8 +4,6 @@ Each run is killed while its second checkpoint is written, and resumed. Both are
 forked before anything is drawn: Python starts, and torch is read, once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -77,8 +75,13 @@ def run(
     model = SentenceTransformer(encoder, device="cpu")
     torch.manual_seed(0 if not resume else 99)  # a resumed process owes nothing to its own fresh weights
     loss = build(model)
-    arguments = {"max_steps": steps, "save_strategy": "steps", "save_steps": save_steps}
-    arguments |= {"gradient_accumulation_steps": accumulation, "dataloader_num_workers": workers}
+    arguments = {
+        "max_steps": steps,
+        "save_strategy": "steps",
+        "save_steps": save_steps,
+        "gradient_accumulation_steps": accumulation,
+        "dataloader_num_workers": workers,
+    }
     trainer = trainer_of(
         *(model, loss, output, dataset(rows)),
         trainer_class=trainer_class,
@@ -149,6 +152,7 @@ if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     runs = json.loads(sys.argv[1])
     quick_host.compile_templates_once()
+    quick_host.write_without_waiting()
     prepare(next(iter(runs.values()))["encoder"])
     found = {output: kill_and_resume(output, **arguments) for output, arguments in runs.items()}
     sys.stdout.write(json.dumps(found) + "\n")

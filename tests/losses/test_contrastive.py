@@ -1,10 +1,43 @@
 import pytest
 import reference
 import torch
-from encoders import ARCHITECTURES, SENTENCES
-from tools import Recorder, batch, gradients
+from encoders import ARCHITECTURES, SENTENCES, given
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from tools import Recorder, batch, gradients, linear, numpy, weights_of
 
 from sbert_plugins import losses
+from sbert_plugins.modules import ProjectionHead
+
+
+@pytest.mark.parametrize("projection_head", [True, False])
+def test_simcse_is_that_of_the_reference(encoder, projection_head):
+    # Its head is on the vectors of both views, in training only.
+    loss = losses.SimCSELoss(encoder, projection_head=projection_head).double()
+    first, second = torch.randn(2, len(SENTENCES), 32, dtype=torch.float64)
+    value = loss.compute(given(first, second), batch(encoder, SENTENCES))["contrastive"].item()
+    views = [numpy(first), numpy(second)]
+    if projection_head:
+        assert isinstance(loss.head, ProjectionHead)
+        views = [reference.np.tanh(linear(weights_of(loss.head), "linear", view)) for view in views]
+    assert value == pytest.approx(reference.info_nce(*views, temperature=0.05), rel=1e-9)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_both_views_of_simcse_pass_at_once(encoder, columns):
+    recorder = Recorder(encoder)
+    terms = losses.SimCSELoss(encoder)(batch(encoder, *[SENTENCES, SENTENCES[::-1]][:columns]))
+    assert recorder.rows() == [2 * len(SENTENCES)]
+    assert set(terms) == {"contrastive"}
+    first, second = recorder.outputs[0]["sentence_embedding"].chunk(2)
+    assert not torch.equal(first, second)
+
+
+def test_simcse_without_head_is_a_ranking_loss_on_pairs(encoder):
+    columns = batch(encoder.eval(), SENTENCES, SENTENCES[::-1])
+    expected = MultipleNegativesRankingLoss(encoder, scale=10)([dict(column) for column in columns], None)
+    loss = losses.SimCSELoss(encoder, temperature=0.1, projection_head=False)
+    torch.testing.assert_close(loss(columns)["contrastive"], expected)
+
 
 PARTS = ("feature_cutoff", "token_cutoff", "token_shuffling", "dropout")
 LONGER = [f"{sentence} {sentence} {sentence}" for sentence in SENTENCES]
@@ -15,7 +48,7 @@ def views_of(recorder):
 
 
 @pytest.mark.parametrize("head", [False, True])
-def test_the_value_is_that_of_the_reference(encoder, head):
+def test_consert_is_that_of_the_reference(encoder, head):
     loss = losses.ConSERTLoss(encoder, projection_head=head).double()
     recorder = Recorder(encoder)
     value = loss(batch(encoder, SENTENCES))["nt_xent"].item()
@@ -23,7 +56,7 @@ def test_the_value_is_that_of_the_reference(encoder, head):
     assert value == pytest.approx(reference.nt_xent(first, second, temperature=0.1), rel=1e-9)
 
 
-class TestViews:
+class TestConSERTViews:
     @pytest.mark.parametrize("part", PARTS)
     def test_each_part_changes_its_view_alone(self, encoder, part):
         loss, recorder = losses.ConSERTLoss(encoder, first_view=(), second_view=(part,)), Recorder(encoder)
@@ -67,7 +100,7 @@ class TestViews:
             assert all(gradient.isfinite().all() for gradient in gradients(model).values())
 
 
-def test_a_compiled_model_is_refused(encoder):
+def test_consert_refuses_a_compiled_model(encoder):
     # Hooks inside it do nothing, so both views would be equal.
     loss = losses.ConSERTLoss(encoder)
     loss.model = torch.compile(encoder, backend="eager")
