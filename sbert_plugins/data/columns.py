@@ -19,7 +19,6 @@ USUAL_NAMES = {
 }
 LABELS = ("label", "labels", "score", "scores")  # sentence-transformers reads them as labels
 _NOUNS = {"document": "documents", "positive": "pairs", "paraphrase": "pairs", "negative": "triplets"}
-_STRINGS = (Value("string"), Value("large_string"))
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,9 @@ def _choose(
     source: str,
 ) -> dict[str, str]:
     """Return the name of the column for each role."""
-    strings = [name for name, kind in rows.features.items() if kind in _STRINGS]
+    strings = [
+        name for name, kind in rows.features.items() if kind in (Value("string"), Value("large_string"))
+    ]
     wanted = [*roles, *optional]
     asked = [columns] if isinstance(columns, str) else list(columns or ())
     if len(asked) > len(wanted):

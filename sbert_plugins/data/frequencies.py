@@ -11,8 +11,6 @@ import numpy as np
 
 from .columns import check_texts
 
-_BATCH_SIZE = 1000  # sentences per call of the tokenizer
-
 
 class TokenFrequencies:
     """Counts of the tokens of one vocabulary.
@@ -82,7 +80,7 @@ class TokenFrequencies:
         check_texts(sentences)
         counts = np.zeros(_vocabulary_size(tokenizer), dtype=np.int64)
         rest = iter(sentences)
-        while batch := list(islice(rest, _BATCH_SIZE)):
+        while batch := list(islice(rest, 1000)):
             ids = tokenizer(
                 batch,
                 add_special_tokens=False,

@@ -57,12 +57,6 @@ s t d ll m re ve o y
 """
 ENGLISH_STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-_CHUNK_GRAMMAR = r"""
-  NP: {<PDT>?<DT|PRP\$|CD>*<JJ.*|VBN|VBG|CD>*<NN.*>+}
-  PP: {<IN|TO><NP>}
-  VP: {<MD>?<RB.*>*<VB.*>+<RB.*|RP>*<NP|PP>*}
-"""
-
 Extractor = Callable[[str], Iterable[tuple[int, int, float]]]
 
 
@@ -255,7 +249,13 @@ def _load_chunker() -> tuple[Any, Any]:
     from nltk import RegexpParser
     from nltk.tag import PerceptronTagger
 
-    return PerceptronTagger(), RegexpParser(_CHUNK_GRAMMAR)
+    return PerceptronTagger(), RegexpParser(
+        r"""
+        NP: {<PDT>?<DT|PRP\$|CD>*<JJ.*|VBN|VBG|CD>*<NN.*>+}
+        PP: {<IN|TO><NP>}
+        VP: {<MD>?<RB.*>*<VB.*>+<RB.*|RP>*<NP|PP>*}
+        """
+    )
 
 
 def _normalize(word: str) -> str:

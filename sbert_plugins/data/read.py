@@ -41,7 +41,6 @@ _COLUMN = re.compile(
     r"topic|label|category|class|grade|score|similarity|gain|rel|relevance|relevant|judge?ment",
     re.IGNORECASE,
 )
-_LONGEST_TITLE = 100  # characters
 _TRIPLET = ["anchor", "positive", "negative"]
 INDEX = "index of the text"  # see expand_rows
 
@@ -229,7 +228,7 @@ def _read_document_files(paths: Sequence[Path]) -> Dataset:
         text = _convert(path) if path.suffix.lower() in _CONVERTED else "".join(decode_lines(path))
         first, *rest = text.strip().splitlines() or [""]
         is_heading = first.startswith("#") or (rest and not rest[0].strip())
-        has_title = bool(rest and is_heading and len(first) <= _LONGEST_TITLE)
+        has_title = bool(rest and is_heading and len(first) <= 100)  # characters
         rows.append(["\n".join(rest), first.lstrip("#")] if has_title else [text, ""])
     return _dataset_of(["document", *(["title"] if any(title for _, title in rows) else [])], rows)
 

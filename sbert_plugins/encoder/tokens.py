@@ -6,10 +6,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-# WordPiece drops white space. These characters nearly always stand inside a word ("state-of-the-art",
-# "Jaber's").
-_WORDPIECE_JOINERS = frozenset("'’-‐‑–")
-
 
 class TokenRoles(nn.Module):
     """Tables over a vocabulary: which ids are special, which start a word, which hold a letter or digit.
@@ -48,7 +44,9 @@ class TokenRoles(nn.Module):
         is_wordpiece = marker == "##" or not marked.any()
         surfaces = [tokenizer.convert_tokens_to_string([token]).strip() for token in tokens]
         wordy = torch.tensor([any(character.isalnum() for character in surface) for surface in surfaces])
-        joins = torch.tensor([is_wordpiece and surface in _WORDPIECE_JOINERS for surface in surfaces])
+        # WordPiece drops white space. These characters nearly always stand inside a word ("state-of-the-art",
+        # "Jaber's").
+        joins = torch.tensor([is_wordpiece and surface in {*"'’-‐‑–"} for surface in surfaces])
         starts_word = (~marked if is_wordpiece else marked) & ~joins | special
         left, right = added_around(tokenizer)
         self._behind = len(right)

@@ -28,7 +28,6 @@ _PACKAGES = ("sbert-plugins", "sentence-transformers", "transformers", "torch")
 INK = "#123456"  # replaced by the text colour of the page
 # The colours of Okabe and Ito, which colour-blind readers can distinguish. The first model is grey.
 _COLOURS = ("#8a96a0", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
-_COLLAPSED = -0.4  # uniformity if two random sentences have a cosine of 0.9
 _BARS = (
     "Bars span two standard errors on each side, over the pairs, texts or queries. A verdict compares two "
     "models on the same labels, so it can be clear although the bars overlap."
@@ -198,7 +197,8 @@ def _score_table(models: Mapping[str, Scores]) -> Section:
     collapsed = [
         f"{name} has collapsed: all its embeddings are nearly the same."
         for name, scores in models.items()
-        if any(score.values.get("uniformity", -math.inf) > _COLLAPSED for score in scores.values())
+        # -0.4 is the uniformity if two random sentences have a cosine of 0.9.
+        if any(score.values.get("uniformity", -math.inf) > -0.4 for score in scores.values())
     ]
     notes = dict.fromkeys(score.note for score in first.values() if score.note)
     notes |= dict.fromkeys(name_similarity(name, scores) for name, scores in models.items())

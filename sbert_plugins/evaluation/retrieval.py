@@ -17,8 +17,6 @@ from sbert_plugins.data.search_lists import bm25_scores, mix_scores
 
 from .encoding import EmbeddingEvaluator, Encode, encode_once, label_items
 
-_SCORES = 10**8  # cosines in memory at the same time, 400 MB
-
 
 class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
     """Rank a corpus by the model's similarity function for each query. Each text has one rank.
@@ -88,7 +86,7 @@ class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
             queries=dict(queries),
             corpus={document: corpus[document] for document in sorted(first_id.values())},
             relevant_docs=relevant,
-            corpus_chunk_size=max(_SCORES // len(relevant), 1),
+            corpus_chunk_size=max(10**8 // len(relevant), 1),  # 400 MB of cosines at the same time
             name=name,
             batch_size=batch_size,
             **options,

@@ -22,8 +22,6 @@ DATA_VARIABLE = "SBERT_PLUGINS_DATA"
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 YEARS = TASKS[:5]
 ALL_OF_SICK = "SICK-R is all 9,927 pairs here, as in MTEB. Papers report its 4,927 test pairs."
-# Cosines of identical vectors differ by up to 5e-7 in float32.
-_ROUNDING = 1e-6
 # task: (files in <data folder>/sts, dataset on the Hub, split)
 _SOURCES = {
     **{f"STS{year}": ([f"sts{year}.tsv"], f"mteb/sts{year}-sts", "test") for year in range(12, 17)},
@@ -342,7 +340,7 @@ def score_pairs(encode: Encode, pairs: ScoredPairs, similarity: str = "cosine") 
     """
     first, second = encode([*pairs.sentences1, *pairs.sentences2]).chunk(2)
     similarities = SimilarityFunction.to_similarity_pairwise_fn(similarity)(first, second).cpu().numpy()
-    if np.ptp(similarities) < _ROUNDING:
+    if np.ptp(similarities) < 1e-6:  # cosines of identical vectors differ by up to 5e-7 in float32
         logger.warning("The Spearman correlation is set to 0: all similarities are %.5f.", similarities[0])
         values = np.zeros(len(similarities))
     else:

@@ -18,7 +18,6 @@ from transformers import set_seed
 
 from sbert_plugins import evaluation
 from sbert_plugins.data.columns import describe_texts, read_columns
-from sbert_plugins.evaluation import Change, Score, format_score
 from sbert_plugins.evaluation.encoding import named
 from sbert_plugins.evaluation.score import Scores
 from sbert_plugins.recipes.encoders import build_encoder, name_of_encoder, pooling_of
@@ -40,13 +39,6 @@ from sbert_plugins.training import TrainingArguments
 
 logger = logging.getLogger(__name__)
 RECORDS = "results.jsonl"
-# Settings of some recipes that would make their updates more expensive than those of the other methods.
-_EQUAL = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
-_CAPTION = (
-    "Mean over the seeds ± standard error of the difference from the start, which counts the variation "
-    "between seeds and between pairs, texts or queries. The start is the model before training."
-)
-_BARS = "Points are means over the seeds. A method is level with the start if its bar contains the start."
 
 
 @dataclass(frozen=True)
@@ -71,8 +63,8 @@ class Comparison:
         page: Path of the page.
     """
 
-    changes: dict[str, list[Change]]
-    rivals: list[Change]
+    changes: dict[str, list[evaluation.Change]]
+    rivals: list[evaluation.Change]
     failed: dict[str, str]
     page: Path
 
@@ -92,11 +84,14 @@ class Comparison:
         first = next(iter(self.changes.values()))
         lines = [
             ["", *(one.title for one in first)],
-            ["start", *(format_score(one.before) for one in first)],
+            ["start", *(evaluation.format_score(one.before) for one in first)],
         ]
         for method, changes in self.changes.items():
             errors = ["" if one.error is None else f" ± {one.format_error()}" for one in changes]
-            scores = [f"{format_score(one.after)}{error}" for one, error in zip(changes, errors, strict=True)]
+            scores = [
+                f"{evaluation.format_score(one.after)}{error}"
+                for one, error in zip(changes, errors, strict=True)
+            ]
             lines.append([method, *scores])
         return lines
 
@@ -202,7 +197,9 @@ def compare(
     )
     for line in (describe_texts(rows), *map(evaluation.describe_labels, evaluators)):
         logger.info(line)
-    settings = override(RECOMMENDED.arguments | _EQUAL, arguments)
+    # Some recipes have settings that would make their updates more expensive than those of others.
+    equal = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
+    settings = override(RECOMMENDED.arguments | equal, arguments)
     shared: dict[str, Any] = {
         "arguments": describe_value(settings),
         "max_seq_length": max_seq_length,
@@ -251,7 +248,8 @@ def compare(
                 continue
             kept = ("loss_keywords", "arguments", "updates", "saved_update", "seconds", "versions")
             cell = {"method": method.text, "seed": seed, "scores": results["after"]}
-            _append(output, cell | {key: results[key] for key in kept})
+            with (output / RECORDS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(cell | {key: results[key] for key in kept}, default=str) + "\n")
             cells[method.text, seed] = _read_scores(cell)
         scores = {
             method.text: [cells[method.text, seed] for seed in numbers if (method.text, seed) in cells]
@@ -286,9 +284,9 @@ def _begin(
         was, now = first["scores"][name]["values"][before[name].metric], before[name].value
         if not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-3):
             raise ValueError(
-                f"The labels of {name} have changed: the start scores {format_score(now)} now, and "
-                f"scored {format_score(was)} when the comparison in {output} began. Use another "
-                "output."
+                f"The labels of {name} have changed: the start scores {evaluation.format_score(now)} now, "
+                f"and scored {evaluation.format_score(was)} when the comparison in {output} began. Use "
+                "another output."
             )
     if not cells:  # while nothing is finished, the settings may differ
         scores = {name: score.to_dict() for name, score in before.items()}
@@ -300,12 +298,7 @@ def _begin(
 
 
 def _read_scores(cell: dict[str, Any]) -> Scores:
-    return {name: Score.from_dict(score) for name, score in cell["scores"].items()}
-
-
-def _append(output: Path, record: dict[str, Any]) -> None:
-    with (output / RECORDS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, default=str) + "\n")
+    return {name: evaluation.Score.from_dict(score) for name, score in cell["scores"].items()}
 
 
 def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str:
@@ -320,7 +313,14 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
     values = [[name, str(value)] for name, value in settings.items()]
     sections = [
         evaluation.Section("Verdict", [about], points=comparison.verdict),
-        evaluation.Section("Scores", columns=heading, rows=lines, caption=_CAPTION),
+        evaluation.Section(
+            "Scores",
+            columns=heading,
+            rows=lines,
+            caption="Mean over the seeds ± standard error of the difference from the start, which counts the "
+            "variation between seeds and between pairs, texts or queries. The start is the model before "
+            "training.",
+        ),
         evaluation.Section("Settings", columns=["", "value"], rows=values, is_text=True),
     ]
     if importlib.util.find_spec("matplotlib"):
@@ -329,8 +329,13 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
             method: {one.title: (one.after, one.margin or 0.0) for one in each}
             for method, each in changes.items()
         }
-        figure = evaluation.plot_scores(bars)
-        sections.insert(1, evaluation.Section("Start and methods", figure=figure, caption=_BARS))
+        picture = evaluation.Section(
+            "Start and methods",
+            figure=evaluation.plot_scores(bars),
+            caption="Points are means over the seeds. A method is level with the start if its bar contains "
+            "the start.",
+        )
+        sections.insert(1, picture)
     if comparison.failed:
         reasons = [f"{name}: {reason}" for name, reason in comparison.failed.items()]
         sections.insert(0, evaluation.Section("Failed trainings", points=reasons))

@@ -29,7 +29,6 @@ from sbert_plugins.training import LengthGroupedBatchSampler, TrainingArguments
 
 logger = logging.getLogger(__name__)
 _ARGUMENTS = {each.name for each in fields(TrainingArguments)}
-_HUB = ("push_to_hub", "hub_model_id", "hub_private_repo")
 # Training arguments that this package sets or does not use, and what to give instead.
 _REFUSED = {
     "output_dir": "Use output.",
@@ -178,8 +177,8 @@ class Plan:
         settings = dict(self.settings)
         if self.rows is not None and self.model is not None and not self.recipe.fit:
             arguments, count = self.training_arguments(), len(self.rows)
-            decided = {"rows": count, "updates": count_updates(arguments, count)}
-            for name, value in (decided | {"tokens": self.tokens()}).items():
+            decided = {"rows": count, "updates": count_updates(arguments, count), "tokens": self.tokens()}
+            for name, value in decided.items():
                 settings.setdefault(name, (value, "from model and text"))
         rows = [(name, _show(value), source) for name, (value, source) in settings.items()]
         return [("setting", "value", "source"), *rows]
@@ -286,7 +285,9 @@ def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
     Raises:
         ValueError: With the nearest name, or what to give instead.
     """
-    names = {*recipe.arguments, *_HUB} if recipe.fit else _ARGUMENTS
+    names = (
+        {*recipe.arguments, "push_to_hub", "hub_model_id", "hub_private_repo"} if recipe.fit else _ARGUMENTS
+    )
     for name in given:
         if name in _REFUSED:
             raise ValueError(f"{name} cannot be set here. {_REFUSED[name]}")

@@ -33,7 +33,7 @@ class Recipe:
             the keywords of the loss that were given. It makes columns, and chooses what depends on the
             text or the model. It returns the columns, and further keywords of the loss.
         fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
-            ``arguments`` and the keywords of the loss. It returns the number of updates, and a log.
+            ``arguments`` and the keywords of the loss. The result has the attributes ``updates`` and ``log``.
         pooling: The pooling that a plain transformer gets.
         max_seq_length: Tokens per sentence in training; None keeps the limit of the model.
         paper_updates: Most updates of a training whose length was not chosen: those that the paper's text and
@@ -48,7 +48,7 @@ class Recipe:
     optional: tuple[str, ...] = ()
     made_columns: tuple[str, ...] = ()
     prepare: Callable[..., tuple[Dataset, dict[str, Any]]] | None = None
-    fit: Callable[..., tuple[int, list[dict[str, float]]]] | None = None
+    fit: Callable[..., Any] | None = None
     pooling: str = "mean"
     max_seq_length: int | None = 32
     paper_updates: int | None = None

@@ -40,7 +40,6 @@ MAY_DIFFER = {
     "encoder",
     *(f"versions.{package}" for package in PACKAGES),
 }
-_RANDOM_WEIGHTS = " New weights, such as those of an adapter, are random: call set_seed before you add them."
 
 
 def is_first_process() -> bool:
@@ -112,9 +111,10 @@ def check_same_run(
     others = {key: values for key, values in changed.items() if key not in may_differ}
     if others:
         listed = "; ".join(f"{key} was {old}, is {new}" for key, (old, new) in others.items())
-        hint = _RANDOM_WEIGHTS if "weights_digest" in others else ""
+        hint = " New weights, such as those of an adapter, are random: call set_seed before you add them."
         raise ValueError(
-            f"{folder} holds another training: {listed}. Use the same settings, or another output.{hint}"
+            f"{folder} holds another training: {listed}. Use the same settings, or another output."
+            f"{hint if 'weights_digest' in others else ''}"
         )
     for key, (old, new) in changed.items():
         logger.info("Continuing with %s %s instead of %s.", key.rpartition(".")[2], new, old)

@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 POWERS = (0.0, 0.25, 0.5, 1.0, 1.5)
 _BATCH = 64  # texts whose token vectors are in memory at the same time
 _DOCUMENTS = 20_000  # at most this many are encoded to learn from
-_PAIRS = 6 * 10**7  # at most this many scores of a query and a document are in memory
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,8 @@ def adapt_to_search(
     logger.info("Token weights: idf ** %g, counted on %s documents.", power, f"{len(texts):,}")
     if not linear_map:
         return SearchFit(power, False, 0, log)
-    queries, sources = data.pseudo_queries(sample, limit=_PAIRS // len(sample), seed=seed)
+    # At most 60 million scores of a query and a document are in memory.
+    queries, sources = data.pseudo_queries(sample, limit=6 * 10**7 // len(sample), seed=seed)
     logger.info("Encoding %s documents and %s of their sentences.", f"{len(sample):,}", f"{len(queries):,}")
     options: dict[str, Any] = {"batch_size": _BATCH, "normalize_embeddings": True}
     with host.autocast_bf16(model.device), model.truncate_embeddings(None):
@@ -278,9 +278,8 @@ def _pool_with(
     return [torch.cat(each)[back] for each in vectors]
 
 
-def _fit(model: SentenceTransformer, rows: Dataset, **keywords: Any) -> tuple[int, list[dict[str, float]]]:
-    found = adapt_to_search(model, join_titles(rows), **keywords)
-    return found.updates, found.log
+def _fit(model: SentenceTransformer, rows: Dataset, **keywords: Any) -> SearchFit:
+    return adapt_to_search(model, join_titles(rows), **keywords)
 
 
 SEARCH = Recipe(

@@ -22,7 +22,7 @@ from sbert_plugins.recipes.encoders import average_with_start, raise_if_blind
 from sbert_plugins.recipes.methods import find_recipe
 from sbert_plugins.recipes.plan import Plan, make_plan
 from sbert_plugins.recipes.progress import Progress
-from sbert_plugins.recipes.protocol import read_protocol
+from sbert_plugins.recipes.protocol import protocol_names, read_protocol
 from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.run import (
     LENGTH,
@@ -37,19 +37,11 @@ from sbert_plugins.recipes.run import (
     read_json,
     write_json,
 )
-from sbert_plugins.recipes.trained_loss import save_loss
+from sbert_plugins.recipes.trained_loss import LOSS_FOLDER
 from sbert_plugins.training import SentenceTransformerTrainer
-from sbert_plugins.training.loss_state import differences
+from sbert_plugins.training.loss_state import differences, own_state, save_loss_state
 
 logger = logging.getLogger(__name__)
-# Training arguments that the model card compares with the paper's.
-_COMPARED = (
-    "learning_rate",
-    "per_device_train_batch_size",
-    "lr_scheduler_type",
-    "max_grad_norm",
-    "weight_decay",
-)
 
 
 def train(
@@ -235,10 +227,15 @@ def _fit(plan: Plan) -> dict[str, Any]:
     name_data(model, name_of_text(plan.text))
     keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
     own, model.max_seq_length = model.max_seq_length, plan.tokens()
-    updates, log = recipe.fit(model, plan.rows, seed=plan.seed, **keywords)
+    done = recipe.fit(model, plan.rows, seed=plan.seed, **keywords)
     model.max_seq_length = own
-    outcome = {"rows": len(plan.rows), "updates": updates, "saved_update": updates}
-    return outcome | {"deviations": {}, "log": log}
+    return {
+        "rows": len(plan.rows),
+        "updates": done.updates,
+        "saved_update": done.updates,
+        "deviations": {},
+        "log": done.log,
+    }
 
 
 def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any]:
@@ -264,11 +261,19 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
     trainer.train(resume_from_checkpoint=resume)
     if start is not None:
         average_with_start(model, start, plan.value("start_weight"))
-    if is_first_process():
-        save_loss(loss, model, plan.output)
+    if is_first_process() and own_state(loss, model):
+        (plan.output / LOSS_FOLDER).mkdir(exist_ok=True)
+        save_loss_state(loss, model, plan.output / LOSS_FOLDER)
     best = trainer.state.best_model_checkpoint if arguments.load_best_model_at_end else None
     used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
-    used |= {name: arguments.to_dict()[name] for name in _COMPARED}
+    for name in (
+        "learning_rate",
+        "per_device_train_batch_size",
+        "lr_scheduler_type",
+        "max_grad_norm",
+        "weight_decay",
+    ):
+        used[name] = arguments.to_dict()[name]
     used |= {"pooling": plan.value("pooling"), "max_seq_length": plan.value("max_seq_length")}
     return {
         "rows": len(plan.rows),
@@ -287,10 +292,9 @@ def deviations_from_paper(recipe: Recipe, ours: dict[str, Any]) -> dict[str, tup
         recipe: The method.
         ours: Settings of this training by the names of the protocol.
     """
-    try:
-        protocol = read_protocol(recipe.name, "paper")
-    except ValueError:
+    if "paper" not in protocol_names().get(recipe.name, ()):
         return {}
+    protocol = read_protocol(recipe.name, "paper")
     paper = protocol.section("loss") | protocol.section("start") | protocol.section("arguments")
     paper.pop("warmup_steps", None)  # follows from the length of the training
     return {

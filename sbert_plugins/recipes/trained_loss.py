@@ -1,4 +1,4 @@
-"""The trained loss: saved next to the model, loaded, and read."""
+"""The trained loss, which is saved next to the model: it is loaded and read."""
 
 import logging
 from collections.abc import Iterable
@@ -14,15 +14,7 @@ from sbert_plugins.recipes.methods import find_recipe, known_keywords
 from sbert_plugins.recipes.run import RUN_FILE, read_json
 from sbert_plugins.training import loss_state
 
-_FOLDER = "loss"
-
-
-def save_loss(loss: Any, model: SentenceTransformer, output: str | Path) -> None:
-    """Write what a loss has learned into ``output/loss``, unless it owns nothing."""
-    if loss_state.own_state(loss, model):
-        folder = Path(output, _FOLDER)
-        folder.mkdir(exist_ok=True)
-        loss_state.save_loss_state(loss, model, folder)
+LOSS_FOLDER = "loss"
 
 
 def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
@@ -42,11 +34,11 @@ def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
         >>> loss.reconstruct(["The old man sleeps."], ["The [MASK] [MASK] sleeps."])  # doctest: +SKIP
     """
     output = Path(output)
-    if not (output / _FOLDER).is_dir():
+    if not (output / LOSS_FOLDER).is_dir():
         raise FileNotFoundError(
-            f"{output} holds no trained loss. Give the folder of a training, which has {_FOLDER}/ in it."
+            f"{output} holds no trained loss. Give the folder of a training, which has {LOSS_FOLDER}/ in it."
         )
-    run, settings = read_json(output / RUN_FILE), read_json(output / _FOLDER / loss_state.SETTINGS_FILE)
+    run, settings = read_json(output / RUN_FILE), read_json(output / LOSS_FOLDER / loss_state.SETTINGS_FILE)
     recipe = find_recipe(run["method"])
     # What the recipe has found for the text and the model is in the settings only.
     found = {
@@ -60,7 +52,7 @@ def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
         loss = recipe.build_loss(model, **(run["loss_keywords"] | found | loss_keywords))
     finally:
         logging.disable(logging.NOTSET)
-    loss_state.load_loss_state(loss, model, output / _FOLDER)
+    loss_state.load_loss_state(loss, model, output / LOSS_FOLDER)
     return loss
 
 

@@ -1,6 +1,5 @@
 """Training arguments."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from sentence_transformers import SentenceTransformerTrainingArguments
@@ -57,19 +56,11 @@ _IGNORED = dict.fromkeys(
 ) | {"resume_from_checkpoint": "pass it to train()", "train_sampling_strategy": "set batch_sampler"}
 
 
-def raise_if_ignored(
-    arguments: SentenceTransformerTrainingArguments, further: Mapping[str, str] | None = None
-) -> None:
-    """Raise ``ValueError`` for a training argument that is set and would have no effect.
-
-    Args:
-        arguments: The training arguments.
-        further: Further fields that have no effect for the caller, with what to do instead.
-    """
-    ignored = {**_IGNORED, **(further or {})}
+def raise_if_ignored(arguments: SentenceTransformerTrainingArguments) -> None:
+    """Raise ``ValueError`` for a training argument that is set and would have no effect."""
     for one in fields(arguments):
         value = getattr(arguments, one.name)
-        if one.name in ignored and value not in (one.default, None, False, "", [], {}):
+        if one.name in _IGNORED and value not in (one.default, None, False, "", [], {}):
             raise ValueError(
-                f"The training argument {one.name}={value!r} would have no effect: {ignored[one.name]}."
+                f"The training argument {one.name}={value!r} would have no effect: {_IGNORED[one.name]}."
             )
