@@ -263,19 +263,10 @@ def _fail():
 
 class TestDryRun:
     def test_a_recipe(self, text, capsys):
-        command = [
-            "train",
-            "arccse",
-            text,
-            "--model",
-            "nobody/no-model",
-            "--dry_run",
-            "--max_steps",
-            "7",
-            "--loss",
-            "temperature=0.1",
-        ]
-        assert cli.main([*command, "--save_total_limit", "1"]) == 0
+        options = (
+            "--model nobody/no-model --dry_run --max_steps 7 --loss temperature=0.1 --save_total_limit 1"
+        )
+        assert cli.main(["train", "arccse", text, *options.split()]) == 0
         rows = rows_of(capsys.readouterr().out)
         assert rows["max_steps"] == ["7", "given"]
         assert rows["loss.temperature"] == ["0.1", "given"]
@@ -419,19 +410,9 @@ class TestTrain:
         Dataset.from_dict(dict(zip(("anchor", "positive", "negative"), triplets, strict=True))).to_json(
             tmp_path / "t.jsonl"
         )
-        command = [
-            "train",
-            "paser-supervised",
-            str(tmp_path / "t.jsonl"),
-            "--model",
-            encoder_path,
-            *QUICK,
-            "--output",
-            str(tmp_path / "run"),
-            "--loss",
-            "decoder_layers=0",
-        ]
-        assert cli.main(command) == 0
+        options = ["--output", str(tmp_path / "run"), "--loss", "decoder_layers=0", *QUICK]
+        command = ["train", "paser-supervised", str(tmp_path / "t.jsonl"), "--model", encoder_path]
+        assert cli.main([*command, *options]) == 0
 
     def test_the_first_command_of_a_new_user(self, tmp_path, capsys):
         # The whole model, the built-in text, the plain defaults; here with fewer updates.
@@ -456,22 +437,8 @@ def test_a_report_of_own_labels_or_without_a_network(labels, encoder_path, pairs
 
 @pytest.mark.slow
 def test_compare(text, encoder_path, pairs, tmp_path, capsys):
-    command = [
-        "compare",
-        "simcse",
-        "arccse:temperature=0.2",
-        "--text",
-        text,
-        "--model",
-        encoder_path,
-        "--pairs",
-        pairs,
-        "--output",
-        str(tmp_path / "out"),
-        "--seeds",
-        "2",
-        *QUICK,
-    ]
+    command = f"compare simcse arccse:temperature=0.2 --text {text} --model {encoder_path} --pairs {pairs} "
+    command = [*command.split(), "--output", str(tmp_path / "out"), "--seeds", "2", *QUICK]
     assert cli.main(command) == 0
     printed = capsys.readouterr().out
     assert "30 pairs and 2 seeds" in printed

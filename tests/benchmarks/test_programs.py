@@ -33,18 +33,8 @@ class TestQuality:
         monkeypatch.setattr(quality.testbeds, "text", lambda *_: Dataset.from_dict({"anchor": TEXTS[:16]}))
         monkeypatch.setattr(quality.evaluation, "load_sts", lambda task: recipes.graded_pairs())
         monkeypatch.setattr(quality, "score", lambda *_, **__: {"avg7": 50.0})
-        command = [
-            "quality.py",
-            "--methods",
-            "SimCSE 0.1",
-            "--seeds",
-            "0",
-            "--updates",
-            "2",
-            "--batch_size",
-            "8",
-        ]
-        monkeypatch.setattr(sys, "argv", [*command, "--eval_steps", "1", "--no-bf16", "--untrained", "start"])
+        command = "quality.py --seeds 0 --updates 2 --batch_size 8 --eval_steps 1 --no-bf16 --untrained start"
+        monkeypatch.setattr(sys, "argv", [*command.split(), "--methods", "SimCSE 0.1"])
         quality.main()
         quality.main()
         start, line = records.read("quality")

@@ -182,20 +182,9 @@ def search(tmp_path):
 
 def test_the_command(search, model, capsys):
     model.save_pretrained(str(search / "encoder"))
-    command = [
-        "train",
-        "search",
-        str(search / "documents"),
-        "--model",
-        str(search / "encoder"),
-        "--retrieval",
-        str(search / "labels"),
-        "--output",
-        str(search / "run"),
-        "--max_steps",
-        "20",
-    ]
-    assert cli.main(command) == 0
+    options = f"--retrieval {search / 'labels'} --output {search / 'run'} --max_steps 20"
+    command = f"train search {search / 'documents'} --model {search / 'encoder'} {options}"
+    assert cli.main(command.split()) == 0
     printed = capsys.readouterr().out
     for line in ("labels:", "labels with BM25:", "known items:", "mix with BM25 is", "Encode your documents"):
         assert line in printed
