@@ -275,10 +275,14 @@ class TestDryRun:
         assert rows["save_total_limit"][0] == "1"
 
     def test_a_protocol(self, text, capsys):
-        assert (
-            cli.main(["train", "paser", "--protocol", "paper", "--dry-run", "--learning_rate", "1e-5"]) == 0
-        )
+        command = ["train", "paser", "--protocol", "paper", "--dry-run", "--learning_rate", "1e-5"]
+        assert cli.main([*command, "--model", "nobody/no-model", "--pooling", "mean"]) == 0
         rows = rows_of(capsys.readouterr().out)
+        assert rows["encoder"] == ["nobody/no-model", "given"]
+        assert rows["pooling"] == ["mean", "given"]
+        assert cli.main(command) == 0
+        rows = rows_of(capsys.readouterr().out)
+        assert rows["encoder"][:3] == ["bert-base-uncased", "paper", "4.2"]
         assert rows["loss.decoder_layers"] == ["6", "paper", "4.2"]
         assert rows["learning_rate"] == ["1e-05", "given"]
         assert rows["loss.token_weights"][0] == "none"
