@@ -6,11 +6,11 @@
 Each cell appends a line to ``results/adaptation.jsonl``, unless it is there already. The settings were chosen
 on development data (``--development``): STS-B dev, Quora's development questions, and the first half of each
 collection of topics. The table holds the rest: the seven STS tasks, Quora's test questions, Cranfield, and
-the second halves. Large sets are sampled, with seed 0. Embeddings are computed in bfloat16. ``--encoder``
-takes the path of another start, whose scores are those of topics only.
+the second halves. Large sets are sampled, with seed 0. Embeddings are computed in bfloat16, or in float32
+with ``--no-bf16``, which also trains in float32. ``--encoder`` takes the path of another start, whose scores
+are those of topics only. ``--sentences`` trains on so many sentences of the text, drawn at random.
+``--averaged`` also scores the average with the start.
 """
-
-from __future__ import annotations
 
 import argparse
 import random
@@ -24,6 +24,7 @@ import quality
 import records
 import rivals
 import testbeds
+import torch
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import evaluation, recipes
@@ -40,6 +41,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "bag of words": ("bag-of-words", {}),
     "recommended, keep=0": ("recommended", {"keep": 0.0}),
     "recommended": ("recommended", {}),
+    "recommended, lower half frozen": ("recommended", {}),
     "ArcCSE": ("arccse", {}),
     "PT-BERT": ("pt-bert", {}),
     "PaSeR": ("paser", {}),
@@ -52,21 +54,11 @@ AVERAGED = ", averaged with the start"
 
 def main() -> None:
     """Run the cells that are asked for and not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", nargs="+", choices=["start", PCA, *ROWS], required=True, metavar="ROW")
-    parser.add_argument("--texts", nargs="+", choices=[*TEXTS, CROPS], default=list(TEXTS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--updates", type=int, default=UPDATES)
-    parser.add_argument("--learning_rate", type=float, default=LEARNING_RATE)
-    parser.add_argument(
-        "--sentences", type=int, help="train on so many sentences of the text, drawn at random"
-    )
-    parser.add_argument("--encoder", default="all-minilm", help="the start: all-minilm, or a folder")
-    parser.add_argument("--averaged", action="store_true", help="also score the average with the start")
-    parser.add_argument("--development", action="store_true", help="score on development data")
-    options = parser.parse_args()
+    choices = {"rows": ["start", PCA, *ROWS], "texts": [*TEXTS, CROPS]}
+    defaults = {"rows": [], "texts": list(TEXTS), "seeds": [0], "sentences": 0, "encoder": "all-minilm"}
+    defaults |= {"updates": UPDATES, "learning_rate": LEARNING_RATE, "bf16": True}
+    defaults |= {"averaged": False, "development": False}
+    options = records.parser(__doc__, choices, **defaults).parse_args()
     records.require_clean_tree()
     name = "adaptation_development" if options.development else "adaptation"
     evaluators = build_evaluators(is_development=options.development)
@@ -87,18 +79,22 @@ def main() -> None:
             if row.endswith(AVERAGED):
                 recipes.average_with_start(model, testbeds.encoder("all-minilm"), 0.5)
             minutes = round((time.monotonic() - began) / 60, 1)
-            done = {"row": row, "scores": score(model, evaluators), "minutes": minutes}
+            scored = testbeds.in_bfloat16(model) if options.bf16 else model
+            done = {"row": row, "scores": score(scored, evaluators), "minutes": minutes}
             records.append(name, cell | done)
             print(done, cell["text"], cell["seed"], flush=True)
 
 
 def list_cells(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return what tells each measurement from the others. Rows that are not trained have no rate."""
-    others: dict[str, Any] = {}
-    if options.sentences:
-        others["sentences"] = options.sentences
-    if options.encoder != "all-minilm":
-        others["encoder"] = Path(options.encoder).name
+    """Return what tells each measurement from the others. Rows that are not trained have no rate.
+
+    None stands for all sentences, all-MiniLM-L6-v2 and bfloat16.
+    """
+    others = {
+        "sentences": options.sentences or None,
+        "encoder": None if options.encoder == "all-minilm" else Path(options.encoder).name,
+        "bf16": None if options.bf16 else False,
+    }
     untrained = {"seed": 0, "updates": 0} | others
     trained = {"updates": options.updates, "learning_rate": options.learning_rate} | others
     cells: list[dict[str, Any]] = []
@@ -120,10 +116,14 @@ def train(model: SentenceTransformer, cell: dict[str, Any]) -> dict[str, Any]:
     """Train ``model`` in place and return its settings and the seconds of the training."""
     method, keywords = ROWS[cell["row"]]
     sentences = testbeds.text(cell["text"])
-    if "sentences" in cell:
+    if cell.get("sentences"):
         sentences = sentences.shuffle(seed=0).take(cell["sentences"])
     if cell["row"] == "TSDAE":
         sentences = quality.delete_words(sentences, cell["seed"])
+    elif cell["row"].endswith("lower half frozen"):
+        bert: Any = model.transformers_model
+        frozen = [bert.embeddings, *bert.encoder.layer[: len(bert.encoder.layer) // 2]]
+        torch.nn.ModuleList(frozen).requires_grad_(False)
     with tempfile.TemporaryDirectory() as folder:
         results = recipes.train(
             method,
@@ -137,7 +137,7 @@ def train(model: SentenceTransformer, cell: dict[str, Any]) -> dict[str, Any]:
             learning_rate=cell["learning_rate"],
             per_device_train_batch_size=64,
             save_strategy="no",
-            bf16=True,
+            bf16=cell.get("bf16") is None,
             **quality.EQUAL,
         )
     return {"settings": {"method": method, **results["loss_keywords"]}, "seconds": results["seconds"]}
@@ -189,10 +189,9 @@ def sample_topics(whole: evaluation.TopicsEvaluator, *, half: int) -> evaluation
 
 
 def score(model: SentenceTransformer, evaluators: list[Any]) -> dict[str, float]:
-    """Return the scores of a model in points, in the precision that the module's docstring names."""
-    fast = testbeds.in_bfloat16(model)
-    fast.max_seq_length = 256
-    found = evaluation.evaluate(fast, evaluators)
+    """Return the scores of a model in points."""
+    model.max_seq_length = 256
+    found = evaluation.evaluate(model, evaluators)
     scores = {}
     if sts := [metrics["spearman"] for name, metrics in found.items() if name.startswith("sts ")]:
         scores = {"sts": sum(sts) / len(sts), "quora_map": 100 * found["quora"]["cosine_map@100"]}

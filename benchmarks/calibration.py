@@ -19,8 +19,6 @@ lines hold how often a real difference of three standard errors is found. The la
 around that of the start, except for vectors. In ``two methods``, both sides have seeds.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

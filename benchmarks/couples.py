@@ -6,9 +6,6 @@ Trains as ``sbert-plugins train recommended --offline`` does. Each seed appends 
 ``results/couples.jsonl``, from which ``tables.py`` draws ``results/couples.svg``.
 """
 
-from __future__ import annotations
-
-import argparse
 import html
 import tempfile
 import textwrap
@@ -35,11 +32,7 @@ path { fill: none; stroke-width: 2.5 } .before { stroke: #d55e00 } .after { stro
 
 def main() -> None:
     """Train with each seed that is not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[42])
-    options = parser.parse_args()
+    options = records.parser(__doc__, seeds=[42]).parse_args()
     records.require_clean_tree()
     before = find_similarities(recipes.offline_encoder(num_layers=6))
     sentences = data.read_sentences(recipes.offline_sentences_path())

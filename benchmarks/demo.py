@@ -5,8 +5,6 @@
 Embeddings are scored in bfloat16. Appends a line to ``results/demo.jsonl``.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

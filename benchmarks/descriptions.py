@@ -7,9 +7,6 @@ answer is the rest of that docstring, among the rest of all docstrings of the pa
 all-MiniLM-L6-v2 with the settings of the command. Each seed appends a line to ``results/descriptions.jsonl``.
 """
 
-from __future__ import annotations
-
-import argparse
 import ast
 
 import numpy as np
@@ -23,11 +20,7 @@ MIN_WORDS = 20  # of a description without its first line
 
 def main() -> None:
     """Adapt the model with each seed that is not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[42])
-    options = parser.parse_args()
+    options = records.parser(__doc__, seeds=[42]).parse_args()
     records.require_clean_tree()
     queries, documents = read_descriptions()
     before = rank_answers(recipes.offline_encoder(num_layers=6), queries, documents)

@@ -8,8 +8,6 @@ minimizer, with the same folds; there are no public ones. Fails if a score is fu
 than the tolerance. Writes ``results/evaluation_check.jsonl``.
 """
 
-from __future__ import annotations
-
 import records
 
 from sbert_plugins import evaluation, recipes

@@ -7,8 +7,6 @@ else it is the message of the ``ValueError`` with which the loss rejects the enc
 the program. Writes ``results/families.jsonl``, a line per family.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 

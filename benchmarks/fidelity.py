@@ -14,8 +14,6 @@ requests filelock tqdm regex packaging tokenizers sacremoses sentencepiece six "
 SLT-FAI run in this library's environment, with ``sacremoses``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

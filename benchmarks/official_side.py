@@ -6,8 +6,6 @@ builds the authors' model from a clone on a tiny random BERT, makes five updates
 before and after them, each term and its gradients. It imports nothing of this library.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json

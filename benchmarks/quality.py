@@ -6,10 +6,8 @@
 Each training appends a line to ``results/quality.jsonl``; a training that is there is not repeated. STS-B dev
 selects the checkpoint, except on a collection's own text, where the last update counts. The test sets select
 nothing. ``--encoder`` is ``minilm-mlm``, ``all-minilm``, a path or a name on the Hub, and ``--text`` is a
-name of ``testbeds.text``. ``--quick`` scores similarity alone, in bfloat16.
+name of ``testbeds.text``.
 """
-
-from __future__ import annotations
 
 import random
 import tempfile
@@ -80,10 +78,8 @@ EQUAL = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "bat
 UNTRAINED = {
     "start": lambda model, texts: model,
     "start, whitened": rivals.whiten,
-    "start, [CLS]": lambda model, texts: rivals.use_cls(model),
     "start, [CLS], whitened": lambda model, texts: rivals.whiten(rivals.use_cls(model), texts),
     "SIF of word embeddings": rivals.sif_of_words,
-    "TF-IDF of words, SVD": lambda model, texts: rivals.tfidf_of_words(texts),
     "TF-IDF of characters": lambda model, texts: rivals.tfidf_of_characters(texts),
 }
 # Metric of an evaluator: name in the record, and factor to points.
@@ -108,11 +104,9 @@ def main() -> None:
     choices = {"methods": METHODS, "untrained": UNTRAINED}
     defaults = {"methods": [], "untrained": [], "seeds": list(range(5)), "encoder": "minilm-mlm"}
     defaults |= {"text": "short", "sentences": 20_000, "updates": 60, "learning_rate": 5e-5, "batch_size": 64}
-    defaults |= {"pooling": "mean", "max_seq_length": 32, "eval_steps": 10, "quick": False, "bf16": True}
+    defaults |= {"pooling": "mean", "max_seq_length": 32, "eval_steps": 10, "bf16": True}
     options = vars(records.parser(__doc__, choices, **defaults).parse_args())
-    methods, untrained, seeds, is_quick = (
-        options.pop(name) for name in ("methods", "untrained", "seeds", "quick")
-    )
+    methods, untrained, seeds = (options.pop(name) for name in ("methods", "untrained", "seeds"))
     records.require_clean_tree()
     cells = [(name, 0) for name in untrained] + [(name, seed) for seed in seeds for name in methods]
     for name, seed in cells:
@@ -128,16 +122,16 @@ def main() -> None:
             options["encoder"], pooling=options["pooling"], max_seq_length=options["max_seq_length"]
         )
         if name in METHODS:
-            cell |= train(model, sentences, cell, options["eval_steps"], is_quick)
+            cell |= train(model, sentences, cell, options["eval_steps"])
         else:
             model = UNTRAINED[name](model, sentences["anchor"][:])
-        cell |= {"sentences": len(sentences), "scores": score(model, is_quick=is_quick)}
+        cell |= {"sentences": len(sentences), "scores": score(model)}
         records.append("quality", cell)
         print(name, seed, cell["scores"], flush=True)
 
 
 def train(
-    model: SentenceTransformer, sentences: Dataset, cell: dict[str, Any], eval_steps: int, is_quick: bool
+    model: SentenceTransformer, sentences: Dataset, cell: dict[str, Any], eval_steps: int
 ) -> dict[str, Any]:
     """Train ``model`` in place and return the loss, the curve of STS-B dev, saved update and seconds."""
     method, keywords = METHODS[cell["label"]]
@@ -146,7 +140,6 @@ def train(
     if method.endswith("tsdae"):
         sentences = delete_words(sentences, cell["seed"])
     dev = evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev", write_csv=False)
-    dev = testbeds.InBfloat16(dev) if is_quick else dev
     with tempfile.TemporaryDirectory() as folder:
         results = recipes.train(
             method,
@@ -182,20 +175,15 @@ def delete_words(sentences: Dataset, seed: int) -> Dataset:
     return Dataset.from_dict({"anchor": noisy, "positive": texts})
 
 
-def score(model: SentenceTransformer, *, is_quick: bool) -> dict[str, float]:
+def score(model: SentenceTransformer) -> dict[str, float]:
     """Return the scores of a model in points, rounded to four digits."""
     evaluators: list[Any] = [
         evaluation.PairsEvaluator(evaluation.load_sts("STS-B dev"), name="stsb_dev"),
         evaluation.STSSuiteEvaluator(name="Sts"),
+        evaluation.AlignmentUniformityEvaluator(name="geometry"),
+        evaluation.HardLengthEvaluator(positive=">=4", negative="<=1"),
+        *(build() for build in testbeds.COLLECTIONS.values()),
     ]
-    if is_quick:
-        model = testbeds.in_bfloat16(model)
-    else:
-        evaluators += [
-            evaluation.AlignmentUniformityEvaluator(name="geometry"),
-            evaluation.HardLengthEvaluator(positive=">=4", negative="<=1"),
-            *(build() for build in testbeds.COLLECTIONS.values()),
-        ]
     found = evaluation.evaluate(model, evaluators)
     return {
         name: round(factor * found[evaluator][metric], 4)

@@ -1,7 +1,5 @@
 """Records of the benchmarks: one line of JSON per measurement, in ``results/NAME.jsonl``."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json
@@ -27,8 +25,8 @@ def read(name: str) -> list[dict[str, Any]]:
 
 
 def holds(name: str, cell: dict[str, Any]) -> bool:
-    """Return whether a record has a line with all values of ``cell``."""
-    return any(cell.items() <= line.items() for line in read(name))
+    """Return whether a record has a line with all values of ``cell``. None stands for no value."""
+    return any(all(line.get(key) == value for key, value in cell.items()) for line in read(name))
 
 
 def append(name: str, record: dict[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """Encoders that need no training, to compare trainings with. Some are fitted on unlabelled texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,12 +64,6 @@ def sif_of_words(
     common = TruncatedSVD(1, random_state=0).fit(average.encode(list(texts), batch_size=128)).components_
     average.append(_linear(np.eye(table.shape[1]) - common.T @ common))
     return average
-
-
-def tfidf_of_words(texts: Sequence[str], *, dimensions: int = 384) -> SentenceTransformer:
-    """Return TF-IDF of words without stop words, reduced by latent semantic analysis. It suits topics."""
-    vectorizer = TfidfVectorizer(stop_words="english", sublinear_tf=True)
-    return _fit(make_pipeline(vectorizer, TruncatedSVD(dimensions, random_state=0)), texts, dimensions)
 
 
 def tfidf_of_characters(texts: Sequence[str], *, dimensions: int = 4096) -> SentenceTransformer:

@@ -8,9 +8,6 @@ topics are the samples of ``adaptation.py``. ``--encoder`` takes the path of ano
 search is scored.
 """
 
-from __future__ import annotations
-
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -45,19 +42,13 @@ ROWS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 def main() -> None:
     """Run the cells that are asked for and not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", nargs="+", choices=["start", *ROWS], required=True, metavar="ROW")
-    parser.add_argument("--collections", nargs="+", default=["cranfield", "cisi"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--encoder", default="all-minilm", help="the start: all-minilm, or a folder")
-    options = parser.parse_args()
+    defaults = {"rows": [], "collections": ["cranfield", "cisi"], "seeds": [0], "encoder": "all-minilm"}
+    options = records.parser(__doc__, {"rows": ["start", *ROWS]}, **defaults).parse_args()
     records.require_clean_tree()
     is_other = options.encoder != "all-minilm"
-    other = {"encoder": Path(options.encoder).name} if is_other else {}
+    encoder = Path(options.encoder).name if is_other else None
     cells = [
-        {"row": row, "collection": collection, "seed": seed} | other
+        {"row": row, "collection": collection, "seed": seed, "encoder": encoder}
         for seed in options.seeds
         for row in options.rows
         for collection in options.collections

@@ -2,16 +2,14 @@
 
     python benchmarks/speed.py                    # writes results/speed.jsonl
     python benchmarks/speed.py --against 6a995b3  # prints this tree's step divided by an earlier commit's
+    python benchmarks/speed.py --only SimCSE --print  # prints one line of JSON in place of the record
 
 A step is forward, backward and AdamW on 64 sentences of 32 tokens, in float32 on one CPU thread, with the six
-layers of all-MiniLM-L6-v2. A third of the sentences have 25 words or more. Counts do not depend on the
-machine. In each round every method makes one step, so that a slow moment of the machine affects all; the
-ratio is the median over the rounds.
+layers of all-MiniLM-L6-v2, or what a name of ``SIZES`` says. A third of the sentences have 25 words or more.
+Counts do not depend on the machine. In each round every method makes one step, so that a slow moment of the
+machine affects all; the ratio is the median over the rounds.
 """
 
-from __future__ import annotations
-
-import argparse
 import inspect
 import json
 import os
@@ -29,10 +27,12 @@ from typing import Any
 import records
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertModel
 
 from sbert_plugins import data, functional, losses, recipes
 
@@ -93,6 +93,14 @@ METHODS = {
     ),
 }
 
+# The step of ``recommended`` in other sizes: keywords of build_step.
+SIZES: dict[str, dict[str, Any]] = {
+    "recommended, 64 tokens": {"length": 64},
+    "recommended, 128 tokens": {"length": 128},
+    "recommended, 12 layers of width 768": {"is_base": True},
+    "recommended, bfloat16": {"bf16": True},
+}
+
 
 def make_columns(model: SentenceTransformer, name: str, rows: int = ROWS, length: int = LENGTH) -> Columns:
     """Return a method's columns with full rows: random words, and word pieces in two thirds of the rows."""
@@ -115,17 +123,25 @@ def as_features(ids: Tensor) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
 
 
-def build_step(name: str) -> Callable[[], None]:
+def build_step(
+    name: str, *, length: int = LENGTH, is_base: bool = False, bf16: bool = False
+) -> Callable[[], None]:
     """Return a function that makes one training step of a method."""
     torch.manual_seed(0)
-    model = recipes.offline_encoder(num_layers=6, max_seq_length=LENGTH, device="cpu").train()
-    columns, loss = make_columns(model, name), METHODS[name](model).train()
+    model = recipes.offline_encoder(num_layers=6, max_seq_length=length, device="cpu")
+    if is_base:  # the size of bert-base, with random weights
+        model[0].model = BertModel(BertConfig(vocab_size=len(model.tokenizer)))
+        model[1] = Pooling(768)
+    build_loss = METHODS.get(name, METHODS["recommended"])
+    columns, loss = make_columns(model, name, length=length), build_loss(model.train()).train()
     loss.state_is_kept = True
     trained = [parameter for parameter in loss.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=True)
 
     def step() -> None:
-        sum(loss([dict(column) for column in columns]).values()).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            terms = loss([dict(column) for column in columns])
+        sum(terms.values()).backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -174,7 +190,7 @@ def measure(rounds: int, names: list[str]) -> dict[str, dict[str, Any]]:
     """Return counts and seconds by method."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    steps = {name: build_step(name) for name in names}
+    steps = {name: build_step(name, **SIZES.get(name, {})) for name in names}
     found: dict[str, dict[str, Any]] = {name: count(step) | {"seconds": []} for name, step in steps.items()}
     for _ in range(rounds):
         for name, step in steps.items():
@@ -211,16 +227,9 @@ def compare(commit: str, rounds: int, names: list[str]) -> None:
 
 def main() -> None:
     """Measure all methods."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="METHOD")
-    parser.add_argument("--against", metavar="COMMIT", help="compare with an earlier commit")
-    parser.add_argument(
-        "--print", action="store_true", help="print one line of JSON instead of writing the record"
-    )
-    options = parser.parse_args()
+    methods = [*METHODS, *SIZES]
+    defaults = {"rounds": 7, "only": methods, "against": "", "print": False}
+    options = records.parser(__doc__, {"only": methods}, **defaults).parse_args()
     if options.against:
         compare(options.against, options.rounds, options.only)
         return

@@ -6,8 +6,6 @@ A table is written between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A test fail
 records.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -21,6 +19,7 @@ from records import ROOT
 from scipy.stats import spearmanr
 
 from sbert_plugins import recipes
+from sbert_plugins.evaluation import new_figure
 
 Cell = dict[str, Any]
 PAGES = [
@@ -40,13 +39,6 @@ BUDGETS = {
     "Wikipedia, 400": ("wiki", 400),
 }
 RECOMMENDED = "ConSERT with head + bag of words"
-# The rows of the table of lengths, and their titles.
-LENGTHS = {
-    RECOMMENDED: "`recommended`",
-    "ConSERT": "`consert`",
-    "bag of words": "`bag-of-words`",
-    "SimCSE 0.1": "`simcse`, temperature 0.1",
-}
 PAPERS = ("ArcCSE", "PT-BERT", "PaSeR", "DenoSent", "SLT-FAI")
 UNTRAINED = ("start", "start, [CLS], whitened", "SIF of word embeddings", "TF-IDF of characters")
 SIMCSE = ("SimCSE 0.05", "SimCSE 0.1")
@@ -88,6 +80,7 @@ UNITS = (
     "Higher is better. Sentence pairs: rank correlation (Spearman) of similarities and human grades, times "
     "100. Topics: percentage of the ten nearest texts that have the same topic."
 )
+AMOUNTS, UPDATES = (500, 2_000, 10_000), (20, 60, 200)  # of the picture of text and length
 TOPICS = ("biomedical", "agnews")  # texts with labels of topics
 TEXTS = {
     "biomedical": "biomedical titles",
@@ -102,10 +95,10 @@ def main() -> None:
     for page in PAGES:
         page.write_text(fill(page.read_text("utf-8")), encoding="utf-8")
     draw_curves()
-    for line in records.read("couples")[:1]:
-        (records.RESULTS / "couples.svg").write_text(draw_couples(line), encoding="utf-8")
-    if search_changes():
-        draw_known_items()
+    draw_amounts()
+    picture = draw_couples(records.read("couples")[0])
+    (records.RESULTS / "couples.svg").write_text(picture, encoding="utf-8")
+    draw_known_items()
 
 
 def fill(text: str) -> str:
@@ -262,20 +255,6 @@ def known_model() -> str:
     return table(["score", "before", "after", "change", "`train`"], rows) + f"\n{about}\n"
 
 
-def lengths() -> str:
-    """STS-B dev at the end of a training, and how far that is below its best."""
-    rows = []
-    for label, title in LENGTHS.items():
-        row = []
-        for budget in BUDGETS.values():
-            curves = [[dev for _, dev in cell["curve"]] for cell in find(label, *budget)]
-            below = np.mean([max(curve) - curve[-1] for curve in curves]) if curves else 0
-            sunk = f", {below:.1f} below" if below >= 0.05 else ""
-            row.append(f"{np.mean([curve[-1] for curve in curves]):.1f}{sunk}" if curves else "")
-        rows.append([title, *row])
-    return table(["", *BUDGETS], rows)
-
-
 def error_text(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
     """Return the mean, with its standard error if there are several values."""
     error = f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else ""
@@ -283,20 +262,32 @@ def error_text(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
     return f"{mean:{sign}.{digits}f}{error}"
 
 
+def read_adaptation(
+    name: str = "adaptation",
+    *,
+    encoder: str | None = None,
+    sentences: int | None = None,
+    bf16: bool | None = None,
+) -> list[dict[str, Any]]:
+    """Return the lines with a start, a number of sentences and a precision; None is the usual one."""
+    wanted = {"encoder": encoder, "sentences": sentences, "bf16": bf16}
+    lines = records.read(name)
+    return [line for line in lines if all(line.get(key) == value for key, value in wanted.items())]
+
+
 def adaptation_lines() -> list[dict[str, Any]]:
     """Return the cells with the settings and texts of the table: 60 updates, a learning rate of 5e-5."""
     settings = {"updates": 60, "learning_rate": 5e-5}
     return [
         line
-        for line in records.read("adaptation")
-        if not line.keys() & {"encoder", "sentences"}
+        for line in read_adaptation()
         if line["row"] == "start" or (settings.items() <= line.items() and line["text"] in TEXTS)
     ]
 
 
 def documents() -> str:
     """Changes after a training on documents: with pairs of neighbouring sentences, with single sentences."""
-    lines = records.read("adaptation")
+    lines = read_adaptation()
     start = next(line["scores"] for line in lines if line["row"] == "start")
     changes = defaultdict(list)
     for line in lines:
@@ -366,18 +357,35 @@ def adaptation() -> str:
     return "\n".join([*parts, note])
 
 
-def decoder_starts() -> str:
-    """PaSeR and DenoSent with several starts of their decoders."""
-    keys = {"STS-B dev": "stsb_dev", "seven tasks": "seven_tasks", "information": "information"}
-    groups = defaultdict(list)
-    for line in records.read("decoder_starts"):
-        title = recipes.RECIPES[line["method"]].about.title
-        groups[title, line["start"], f"{line['learning_rate']:g}", str(line["updates"])].append(line)
-    rows = []
-    for group, lines in groups.items():
-        cells = [mean_text([line[key] for line in lines], 2, len(lines)) for key in keys.values()]
-        rows.append([*group, str(len(lines)), *cells])
-    return table(["", "start of the decoder", "its rate", "updates", "seeds", *keys], rows)
+def precisions() -> str:
+    """How far scores in float32 are from those in bfloat16, training included."""
+    found: dict[str, list[float]] = {}
+    fast, exact = (read_adaptation(bf16=bf16) for bf16 in (None, False))
+    for line in exact:
+        same = {key: line[key] for key in ("row", "text", "seed", "updates", "learning_rate") if key in line}
+        (other,) = [one["scores"] for one in fast if same.items() <= one.items()]
+        for key, value in line["scores"].items():
+            found.setdefault(f"{line['row']}: {key}", []).append(value - other[key])
+    return table(
+        ["", "float32 - bfloat16"], [[key, error_text(values, "+", 2)] for key, values in found.items()]
+    )
+
+
+def draw_amounts() -> None:
+    """Draw what more text and more updates change: topics of the text, and STS-B dev."""
+    start = next(line for line in read_adaptation("adaptation_development") if line["row"] == "start")
+    scores = {"biomedical_purity": "purity of its topics", "sts": "STS-B dev"}
+    figure, panels = new_figure(3.2, tuple(scores.values()))
+    for axes, key in zip(panels, scores, strict=True):
+        for sentences in AMOUNTS:
+            lines = read_adaptation("adaptation_development", sentences=sentences)
+            points = sorted((line["updates"], line["scores"][key] - start["scores"][key]) for line in lines)
+            axes.plot(*zip(*points, strict=True), "o-", ms=4, label=f"{sentences:,} sentences")
+        axes.axhline(0, color="grey", lw=0.8)
+        axes.set(xlabel="updates", xscale="log", xticks=UPDATES, xticklabels=UPDATES)
+    panels[0].set(ylabel="change")
+    panels[0].legend(fontsize=7, frameon=False)
+    figure.savefig(records.RESULTS / "amounts.png", dpi=130, metadata={"Software": None})
 
 
 def cost() -> str:
@@ -423,10 +431,7 @@ def families() -> str:
 
 def demo() -> str:
     """The README's first command."""
-    lines = records.read("demo")
-    if not lines:
-        return ""
-    line = lines[-1]
+    line = records.read("demo")[-1]
     rows = [
         [title, f"{line['before'][key]:.1f}", f"{line['after'][key]:.1f}"]
         for key, title in DEMO_SCORES.items()
@@ -469,8 +474,6 @@ def search_values(row: str, name: str, encoder: str | None = None) -> list[float
 def search() -> str:
     """Search after an adaptation to the documents: the start's scores, and changes against them."""
     rows = list(dict.fromkeys(line["row"] for line in search_lines()))
-    if "start" not in rows:
-        return "No records yet.\n"
     first = {name: float(np.mean(search_values("start", name))) for name in SEARCH}
     lines = [["all-MiniLM-L6-v2", "", *(f"{value:.1f}" for value in first.values())]]
     bm25 = [line["scores"]["mix"]["bm25_ndcg@10"] for line in search_lines() if line["row"] == "start"]
@@ -486,11 +489,10 @@ def search() -> str:
 
 def proof() -> str:
     """Scores of what a person decides between, each on its own task, and changes against the start."""
-    lines = records.read("adaptation")
     tasks = {f"{TEXTS[one]}, purity": one for one in TOPICS} | {"Cranfield": None, "CISI": None}
     rows = []
     for encoder, title in STARTS.items():
-        whole = [line for line in lines if line.get("encoder") == encoder and "sentences" not in line]
+        whole = read_adaptation(encoder=encoder)
         starts = [line["scores"] for line in whole if line["row"] == "start"]
         first = {
             name: [one[f"{text}_purity"] for one in starts] if text else search_values("start", name, encoder)
@@ -533,13 +535,8 @@ def proof() -> str:
 def best_setting(row: str) -> dict[str, Any]:
     """Return a rival's setting with the highest purity on its own text (development data); ours is fixed."""
     found = defaultdict(list)
-    for line in records.read("adaptation_development"):
-        if (
-            row in RIVALS
-            and line["row"] == row
-            and line["text"] in TOPICS
-            and not line.keys() & {"encoder", "sentences"}
-        ):
+    for line in read_adaptation("adaptation_development"):
+        if row in RIVALS and line["row"] == row and line["text"] in TOPICS:
             found[line["updates"], line["learning_rate"]].append(line["scores"][f"{line['text']}_purity"])
     complete = {key: float(np.mean(values)) for key, values in found.items() if len(values) >= len(TOPICS)}
     best = max(complete, key=lambda key: complete[key], default=(60, 5e-5))
@@ -555,8 +552,6 @@ def old_index() -> str:
             for line in search_lines()
             if line["row"] == "search" and line["collection"] == collection
         ]
-        if not lines:
-            return "No records yet.\n"
         start = float(np.mean(search_values("start", name)))
         as_is, mapped = (
             100 * float(np.mean([line[key] for line in lines])) / start
@@ -573,8 +568,6 @@ def old_index() -> str:
 def forms() -> str:
     """The scores, speed and size of a model in float32, in int8 and as static vectors."""
     lines = records.read("use_the_model")
-    if not lines:
-        return "No records yet.\n"
     columns = {
         "AG News, start": ("start", "topics"),
         "AG News, `recommended`": ("recommended", "topics"),
@@ -600,8 +593,6 @@ def forms() -> str:
 def known_items() -> str:
     """Return whether the change in known-item search follows the change in search."""
     changes = search_changes()
-    if len(changes) < 5:
-        return "No records yet.\n"
     pairs = np.array(list(changes.values()))
     return (
         f"Over {len(changes)} trainings the rank correlation of both changes is "
@@ -626,8 +617,6 @@ def search_changes() -> dict[tuple[str, str, int], tuple[float, float]]:
 
 def draw_known_items() -> None:
     """Draw the changes in known-item search and in search."""
-    from sbert_plugins.evaluation import new_figure
-
     figure, (axes,) = new_figure(3.6)
     groups = defaultdict(list)
     for (row, _, _), values in search_changes().items():
@@ -713,11 +702,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "proof": proof,
     "adaptation": adaptation,
     "methods": methods,
-    "decoder starts": decoder_starts,
     "cost": cost,
     "fidelity": fidelity,
     "families": families,
-    "lengths": lengths,
     "documents": documents,
     "search": search,
     "descriptions": descriptions,

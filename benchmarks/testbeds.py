@@ -1,7 +1,5 @@
 """The encoders and texts of the benchmarks, by name. They are in the folder ``SBERT_PLUGINS_DATA``."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import gzip
@@ -9,12 +7,10 @@ import os
 import random
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor, nn
 
 from sbert_plugins import data, evaluation, recipes
@@ -55,9 +51,7 @@ def encoder(name: str, *, pooling: str = "mean", max_seq_length: int = 32) -> Se
     """Build ``minilm-mlm`` (a language model) or ``all-minilm`` (all-MiniLM-L6-v2), or load a path."""
     if name == "all-minilm":
         model = recipes.offline_encoder(num_layers=6, max_seq_length=max_seq_length)
-        del model[
-            2
-        ]  # Normalize: our losses read the vectors before it, TSDAE and the maps of rivals.py do not
+        del model[2]  # Normalize: ours read the vectors before it, TSDAE and the maps of rivals.py do not
         return model
     path = str(folder() / "encoders" / name) if name in ENCODERS else name
     return recipes.build_encoder(path, pooling=pooling, max_seq_length=max_seq_length)
@@ -78,20 +72,6 @@ def in_bfloat16(model: SentenceTransformer) -> SentenceTransformer:
     fast = SentenceTransformer(modules=modules, device=str(model.device))
     fast.max_seq_length = model.max_seq_length
     return fast
-
-
-class InBfloat16(BaseEvaluator):
-    """An evaluator that scores the copy of :func:`in_bfloat16`."""
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__()
-        self.inner, self.name = inner, inner.name
-        self.primary_metric, self.greater_is_better = inner.primary_metric, inner.greater_is_better
-
-    def __call__(self, model: SentenceTransformer, *args: Any, **keywords: Any) -> dict[str, float]:
-        """Return the metrics of the copy."""
-        metrics: dict[str, float] = self.inner(in_bfloat16(model), *args, **keywords)
-        return metrics
 
 
 def text(name: str, limit: int = 20_000) -> Dataset:

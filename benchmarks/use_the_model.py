@@ -9,9 +9,6 @@ to ``results/use_the_model.jsonl``, unless it is there already. Speed is texts p
 with one thread.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
 import re
 import tempfile
@@ -38,11 +35,8 @@ TASKS = {"start": ("topics", "search"), "recommended": ("topics",), "search": ("
 
 def main() -> None:
     """Measure the rows that are asked for and not recorded yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = records.parser(__doc__, seeds=[0])
     parser.add_argument("rows", nargs="+", choices=TASKS)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     options = parser.parse_args()
     records.require_clean_tree()
     for row, seed in product(options.rows, options.seeds):

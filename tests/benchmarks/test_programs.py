@@ -53,7 +53,7 @@ class TestQuality:
     def test_paser_is_not_trained_without_synonyms(self, monkeypatch):
         monkeypatch.setattr("nltk.data.path", [])
         with pytest.raises(SystemExit, match="NLTK_DATA"):
-            quality.train(None, None, {"label": "PaSeR"}, 10, is_quick=False)
+            quality.train(None, None, {"label": "PaSeR"}, 10)
 
 
 # Trainings and scores are replaced: which cells are measured, and from what.
@@ -65,6 +65,7 @@ def trained(write, monkeypatch):
     monkeypatch.setattr(testbeds, "encoder", lambda name: [name])
     monkeypatch.setattr(adaptation, "train", lambda model, *given, **_: calls.append(given) or {})
     monkeypatch.setattr(adaptation, "build_evaluators", lambda **_: [])
+    monkeypatch.setattr(testbeds, "in_bfloat16", lambda model: model)
     monkeypatch.setattr(adaptation, "score", lambda model, _: {"sts": float(len(model))})
     monkeypatch.setattr(recipes, "average_with_start", lambda model, start, weight: model.append(weight))
     return calls
@@ -104,9 +105,8 @@ class TestRivals:
         np.testing.assert_allclose(vectors, means - np.outer(means @ common, common), atol=5e-4)
 
     @pytest.mark.filterwarnings("ignore:The number of components")
-    @pytest.mark.parametrize("build", [rivals.tfidf_of_words, rivals.tfidf_of_characters])
-    def test_tfidf_can_be_scored(self, build):
-        model = build(TEXTS, dimensions=8)
+    def test_tfidf_can_be_scored(self):
+        model = rivals.tfidf_of_characters(TEXTS, dimensions=8)
         pairs = evaluation.ScoredPairs(TEXTS[:10], TEXTS[10:20], list(range(10)))
         found = evaluation.evaluate(model, [evaluation.PairsEvaluator(pairs, name="own")])
         assert np.isfinite(found["own"]["spearman"])

@@ -183,21 +183,6 @@ def test_couples(write, monkeypatch):
     assert len(picture.encode()) < 60_000
 
 
-def test_decoder_starts(write):
-    line = {
-        "method": "paser",
-        "start": "random",
-        "learning_rate": 1e-3,
-        "updates": 60,
-        "stsb_dev": 75.0,
-        "seven_tasks": 66.0,
-        "information": 0.5,
-    }
-    write("decoder_starts", line | {"seed": 0}, line | {"seed": 1, "stsb_dev": 77.0})
-    expected = ["random", "0.001", "60", "2", "76.00 ± 1.00", "66.00 ± 0.00", "0.50 ± 0.00"]
-    assert rows_of(tables.decoder_starts())["PaSeR"] == expected
-
-
 def test_forms(write):
     line = {
         "row": "start",
