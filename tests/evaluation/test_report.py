@@ -155,7 +155,7 @@ class TestPage:
     def test_best_is_bold_only_where_higher_is_better(self, tmp_path):
         text = written(tmp_path, {"a": pairs(60.0) | geometry(0.1), "b": pairs(70.0) | geometry(0.3)})
         assert re.search(r'<td>60\.00 ± 1\.8\d</td><td class="best">70\.00 ±', text)
-        assert "<tr><th>geometry: alignment</th><td>0.1000</td><td>0.3000</td></tr>" in text
+        assert "<tr><th>geometry:<wbr> alignment</th><td>0.1000</td><td>0.3000</td></tr>" in text
         assert 'class="best"' not in written(tmp_path, {"a": pairs(60.0)})
 
     def test_figures_notes_and_facts(self, tmp_path):
