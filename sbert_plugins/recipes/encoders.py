@@ -183,12 +183,17 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
         start: The model as it was before the training.
         weight: Share of the start, from 0 to 1.
 
+    Raises:
+        ValueError: If the models have different modules, as after a training of ``search``.
+
     Example:
         >>> from copy import deepcopy
         >>> start = deepcopy(model)
         >>> average_with_start(model, start, 0.5)  # after the training of model
     """
     before = dict(start.named_parameters())
+    if before.keys() != {name for name, _ in model.named_parameters()}:
+        raise ValueError("The trained model has other modules than the start, so they have no average.")
     with torch.no_grad():
         for name, trained in model.named_parameters():
             first = before[name].to(trained.device, torch.float32)

@@ -4,6 +4,7 @@ import warnings
 from contextlib import nullcontext
 from importlib.metadata import version
 
+import numpy as np
 import pytest
 import sentence_transformers
 import torch
@@ -12,10 +13,11 @@ from encoders import SENTENCES, project_counts
 from packaging.version import Version
 from peft import LoraConfig, inject_adapter_in_model
 from sentence_transformers import InputExample, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
 from trainings import EVERY_SECOND, trainer_of
 
-from sbert_plugins import losses, training
+from sbert_plugins import losses, modules, training
 
 ROWS = Dataset.from_dict({"anchor": SENTENCES * 2})
 STOCK = {"trainer_class": sentence_transformers.SentenceTransformerTrainer}
@@ -110,6 +112,16 @@ def test_lora_is_saved_and_resumed(encoder_path, tmp_path):
         again = adapted(encoder_path)
         trainer_of(again, losses.ConSERTLoss(again), tmp_path).train(str(tmp_path / "checkpoint-2"))
         assert (again.encode(SENTENCES) == expected).all()
+
+
+def test_lora_trains_a_model_with_token_weights(encoder_path, tmp_path):
+    model = adapted(encoder_path)
+    model[1] = Pooling(32, "mean")
+    modules.apply_token_weights(model, modules.count_idf(model, SENTENCES))
+    before, start = model.encode(SENTENCES), model[1].emb_layer.weight.clone()
+    trainer_of(model, losses.ConSERTLoss(model), tmp_path).train()
+    assert not np.allclose(model.encode(SENTENCES), before, atol=1e-6)
+    assert torch.equal(model[1].emb_layer.weight, start)
 
 
 def test_dora_is_refused_before_the_first_update(tiny_encoder, tmp_path):
