@@ -13,7 +13,7 @@ import numpy as np
 import records
 from sentence_transformers import SentenceTransformer
 
-from sbert_plugins import recipes
+from sbert_plugins import evaluation, recipes
 
 MIN_WORDS = 20  # of a description without its first line
 
@@ -52,12 +52,8 @@ def read_descriptions() -> tuple[list[str], list[str]]:
 
 def rank_answers(model: SentenceTransformer, queries: list[str], documents: list[str]) -> np.ndarray:
     """Return the rank of the right document of each query."""
-    found = [
-        encode(texts, normalize_embeddings=True)
-        for encode, texts in ((model.encode_query, queries), (model.encode_document, documents))
-    ]
-    scores = found[0] @ found[1].T
-    return (scores >= scores.diagonal()[:, None]).sum(axis=1)
+    vectors = model.encode_query(queries), model.encode_document(documents)
+    return evaluation.answer_ranks(*vectors, range(len(queries)))
 
 
 if __name__ == "__main__":

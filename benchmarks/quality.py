@@ -157,11 +157,14 @@ def train(
             bf16=cell["bf16"],
             **EQUAL,
         )
-    points = [entry for entry in results["log"] if "eval_stsb_dev_spearman" in entry]
     return {
         "method": method,
         "loss": keywords,
-        "curve": [[entry["step"], round(entry["eval_stsb_dev_spearman"], 4)] for entry in points],
+        "curve": [
+            [entry["step"], round(entry["eval_stsb_dev_spearman"], 4)]
+            for entry in results["log"]
+            if "eval_stsb_dev_spearman" in entry
+        ],
         "saved_update": results["saved_update"],
         "seconds": results["seconds"],
     }

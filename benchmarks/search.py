@@ -45,8 +45,7 @@ def main() -> None:
     defaults = {"rows": [], "collections": ["cranfield", "cisi"], "seeds": [0], "encoder": "all-minilm"}
     options = records.parser(__doc__, {"rows": ["start", *ROWS]}, **defaults).parse_args()
     records.require_clean_tree()
-    is_other = options.encoder != "all-minilm"
-    encoder = Path(options.encoder).name if is_other else None
+    encoder = None if options.encoder == "all-minilm" else Path(options.encoder).name
     cells = [
         {"row": row, "collection": collection, "seed": seed, "encoder": encoder}
         for seed in options.seeds
@@ -65,7 +64,7 @@ def main() -> None:
         model = testbeds.encoder(options.encoder, max_seq_length=LENGTH)
         if cell["row"] != "start":
             cell |= train(model, cell, documents)
-        scores = evaluation.measure(model, evaluators[:2] if is_other else evaluators, bf16=True)
+        scores = evaluation.measure(model, evaluators[:2] if encoder else evaluators, bf16=True)
         cell["scores"] = {name: dict(score.values) for name, score in scores.items()}
         cell["errors"] = {name: score.error for name, score in scores.items()}
         if cell["row"] == "search":

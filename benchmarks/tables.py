@@ -431,16 +431,31 @@ def families() -> str:
 
 def demo() -> str:
     """The README's first command."""
-    line = records.read("demo")[-1]
+    line = demo_lines()[-1]
     rows = [
         [title, f"{line['before'][key]:.1f}", f"{line['after'][key]:.1f}"]
         for key, title in DEMO_SCORES.items()
     ]
     return table(["score", "before", "after"], rows) + (
-        f"\n{line['updates']} updates in {line['seconds']:.0f} seconds ({line['hardware']}, one thread). "
-        "The command prints the first score. The others check that the model keeps its other abilities, on "
-        "other samples than in Benchmarks.\n"
+        f"\n{line['updates']} updates in {line['seconds']:.0f} seconds, the whole command in "
+        f"{line['command_seconds']:.0f} ({line['hardware']}). It prints the first score. The others check "
+        "that the model keeps its other abilities, on other samples than in Benchmarks.\n"
     )
+
+
+def demo_lines(**settings: Any) -> list[dict[str, Any]]:
+    """Return the lines of the README's first command; by default those as torch and the command choose."""
+    wanted = {"bf16": True, "threads": 2} | settings
+    return [line for line in records.read("demo") if wanted.items() <= line.items()]
+
+
+def seconds() -> str:
+    """How long the README's first command trains, by precision and number of threads."""
+    rows = [
+        [name, *(f"{demo_lines(bf16=bf16, threads=threads)[-1]['seconds']:.0f}" for threads in (1, 2))]
+        for name, bf16 in (("bfloat16", True), ("float32", False))
+    ]
+    return table(["seconds of the training", "one thread", "two threads"], rows)
 
 
 RIVALS = ("SimCSE",)  # trained at its own best rate
@@ -703,6 +718,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "adaptation": adaptation,
     "methods": methods,
     "cost": cost,
+    "seconds": seconds,
+    "precisions": precisions,
     "fidelity": fidelity,
     "families": families,
     "documents": documents,

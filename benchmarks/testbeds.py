@@ -78,22 +78,15 @@ def text(name: str, limit: int = 20_000) -> Dataset:
     """Return a text with the column ``anchor``.
 
     Args:
-        name: ``short`` (inference sentences, questions, captions), ``wiki`` (Wikipedia sentences), ``crops``
-            (a sentence of each of some Wikipedia paragraphs with its neighbour as ``positive``),
-            ``paragraphs`` (the same without the neighbour), a key of ``COLLECTIONS`` (its texts without
-            labels, documents as sentences), ``cranfield-crops`` (pairs of neighbouring sentences of its
-            documents), or a file.
+        name: ``short`` (inference sentences, questions, captions), ``wiki`` (Wikipedia sentences), a key of
+            ``COLLECTIONS`` (its texts without labels, documents as sentences), ``cranfield-crops`` (pairs of
+            neighbouring sentences of its documents), or a file.
         limit: Most sentences.
     """
     if name == "short":
         return Dataset.from_dict({"anchor": short_sentences(limit)})
     if name == "wiki":
         return data.read_sentences(folder() / "corpus" / "wiki_sentences_1m.parquet", limit=limit)
-    if name in ("crops", "paragraphs"):
-        documents = data.read_documents(folder() / "corpus" / "wiki_paragraphs.parquet", column="text")
-        sample = random.Random(0).sample(documents["document"][:], 2 * limit)
-        rows = data.crop_pairs(sample, seed=0).take(limit)
-        return rows if name == "crops" else rows.select_columns("anchor")
     if name == "cranfield-crops":
         corpus = cranfield().corpus
         return data.crop_pairs(corpus, split=split_sentences)  # they are in lower case, with " . " between
