@@ -213,34 +213,38 @@ def own_changes() -> list[tuple[str, float, list[float], str]]:
 
 
 def headline() -> str:
-    """The first number of the README."""
-    changes = {title: np.asarray(scores) - before for title, before, scores, _ in own_changes()}
-    gains, others = [], []
-    for each in changes.values():
-        error = float(np.std(each, ddof=1)) / len(each) ** 0.5 if len(each) > 1 else 0.0
-        (gains if each.mean() > 2 * error else others).append(float(each.mean()))
-    rest = f" The others changed by {max(map(abs, others)):.1f} or less (mean)." if others else ""
-    return (
-        f"**On {len(gains)} of {len(changes)} tasks all-MiniLM-L6-v2 gained {min(gains):.1f} to "
-        f"{max(gains):.1f} points.{rest}**\n"
-    )
+    """The first numbers of the README: clear gains on the own task, and the range of other changes."""
+    gains, others = defaultdict(list), []
+    for _, before, scores, method in own_changes():
+        changes = np.array(scores) - before
+        error = float(np.std(changes, ddof=1)) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
+        (gains[method] if changes.mean() > 2 * error else others).append(float(changes.mean()))
+    for name, (collection, *_) in SEARCH.items():
+        if collection is None and search_values("search", name):
+            before, after = (np.mean(search_values(row, name)) for row in ("start", "search"))
+            others.append(after - before)
+    parts = [
+        f"`train {method}` gained {' and '.join(f'{one:.1f}' for one in gains[method])} points in {task}"
+        for method, task in {"search": "search", "recommended": "topics"}.items()
+        if gains[method]
+    ]
+    rest = f"Other scores changed by {min(others):+.1f} to {max(others):+.1f}."
+    return f"**From all-MiniLM-L6-v2, {' and '.join(parts)}. {rest}**\n"
 
 
 def known_model() -> str:
     """The first table of the README: what `search` and `recommended` do on their own task."""
-    changes, lost, searched = known_changes(), "", len(search_values("search", "CISI"))
-    for title, before, scores in changes:
-        if "Cranfield" in title:
-            losses = error_text([score - before for score in scores], "+")
-            lost = f" `recommended`: {losses} in Cranfield, at 256 tokens."
-    seeds = len(changes[0][2])
-    note = (
-        f" ± is the standard error over {seeds} seeds ({searched} for search)." if seeds > 1 else " One seed."
-    )
+    seeds, searched = len(known_changes()[0][2]), len(search_values("search", "CISI"))
+    lost = [
+        f"{error_text(np.array(values) - search_values('start', name)[0], '+')} in {name}"
+        for name in ("Cranfield", "CISI")
+        if (values := search_values("recommended", name))
+    ]
     about = (
-        "Adapted to the text of each row, without labels. `search` was tuned on its two collections. "
-        f"Sentence pairs: mean over four texts. Test sets are samples. {UNITS} MAP and nDCG measure how high "
-        f"the right texts are ranked. Changes: before rounding.{lost}{note}"
+        "Adapted without labels to the text of each row; sentence pairs: to four other texts. `search` was "
+        f"tuned on its two collections. Test sets are samples. {UNITS} MAP and nDCG measure how high the "
+        f"right texts are ranked. `recommended` changed search by {' and '.join(lost)}. Changes are computed "
+        f"before rounding. ± is the standard error over {seeds} seeds ({searched} for search)."
     )
     rows = [
         [
@@ -610,8 +614,8 @@ def known_items() -> str:
     changes = search_changes()
     pairs = np.array(list(changes.values()))
     return (
-        f"Over {len(changes)} trainings the rank correlation of both changes is "
-        f"{spearmanr(*pairs.T).statistic:.2f}.\n"
+        f"Over {len(changes)} trainings, the rank correlation between the changes in known-item search and "
+        f"in nDCG@10 is {spearmanr(*pairs.T).statistic:.2f}.\n"
     )
 
 
@@ -674,8 +678,8 @@ def descriptions() -> str:
     gains = 100 * (1 / after - 1 / before)
     error = gains.mean(axis=0).std(ddof=1) / gains.shape[1] ** 0.5  # of the means over the seeds
     return (
-        f"The same command on {before.shape[1]} descriptions of functions in this package, searched with "
-        f"their own first lines: {was_right[0].sum()} found the right description at once before, and "
+        f"The same command on {before.shape[1]} descriptions of functions in this package. The queries are "
+        f"their first lines. The right description ranked first for {was_right[0].sum()} before, and for "
         f"{is_right.sum(axis=1).mean():.0f} after. {(~was_right & is_right).sum(axis=1).mean():.0f} became "
         f"right and {(was_right & ~is_right).sum(axis=1).mean():.0f} became wrong. MRR (how high the right "
         f"one ranks) changed by {gains.mean():+.1f} ± {error:.1f} ({len(lines)} seeds; the error is that "
@@ -701,8 +705,9 @@ def couples() -> str:
     return (
         "*Similarities by all-MiniLM-L6-v2 before and after the "
         "[demo](https://sbert-plugins.github.io/sbert-plugins/get_started.html). One author wrote and graded "
-        "the sentences. A couple is a pair of grade 4 or 5 and one of grade 0 to 2. Shown: three couples "
-        f"that became right. Of all {before[0].size:,}, {count[0]} were in the wrong order before, "
+        "the sentences. A couple is a similar pair (grade 4 or 5) and a different pair (0 to 2). It is wrong "
+        "if the different pair has the higher similarity. Shown: three couples "
+        f"that became right. Of all {before[0].size:,}, {count[0]} were wrong before, "
         f"{count[1]} after: "
         f"{count[2]} became right and {count[3]} became wrong{seeds}.*\n"
     )
