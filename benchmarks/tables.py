@@ -224,12 +224,12 @@ def headline() -> str:
             before, after = (np.mean(search_values(row, name)) for row in ("start", "search"))
             others.append(after - before)
     parts = [
-        f"`train {method}` gained {' and '.join(f'{one:.1f}' for one in gains[method])} points in {task}"
+        f"{' and '.join(f'{one:.1f}' for one in gains[method])} in {task} (`train {method}`)"
         for method, task in {"search": "search", "recommended": "topics"}.items()
         if gains[method]
     ]
     rest = f"Other scores changed by {min(others):+.1f} to {max(others):+.1f}."
-    return f"**From all-MiniLM-L6-v2, {' and '.join(parts)}. {rest}**\n"
+    return f"**Points gained from all-MiniLM-L6-v2: {', '.join(parts)}. {rest}**\n"
 
 
 def known_model() -> str:
@@ -243,8 +243,8 @@ def known_model() -> str:
     about = (
         "Adapted without labels to the text of each row; sentence pairs: to four other texts. `search` was "
         f"tuned on its two collections. Test sets are samples. {UNITS} MAP and nDCG measure how high the "
-        f"right texts are ranked. `recommended` changed search by {' and '.join(lost)}. Changes are computed "
-        f"before rounding. ± is the standard error over {seeds} seeds ({searched} for search)."
+        f"right texts are ranked. `recommended` changed search by {' and '.join(lost)}. ± is the standard "
+        f"error over {seeds} seeds ({searched} for search)."
     )
     rows = [
         [

@@ -155,7 +155,7 @@ def test_headline(write):
         key = "quora_map" if text == "quora" else f"{text}_purity"
         lines += [adapted("recommended", text, seed, **{key: value}) for seed, value in enumerate(values)]
     write("adaptation", *lines)
-    assert "`train recommended` gained 2.5 and 1.1 points in topics" in tables.headline()
+    assert "2.5 and 1.1 in topics (`train recommended`)" in tables.headline()
     assert "Other scores changed by +0.0 to +0.2." in tables.headline()
 
 
