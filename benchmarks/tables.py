@@ -443,7 +443,7 @@ def demo() -> str:
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds, the whole command in "
         f"{line['command_seconds']:.0f} ({line['hardware']}). It prints the first score. The others check "
-        "that the model keeps its other abilities, on other samples than in Benchmarks.\n"
+        "other abilities, on other samples than in Benchmarks.\n"
     )
 
 
