@@ -245,6 +245,25 @@ def autocast_bf16(device: torch.device, enabled: bool | None = None) -> Any:
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
+@contextmanager
+def eager_attention(model: SentenceTransformer, enabled: bool) -> Iterator[None]:
+    """Compute attention layer by layer in plain operations inside the block, and as before after it.
+
+    On a processor, the backward pass of torch's fused attention is slow in bfloat16: without it a step on 32
+    tokens takes a third less time, one on 128 a tenth. In float32 the fused one is faster. torch 2.13.
+    """
+    encoder: Any = model.transformers_model
+    config = getattr(encoder, "config", None)
+    if not enabled or getattr(config, "_attn_implementation", None) != "sdpa":
+        yield
+        return
+    encoder.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        encoder.set_attn_implementation("sdpa")
+
+
 def has_new_adapter(model: nn.Module) -> bool:
     """Return whether a model trains LoRA adapters only, which do not change its outputs yet. peft 0.21."""
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from datasets import Dataset
+from encoders import SENTENCES
 from nltk.corpus.reader.wordnet import WordNetCorpusReader
 from transformers import modeling_layers
 
@@ -119,6 +120,16 @@ def test_random_states(monkeypatch, name):
         generator.state = 7
     found = [random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()]  # noqa: NPY002
     assert found == expected and generator.state == (7 if name in ("cpu", "xla:0") else 0)
+
+
+def test_attention_is_fused_again_after_the_block(tiny_encoder):
+    model = tiny_encoder()
+    found, expected = [], model.encode(SENTENCES)
+    for enabled in (True, False):
+        with host.eager_attention(model, enabled):
+            found.append(model.transformers_model.config._attn_implementation)
+            np.testing.assert_allclose(model.encode(SENTENCES), expected, atol=1e-5)
+    assert [*found, model.transformers_model.config._attn_implementation] == ["eager", "sdpa", "sdpa"]
 
 
 def test_no_other_file_names_private_parts():

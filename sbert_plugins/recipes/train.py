@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from transformers import EarlyStoppingCallback, PrinterCallback, set_seed
 
-from sbert_plugins import evaluation
+from sbert_plugins import evaluation, host
 from sbert_plugins.encoder import set_dropout
 from sbert_plugins.evaluation.score import Scores
 from sbert_plugins.recipes.card import name_data, private_examples, write_card
@@ -258,7 +258,8 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
         trainer.add_callback(EarlyStoppingCallback(plan.value("patience")))
     if is_first_process():
         plan.announce(arguments)
-    trainer.train(resume_from_checkpoint=resume)
+    with host.eager_attention(model, arguments.bf16 and arguments.device.type == "cpu"):
+        trainer.train(resume_from_checkpoint=resume)
     if start is not None:
         average_with_start(model, start, plan.value("start_weight"))
     if is_first_process() and own_state(loss, model):
