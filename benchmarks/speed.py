@@ -132,6 +132,8 @@ def build_step(
     if is_base:  # the size of bert-base, with random weights
         model[0].model = BertModel(BertConfig(vocab_size=len(model.tokenizer)))
         model[1] = Pooling(768)
+    if bf16:
+        model[0].model.set_attn_implementation("eager")  # as recipes.train does
     build_loss = METHODS.get(name, METHODS["recommended"])
     columns, loss = make_columns(model, name, length=length), build_loss(model.train()).train()
     loss.state_is_kept = True
@@ -218,18 +220,18 @@ def compare(commit: str, rounds: int, names: list[str]) -> None:
         finally:
             subprocess.run([*git, "remove", "--force", str(earlier)], check=True)
     for name in names:
-        counts = {
-            key: f"{pairs[0][1][name][key] / pairs[0][0][name][key]:.3f}" for key in ("flops", "operators")
-        }
-        seconds = statistics.median(now[name]["seconds"][0] / old[name]["seconds"][0] for old, now in pairs)
-        print(f"{name:36} {counts}, seconds {seconds:.3f}")
+        flops, operators = (pairs[0][1][name][key] / pairs[0][0][name][key] for key in ("flops", "operators"))
+        seconds = [now[name]["seconds"][0] / old[name]["seconds"][0] for old, now in pairs]
+        print(
+            f"{name:36} operations {flops:.3f}, operators {operators:.3f}, seconds "
+            f"{statistics.median(seconds):.3f}"
+        )
 
 
 def main() -> None:
     """Measure all methods."""
-    methods = [*METHODS, *SIZES]
-    defaults = {"rounds": 7, "only": methods, "against": "", "print": False}
-    options = records.parser(__doc__, {"only": methods}, **defaults).parse_args()
+    defaults = {"rounds": 7, "only": [*METHODS, *SIZES], "against": "", "print": False}
+    options = records.parser(__doc__, {"only": defaults["only"]}, **defaults).parse_args()
     if options.against:
         compare(options.against, options.rounds, options.only)
         return
