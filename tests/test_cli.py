@@ -436,7 +436,7 @@ def test_a_report_of_own_labels_or_without_a_network(labels, encoder_path, pairs
     given = ["--pairs", pairs] if labels == "own" else ["--offline"]
     assert cli.main(["evaluate", encoder_path, *given, "--report", str(tmp_path / "page")]) == 0
     name = "graded" if labels == "own" else "graded pairs"
-    assert f"{name}: Spearman" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert f"{name}:<wbr> Spearman" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

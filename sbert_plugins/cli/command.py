@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported
         if not sys.stderr.isatty():
             os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-        options = parse(words)
+        options = parse([word for word in words if word != "--traceback"])
         if options.command == "methods":
             print_methods()
             return 0
@@ -180,7 +180,7 @@ def _go_offline_without_connection() -> bool:
     """Return whether the Hugging Face Hub answers; if not, let its libraries use their cache at once."""
     from huggingface_hub import constants, utils
 
-    if os.environ.get("HF_HUB_OFFLINE"):
+    if constants.HF_HUB_OFFLINE:
         return False
     reached = threading.Event()
 

@@ -225,17 +225,19 @@ def fill_in(options: argparse.Namespace) -> None:
     options.followed = recipes.read_protocol(options.method, name) if name else None
     options.start = options.followed.section("start") if options.followed else {}
     method = getattr(options, "method", "recommended")
+    options.model = options.model or options.start.get("encoder")
+    options.text = options.text or options.start.get("text")
     if options.model is None:
-        if method not in ("recommended", "search") and not (options.offline or options.start):
+        if method not in ("recommended", "search") and not options.offline:
             raise ValueError(
                 f"--model is missing. {method} is usually trained from a plain language model, such as "
                 "--model bert-base-uncased."
             )
-        options.model = options.start.get("encoder", recipes.OFFLINE_BASE)
+        options.model = recipes.OFFLINE_BASE
     if options.text is None:
-        if not (options.offline or options.start):
+        if not options.offline:
             raise ValueError("TEXT is missing: a file or a dataset on the Hub. For a demo: --offline.")
-        options.text = options.start.get("text", str(recipes.offline_sentences_path()))
+        options.text = str(recipes.offline_sentences_path())
 
 
 def names_on_hub(options: argparse.Namespace) -> list[str]:
@@ -257,6 +259,8 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:
     """Read what is trained on: what a recipe reads, or all columns without a recipe."""
     text, columns, limit, reads = options.text, options.column, options.limit, recipe.reads if recipe else ()
     paraphrases, cut = getattr(options, "paraphrases", None), getattr(options, "positives", None)
+    if "document" in reads and (paraphrases or cut):
+        raise ValueError("search reads whole documents: leave out --positives and --paraphrases.")
     if paraphrases:
         return data.read_pairs(text, paraphrases, column=columns[0] if columns else None, limit=limit)
     if cut:
@@ -264,14 +268,15 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:
         return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans")
     if "document" in reads:
         return data.read_documents(text, column=columns, limit=limit)
-    if text == "sts-sentences":
-        return Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)[:limit]})
     if "negative" in reads and columns is None:
         return data.read_triplets(text, limit=limit)
-    rows = data.load_table(text)
+    if text == "sts-sentences":
+        rows = Dataset.from_dict({"anchor": evaluation.sts_sentences(options.data_dir)})
+    else:
+        rows = data.load_table(text)
     rows = recipe.read(rows, columns, text) if recipe else rows
     rows = rows.select(range(min(limit or len(rows), len(rows))))
-    if options.start.get("positives") != "back-translation":
+    if options.start.get("positives") != "back-translation" or options.dry_run:
         return rows
     arguments = override(options.followed.section("arguments"), options.arguments)
     return translate_what_is_read(rows, arguments, processes=int(os.environ.get("WORLD_SIZE", "1")))

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import re
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
@@ -235,7 +236,7 @@ def compare(
                     protocol=method.protocol,
                     max_seq_length=None if has_own else max_seq_length,
                     dev=None if is_fit else dev,
-                    evaluators=evaluators,
+                    evaluators=[*evaluators, dev] if is_fit and dev is not None else evaluators,
                     before=before,
                     seed=seed,
                     text=text,
@@ -289,6 +290,8 @@ def _begin(
                 "another output."
             )
     if not cells:  # while nothing is finished, the settings may differ
+        for begun in output.glob("*_seed*/run.json") if first.get("shared") != shared else ():
+            shutil.rmtree(begun.parent)
         scores = {name: score.to_dict() for name, score in before.items()}
         first = {"method": "start", "shared": shared, "scores": scores, "versions": versions()}
         whole = json.dumps(first, default=str) + "\n"

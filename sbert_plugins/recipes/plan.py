@@ -242,7 +242,7 @@ def make_plan(
     Raises:
         ValueError: For an unknown argument or keyword, or one that this package does not obey.
     """
-    given = dict(arguments or {})
+    given = {name: value for name, value in (arguments or {}).items() if name != "hub_token"}  # is not shown
     check_arguments(recipe, given)
     if recipe.fit and (dev is not None or others.get("start_weight") or others.get("patience")):
         raise ValueError(f"{recipe.name} has no checkpoints: leave out dev, patience and start_weight.")
@@ -272,7 +272,7 @@ def make_plan(
     settings |= {name: (value, "given") for name, value in asked.items()}
     if model is not None:
         settings |= {"encoder": (name_of_encoder(model), "start"), "pooling": (pooling_of(model), "start")}
-        if not recipe.fit:
+        if not recipe.fit and not given.get("fp16"):
             settings.setdefault("bf16", (host.has_fast_bf16(model.device), "where it is fast"))
     has_length = followed is not None or given.keys() & {"max_steps", "num_train_epochs"}
     most_updates = None if has_length else recipe.paper_updates

@@ -47,11 +47,8 @@ def protocol_names() -> dict[str, list[str]]:
         >>> protocol_names()["arccse"]
         ['paper']
     """
-    names: dict[str, list[str]] = {}
-    for file in sorted(path.name for path in _FOLDER.iterdir()):
-        method, name, _ = file.split(".")
-        names.setdefault(method, []).append(name)
-    return names
+    files = sorted(path.name.split(".")[:2] for path in _FOLDER.iterdir())
+    return {method: [name for other, name in files if other == method] for method, _ in files}
 
 
 def read_protocol(method: str, name: str) -> Protocol:

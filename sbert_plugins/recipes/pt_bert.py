@@ -26,15 +26,11 @@ def prepare(
         found["attend_to"] = "tokens" if pooling_of(model) == "mean" else "pooled"
     largest = max(1, len(rows) // 2)
     if given.get("queue_size", 256) > largest:
-        if "queue_size" in given:
-            logger.warning("The queue is longer than half of the text: sentences become their own negatives.")
-        else:
-            logger.warning(
-                "The queue is shortened to %d vectors, half of the text: in a longer one sentences become "
-                "their own negatives.",
-                largest,
-            )
-            found["queue_size"] = largest
+        logger.warning(
+            "In a queue of more than %d vectors, half of the text, sentences become their own negatives.%s",
+            *(largest, "" if "queue_size" in given else " The queue is shortened."),
+        )
+        found["queue_size"] = largest  # if it is not given
     return rows, found
 
 

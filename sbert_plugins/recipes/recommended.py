@@ -51,10 +51,7 @@ def recommended_loss(
         projection_head: Keyword of :class:`losses.ConSERTLoss`.
         **keywords: Further keywords of :class:`losses.ConSERTLoss`.
     """
-    if keep is None:
-        keep = choose_keep(model)
-    if words is None:
-        words = 0.0 if keep else 0.3
+    keep, words = choose_weights(model, keep, words)
     if second_view is None:
         second_view = ("feature_cutoff",) if keep else ("token_shuffling",)
     loss: nn.Module = losses.ConSERTLoss(
@@ -71,6 +68,14 @@ def recommended_loss(
         kept = losses.SelfDistillationLoss(model)
         loss = losses.WeightedSumLoss(model, {"learn": (loss, 1.0), "keep": (kept, keep, [0])})
     return loss
+
+
+def choose_weights(
+    model: SentenceTransformer, keep: float | None, words: float | None
+) -> tuple[float, float]:
+    """Return the weights of self-distillation and of the bag-of-words loss; None lets the model decide."""
+    keep = choose_keep(model) if keep is None else keep
+    return keep, words if words is not None else 0.0 if keep else 0.3
 
 
 def choose_keep(model: SentenceTransformer) -> float:
@@ -94,13 +99,8 @@ def prepare(
     rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any], **_: Any
 ) -> tuple[Dataset, dict[str, Any]]:
     """Choose the weight of self-distillation, and count the tokens if there is a bag-of-words loss."""
-    keep, words = given.get("keep"), given.get("words")
-    found: dict[str, Any] = {}
-    if keep is None:
-        keep = found["keep"] = choose_keep(model)
-    if words or (words is None and not keep):
-        found |= count_tokens(rows, model, given)
-    return rows, found
+    keep, words = choose_weights(model, given.get("keep"), given.get("words"))
+    return rows, {"keep": keep, "words": words} | (count_tokens(rows, model, given) if words else {})
 
 
 RECOMMENDED = Recipe(

@@ -122,8 +122,11 @@ def train(
     """
     recipe = method if isinstance(method, Recipe) else find_recipe(method)
     token = arguments.pop("hub_token", None)  # as a training argument it would be in each checkpoint
-    if resume and not recipe.fit and (earlier := read_json(Path(output) / RUN_FILE)):
-        arguments.setdefault("bf16", earlier["arguments"]["bf16"])  # this machine might choose another
+    earlier = read_json(Path(output) / RUN_FILE).get("arguments", {})
+    if resume and not recipe.fit and "bf16" in earlier:  # this machine might choose another
+        arguments.setdefault("bf16", earlier["bf16"])
+    if patience is not None and dev is None:
+        raise ValueError("patience needs dev, the evaluator whose scores it waits for.")
     rows = recipe.read(texts, columns, text or "")
     _check_inputs(rows, model, start_weight)
     plan = make_plan(
@@ -254,7 +257,7 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
     trainer.data_collator.max_length = plan.tokens()
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Progress())
-    if plan.value("patience") is not None:
+    if plan.value("patience") is not None and plan.dev is not None:
         trainer.add_callback(EarlyStoppingCallback(plan.value("patience")))
     if is_first_process():
         plan.announce(arguments)
@@ -281,21 +284,26 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
         "loss_keywords": describe_value(plan.section("loss")),
         "updates": trainer.state.global_step,
         "saved_update": int(best.rpartition("-")[2]) if best else trainer.state.global_step,
-        "deviations": deviations_from_paper(plan.recipe, used),
+        "deviations": deviations_from_paper(
+            plan.recipe, used, plan.protocol.name if plan.protocol else "paper"
+        ),
         "log": trainer.state.log_history,
     }
 
 
-def deviations_from_paper(recipe: Recipe, ours: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def deviations_from_paper(
+    recipe: Recipe, ours: dict[str, Any], followed: str = "paper"
+) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ from the paper's protocol: the paper's value and ours.
 
     Args:
         recipe: The method.
         ours: Settings of this training by the names of the protocol.
+        followed: The protocol that the training follows. A method may have several of its paper.
     """
     if "paper" not in protocol_names().get(recipe.name, ()):
         return {}
-    protocol = read_protocol(recipe.name, "paper")
+    protocol = read_protocol(recipe.name, followed if followed.startswith("paper") else "paper")
     paper = protocol.section("loss") | protocol.section("start") | protocol.section("arguments")
     paper.pop("warmup_steps", None)  # follows from the length of the training
     return {

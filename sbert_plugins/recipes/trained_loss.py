@@ -10,8 +10,8 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from sbert_plugins import data, losses
-from sbert_plugins.recipes.methods import find_recipe, known_keywords
-from sbert_plugins.recipes.run import RUN_FILE, read_json
+from sbert_plugins.recipes.methods import find_recipe
+from sbert_plugins.recipes.run import RESULTS_FILE, read_json
 from sbert_plugins.training import loss_state
 
 LOSS_FOLDER = "loss"
@@ -38,18 +38,13 @@ def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
         raise FileNotFoundError(
             f"{output} holds no trained loss. Give the folder of a training, which has {LOSS_FOLDER}/ in it."
         )
-    run, settings = read_json(output / RUN_FILE), read_json(output / LOSS_FOLDER / loss_state.SETTINGS_FILE)
-    recipe = find_recipe(run["method"])
-    # What the recipe has found for the text and the model is in the settings only.
-    found = {
-        name: settings[name]
-        for name in (known_keywords(recipe) or {}).keys() & settings.keys()
-        if not isinstance(settings[name], dict)
-    }
+    results = read_json(output / RESULTS_FILE)
+    recipe = find_recipe(results["method"])
+    kept = {name: value for name, value in results["loss_keywords"].items() if name != "frequencies"}
     model = SentenceTransformer(str(output / "model"), model_kwargs={"dtype": "float32"})
     logging.disable(logging.WARNING)  # a head that starts from random weights is loaded at once
     try:
-        loss = recipe.build_loss(model, **(run["loss_keywords"] | found | loss_keywords))
+        loss = recipe.build_loss(model, **(kept | loss_keywords))
     finally:
         logging.disable(logging.NOTSET)
     loss_state.load_loss_state(loss, model, output / LOSS_FOLDER)

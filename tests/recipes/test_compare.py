@@ -135,6 +135,8 @@ class TestCompare:
     def test_settings_bind_once_a_training_is_finished(self, run, tmp_path):
         with pytest.raises(RuntimeError, match="learning_rat"):
             run(seeds=1, methods=["simcse"], learning_rat=1e-3)
+        with interrupted(1), pytest.raises(KeyboardInterrupt):
+            run(seeds=1, methods=["simcse"])
         run(seeds=1, methods=["simcse"], learning_rate=1e-3)
         assert len(records(tmp_path / "out")) == 2
 

@@ -75,11 +75,13 @@ class TestObeyed:
 
     def test_the_plan_is_what_is_trained(self, tiny_encoder, tmp_path):
         given = {"max_steps": 3, "per_device_train_batch_size": 8, "eval_steps": 1, "learning_rate": 2e-4}
+        secret = given | {"hub_token": "hf_secret"}
         rows, model = recipes.RECIPES["simcse"].read(TEXT), tiny_encoder()
         recipe = recipes.RECIPES["simcse"]
-        plan = make_plan(recipe, rows, model, output=tmp_path / "run", arguments=given, max_seq_length=9)
+        plan = make_plan(recipe, rows, model, output=tmp_path / "run", arguments=secret, max_seq_length=9)
         plan.prepare()
         table = {name: value for name, value, _ in plan.table()}
+        assert "hub_token" not in table
         results = recipes.train(
             "simcse", TEXT, tiny_encoder(), output=tmp_path / "run", max_seq_length=9, **given
         )

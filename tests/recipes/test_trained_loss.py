@@ -1,6 +1,6 @@
 import pytest
 import torch
-from encoders import project_text
+from encoders import project_counts, project_text
 from recipe_inputs import train
 
 from sbert_plugins import recipes
@@ -21,11 +21,13 @@ def trained(monkeypatch):
     return built
 
 
-@pytest.mark.parametrize("method", ["paser", "paser-supervised", "denosent", "pt-bert"])
+@pytest.mark.parametrize("method", ["paser", "paser-supervised", "denosent", "pt-bert", "recommended"])
 def test_a_loss_is_loaded_as_it_was_trained(method, tiny_encoder, tmp_path, trained, caplog):
     train(method, tiny_encoder(), tmp_path / "run")
     caplog.clear()
-    loss = recipes.load_loss(tmp_path / "run")
+    # The record does not hold the counts for another vocabulary.
+    counts = {"frequencies": project_counts(tiny_encoder().tokenizer)} if method == "recommended" else {}
+    loss = recipes.load_loss(tmp_path / "run", **counts)
     before, after = (loss_state.own_state(one, one.model) for one in (trained[0], loss))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
