@@ -464,7 +464,7 @@ def seconds() -> str:
     return table(["seconds of the training", "one thread", "two threads"], rows)
 
 
-RIVALS = ("SimCSE",)  # trained at its own best rate
+RIVALS = ("SimCSE", "TSDAE")  # trained at its own best rate
 # Name of a start in the records: its title. None is the default.
 STARTS = {None: "all-MiniLM-L6-v2", "all-mpnet-base-v2": "all-mpnet-base-v2"}
 # Column of the table of search: evaluator and score in the record.
@@ -485,10 +485,16 @@ def search_lines(encoder: str | None = None) -> list[dict[str, Any]]:
     return [line for line in records.read("search") if line.get("encoder") == encoder]
 
 
-def search_values(row: str, name: str, encoder: str | None = None) -> list[float]:
+def search_values(
+    row: str, name: str, encoder: str | None = None, learning_rate: float | None = None
+) -> list[float]:
     """Return the values of a column, one per seed, or per collection and seed if it is of no collection."""
     collection, evaluator, score = SEARCH[name]
-    lines = [line for line in search_lines(encoder) if line["row"] == row]
+    lines = [
+        line
+        for line in search_lines(encoder)
+        if line["row"] == row and learning_rate in (None, line.get("learning_rate"))
+    ]
     return [line["scores"][evaluator][score] for line in lines if collection in (None, line["collection"])]
 
 
@@ -525,7 +531,9 @@ def proof() -> str:
             cells = []
             for name, text in tasks.items():
                 if text is None:
-                    found = search_values(row, name, encoder)
+                    found = search_values(
+                        row, name, encoder, setting["learning_rate"] if row in RIVALS else None
+                    )
                 else:
                     own = (line for line in whole if line["row"] == row and line["text"] == text)
                     if row != "PCA to 128 dimensions":
