@@ -205,6 +205,7 @@ def test_cost(write):
         "hardware": "a processor",
         "flops_ratio": 1.0,
         "seconds_ratio": 1.0,
+        "seconds": 2.9,
         "peak_bytes": 8,
     }
     changed = {"method": "PaSeR", "seconds_ratio": 2.5, "peak_bytes": 12}
