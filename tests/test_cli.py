@@ -110,6 +110,12 @@ class TestHelp:
 
 
 class TestArguments:
+    def test_code_and_revision_of_the_model(self, train, seen, monkeypatch):
+        given = []
+        monkeypatch.setattr(recipes, "build_encoder", lambda name, **keywords: given.append(keywords))
+        assert train("arccse", "--trust_remote_code", "--revision", "v2") == 0
+        assert given[0].items() >= {"trust_remote_code": True, "revision": "v2"}.items()
+
     def test_every_training_argument_is_passed_on(self, train, seen):
         given = shlex.split(
             "--learning_rate 2e-5 --report_to tensorboard --save-total-limit 1 --bf16 false --seed 7 "
@@ -191,6 +197,14 @@ class TestArguments:
 
 
 class TestMistakes:
+    def test_all_lines_of_an_error_are_printed(self, monkeypatch, capsys):
+        def fail(options):
+            raise ValueError("cannot be submitted:\n  STS12 was not run.")
+
+        monkeypatch.setattr(run_module, "mteb_submit", fail)
+        assert cli.main(["mteb", "submit", "me/mine", "--tasks", "STS12"]) == 2
+        assert "STS12 was not run." in capsys.readouterr().err
+
     @pytest.mark.parametrize(
         ("arguments", "hint"),
         [

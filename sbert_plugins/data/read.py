@@ -468,6 +468,7 @@ def load_table(source: str | Path, configuration: str | None = None) -> Dataset:
         ValueError: If a file is empty or not UTF-8.
     """
     path, name = Path(source), str(source)
+    _cache_folder()
     if path.is_file():
         return _load_file(path)
     if not name.strip() or (is_path(name) and not path.exists()):
@@ -491,7 +492,6 @@ def _load_file(path: Path) -> Dataset:
     # Reading the lines raises with the line, unlike load_dataset.
     if kind != "parquet" and not deque(decode_lines(path), maxlen=1):
         raise ValueError(f"{path} contains no text.")
-    _cache_folder()
     return load_dataset(kind, data_files=glob.escape(str(path)), split="train")
 
 

@@ -288,11 +288,12 @@ class TestFolder:
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
-    # Of a file that is read, and of columns that are made.
+    # Of a file that is read, of a dataset on the Hub, and of columns that are made.
     (tmp_path / "file").write_text("A dog.\nA cat.\n", encoding="utf-8")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "cache")
-    with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
-        read_sentences(tmp_path / "file")
+    for source in (tmp_path / "file", "organization/name"):
+        with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
+            read_sentences(source)
     with pytest.raises(OSError, match="Set HF_DATASETS_CACHE"):
         back_translate(["A dog."], forward=list, backward=list)
 

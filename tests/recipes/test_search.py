@@ -96,15 +96,12 @@ class TestAdapt:
         assert fit.updates == 0
         assert np.array_equal(model.encode(TEXT[:3]), before)
 
-    def test_truncated_vectors_are_those_of_the_whole_map(self, model, tiny_encoder):
+    def test_a_truncated_model_and_its_start(self, model, tiny_encoder):
         short = tiny_encoder(pooling="mean")
         short.truncate_dim = 8
         for each in (model, short):
             recipes.adapt_to_search(each, DOCUMENTS, max_steps=5)
         np.testing.assert_allclose(short.encode(DOCUMENTS), model.encode(DOCUMENTS)[:, :8], atol=1e-6)
-
-    def test_has_no_average_with_its_start(self, model, tiny_encoder):
-        recipes.adapt_to_search(model, DOCUMENTS, power=1, linear_map=False)
         with pytest.raises(ValueError, match="other modules"):
             recipes.average_with_start(model, tiny_encoder(pooling="mean"), 0.5)
 

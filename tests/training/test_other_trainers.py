@@ -41,6 +41,11 @@ def unsaved(train):
 
 
 class TestCheckpoints:
+    def test_of_a_loss_inside_another(self, model, tmp_path):
+        loss = losses.WeightedSumLoss(model, {"a": (losses.ArcCSELoss(model), 1)})
+        (warning,) = unsaved(trainer_of(model, loss, tmp_path, **EVERY_SECOND, **STOCK).train)
+        assert "WeightedSumLoss" in warning
+
     def test_without_the_weights_of_the_loss(self, model, tmp_path):
         # One warning for the outer loss of several, and for many checkpoints.
         trainer = trainer_of(model, slt_fai(model), tmp_path, **EVERY_SECOND, **STOCK)
