@@ -247,10 +247,11 @@ def autocast_bf16(device: torch.device, enabled: bool | None = None) -> Any:
 
 @contextmanager
 def eager_attention(model: SentenceTransformer, enabled: bool) -> Iterator[None]:
-    """Compute attention layer by layer in plain operations inside the block, and as before after it.
+    """Replace torch's fused attention by plain operations inside the block, if enabled.
 
-    On a processor, the backward pass of torch's fused attention is slow in bfloat16: without it a step on 32
-    tokens takes a third less time, one on 128 a tenth. In float32 the fused one is faster. torch 2.13.
+    In bfloat16 on a processor, the backward pass of the fused attention is slow. Without it, a training step
+    takes a third less time on 32 tokens, and a tenth less on 128. In float32 it is the faster one
+    (torch 2.13).
     """
     encoder: Any = model.transformers_model
     config = getattr(encoder, "config", None)

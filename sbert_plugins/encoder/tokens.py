@@ -46,7 +46,7 @@ class TokenRoles(nn.Module):
         wordy = torch.tensor([any(character.isalnum() for character in surface) for surface in surfaces])
         # WordPiece drops white space. These characters nearly always stand inside a word ("state-of-the-art",
         # "Jaber's").
-        joins = torch.tensor([is_wordpiece and surface in {*"'’-‐‑–"} for surface in surfaces])
+        joins = torch.tensor([is_wordpiece and surface in set("'’-‐‑–") for surface in surfaces])
         starts_word = (~marked if is_wordpiece else marked) & ~joins | special
         left, right = added_around(tokenizer)
         self._behind = len(right)

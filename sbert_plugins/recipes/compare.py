@@ -290,8 +290,9 @@ def _begin(
                 "another output."
             )
     if not cells:  # while nothing is finished, the settings may differ
-        for begun in output.glob("*_seed*/run.json") if first.get("shared") != shared else ():
-            shutil.rmtree(begun.parent)
+        if first.get("shared") != shared:
+            for begun in output.glob("*_seed*/run.json"):
+                shutil.rmtree(begun.parent)
         scores = {name: score.to_dict() for name, score in before.items()}
         first = {"method": "start", "shared": shared, "scores": scores, "versions": versions()}
         whole = json.dumps(first, default=str) + "\n"

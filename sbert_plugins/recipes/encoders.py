@@ -193,7 +193,7 @@ def average_with_start(model: SentenceTransformer, start: SentenceTransformer, w
     """
     before = dict(start.named_parameters())
     if before.keys() != {name for name, _ in model.named_parameters()}:
-        raise ValueError("The trained model has other modules than the start, so they have no average.")
+        raise ValueError("The trained model and the start have different modules: there is no average.")
     with torch.no_grad():
         for name, trained in model.named_parameters():
             first = before[name].to(trained.device, torch.float32)

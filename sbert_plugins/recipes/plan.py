@@ -242,7 +242,7 @@ def make_plan(
     Raises:
         ValueError: For an unknown argument or keyword, or one that this package does not obey.
     """
-    given = {name: value for name, value in (arguments or {}).items() if name != "hub_token"}  # is not shown
+    given = {name: value for name, value in (arguments or {}).items() if name != "hub_token"}  # a secret
     check_arguments(recipe, given)
     if recipe.fit and (dev is not None or others.get("start_weight") or others.get("patience")):
         raise ValueError(f"{recipe.name} has no checkpoints: leave out dev, patience and start_weight.")

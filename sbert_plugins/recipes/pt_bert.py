@@ -27,8 +27,8 @@ def prepare(
     largest = max(1, len(rows) // 2)
     if given.get("queue_size", 256) > largest:
         logger.warning(
-            "In a queue of more than %d vectors, half of the text, sentences become their own negatives.%s",
-            *(largest, "" if "queue_size" in given else " The queue is shortened."),
+            "The queue is longer than half of the text (%d): sentences would become their own negatives.%s",
+            *(largest, "" if "queue_size" in given else " So the queue is shortened."),
         )
         found["queue_size"] = largest  # if it is not given
     return rows, found

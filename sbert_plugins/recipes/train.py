@@ -270,14 +270,8 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
         save_loss_state(loss, model, plan.output / LOSS_FOLDER)
     best = trainer.state.best_model_checkpoint if arguments.load_best_model_at_end else None
     used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
-    for name in (
-        "learning_rate",
-        "per_device_train_batch_size",
-        "lr_scheduler_type",
-        "max_grad_norm",
-        "weight_decay",
-    ):
-        used[name] = arguments.to_dict()[name]
+    compared = "learning_rate per_device_train_batch_size lr_scheduler_type max_grad_norm weight_decay"
+    used |= {name: arguments.to_dict()[name] for name in compared.split()}
     used |= {"pooling": plan.value("pooling"), "max_seq_length": plan.value("max_seq_length")}
     return {
         "rows": len(plan.rows),

@@ -102,7 +102,7 @@ class TestAdapt:
         for each in (model, short):
             recipes.adapt_to_search(each, DOCUMENTS, max_steps=5)
         np.testing.assert_allclose(short.encode(DOCUMENTS), model.encode(DOCUMENTS)[:, :8], atol=1e-6)
-        with pytest.raises(ValueError, match="other modules"):
+        with pytest.raises(ValueError, match="different modules"):
             recipes.average_with_start(model, tiny_encoder(pooling="mean"), 0.5)
 
     def test_a_pooling_by_the_first_token_is_refused(self, tiny_encoder):
