@@ -228,7 +228,7 @@ def headline() -> str:
         if gains[method]
     ]
     rest = f"Other scores changed by {min(others):+.1f} to {max(others):+.1f}."
-    return f"**Points gained from all-MiniLM-L6-v2: {', '.join(parts)}. {rest}**\n"
+    return f"**Points gained by all-MiniLM-L6-v2: {', '.join(parts)}. {rest}**\n"
 
 
 def known_model() -> str:
