@@ -21,10 +21,48 @@ from sbert_plugins.data.read import is_path
 from sbert_plugins.evaluation import format_score
 from sbert_plugins.evaluation.sts import data_directory
 from sbert_plugins.recipes.denosent import translate_what_is_read
-from sbert_plugins.recipes.methods import check_keywords
 from sbert_plugins.recipes.plan import make_plan
 from sbert_plugins.recipes.recipe import override
 from sbert_plugins.recipes.run import RESULTS_FILE, is_first_process, read_json
+
+
+def fill_in(options: argparse.Namespace) -> None:
+    """Fill in the model and the text of a training: as given, of the protocol, or the defaults.
+
+    ``main`` calls this, and then the function of the command.
+    """
+    name = getattr(options, "protocol", None)
+    options.followed = recipes.read_protocol(options.method, name) if name else None
+    options.start = options.followed.section("start") if options.followed else {}
+    method = getattr(options, "method", "recommended")
+    options.model = options.model or options.start.get("encoder")
+    options.text = options.text or options.start.get("text")
+    if options.model is None:
+        if method not in ("recommended", "search") and not options.offline:
+            raise ValueError(
+                f"--model is missing. {method} is usually trained from a plain language model, such as "
+                "--model bert-base-uncased."
+            )
+        options.model = recipes.OFFLINE_BASE
+    if options.text is None:
+        if not options.offline:
+            raise ValueError("TEXT is missing: a file or a dataset on the Hub. For a demo: --offline.")
+        options.text = str(recipes.offline_sentences_path())
+
+
+def names_on_hub(options: argparse.Namespace) -> list[str]:
+    """Return the names of models and texts that are not on this machine."""
+    if options.offline:
+        return []
+    names = options.models if options.command == "evaluate" else [options.model, options.text]
+    return [
+        name
+        for name in names
+        if not Path(name).exists()
+        and not is_path(name)
+        and not recipes.is_installed(name)
+        and not (name == "sts-sentences" and data_directory(options.data_dir))
+    ]
 
 
 def train(options: argparse.Namespace) -> None:
@@ -33,7 +71,6 @@ def train(options: argparse.Namespace) -> None:
     keywords = recipes.read_pairs(options.loss)
     if options.keep is not None:
         keywords["keep"] = options.keep
-    check_keywords(recipe, keywords)  # before text and model are read
     selects = options.dev or options.patience or options.protocol
     dev = _stsb_dev(options) if selects and not options.dry_run else None
     given: dict[str, Any] = {
@@ -48,6 +85,8 @@ def train(options: argparse.Namespace) -> None:
         "text": options.text,
         "dev": dev,
     }
+    # Raises for a wrong name or keyword, before text and model are read.
+    make_plan(recipe, None, None, arguments=options.arguments, **given)
     load = partial(
         _load,
         options,
@@ -217,42 +256,6 @@ def mteb_submit(options: argparse.Namespace) -> None:
         print(f"For a pull request to mteb: {', '.join(map(str, submission.files))}.")
     if submission.to_fill_in:
         print(f"Fill in what you know of: {', '.join(submission.to_fill_in)}.")
-
-
-def fill_in(options: argparse.Namespace) -> None:
-    """Fill in the model and the text of a training: as given, of the protocol, or the defaults."""
-    name = getattr(options, "protocol", None)
-    options.followed = recipes.read_protocol(options.method, name) if name else None
-    options.start = options.followed.section("start") if options.followed else {}
-    method = getattr(options, "method", "recommended")
-    options.model = options.model or options.start.get("encoder")
-    options.text = options.text or options.start.get("text")
-    if options.model is None:
-        if method not in ("recommended", "search") and not options.offline:
-            raise ValueError(
-                f"--model is missing. {method} is usually trained from a plain language model, such as "
-                "--model bert-base-uncased."
-            )
-        options.model = recipes.OFFLINE_BASE
-    if options.text is None:
-        if not options.offline:
-            raise ValueError("TEXT is missing: a file or a dataset on the Hub. For a demo: --offline.")
-        options.text = str(recipes.offline_sentences_path())
-
-
-def names_on_hub(options: argparse.Namespace) -> list[str]:
-    """Return the names of models and texts that are not on this machine."""
-    if options.offline:
-        return []
-    names = options.models if options.command == "evaluate" else [options.model, options.text]
-    return [
-        name
-        for name in names
-        if not Path(name).exists()
-        and not is_path(name)
-        and not recipes.is_installed(name)
-        and not (name == "sts-sentences" and data_directory(options.data_dir))
-    ]
 
 
 def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
+from torch import nn
+from transformers import set_seed
 
 from sbert_plugins import host
 from sbert_plugins.catalogue import did_you_mean, small_budget
@@ -108,6 +110,12 @@ class Plan:
             "pooling": pooling_of(self.model),
             "versions": versions(),
         }
+
+    def build_loss(self) -> nn.Module:
+        """Prepare text and settings, and build the loss with the settings that begin with ``loss.``."""
+        self.prepare()
+        set_seed(self.seed)
+        return self.recipe.build_loss(self.model, **self.section("loss"))
 
     def prepare(self) -> None:
         """Let the recipe make its columns, and choose what depends on the text or the model."""

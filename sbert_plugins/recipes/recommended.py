@@ -17,6 +17,29 @@ logger = logging.getLogger(__name__)
 KEEP = 0.1  # chosen on development data for a start that is an embedding model
 
 
+def choose_weights(
+    model: SentenceTransformer, keep: float | None, words: float | None
+) -> tuple[float, float]:
+    """Return the weights of self-distillation and of the bag-of-words loss; None lets the model decide."""
+    if keep is None and embeds_already(model):
+        keep = KEEP
+        logger.info(
+            "The start is an embedding model. Self-distillation preserves its similarities (keep=%s). To "
+            "train without it: --keep 0.",
+            KEEP,
+        )
+    elif keep is None:
+        keep = 0.0
+        logger.info(
+            "The start is a plain language model. It is trained without self-distillation. To train with it: "
+            "--keep %s.",
+            KEEP,
+        )
+    if words is None:
+        words = 0.0 if keep else 0.3
+    return keep, words
+
+
 def recommended_loss(
     model: SentenceTransformer,
     *,
@@ -68,31 +91,6 @@ def recommended_loss(
         kept = losses.SelfDistillationLoss(model)
         loss = losses.WeightedSumLoss(model, {"learn": (loss, 1.0), "keep": (kept, keep, [0])})
     return loss
-
-
-def choose_weights(
-    model: SentenceTransformer, keep: float | None, words: float | None
-) -> tuple[float, float]:
-    """Return the weights of self-distillation and of the bag-of-words loss; None lets the model decide."""
-    keep = choose_keep(model) if keep is None else keep
-    return keep, words if words is not None else 0.0 if keep else 0.3
-
-
-def choose_keep(model: SentenceTransformer) -> float:
-    """Return the weight of self-distillation for a start, and log the reason."""
-    if embeds_already(model):
-        logger.info(
-            "The start is an embedding model. Self-distillation preserves its similarities (keep=%s). To "
-            "train without it: --keep 0.",
-            KEEP,
-        )
-        return KEEP
-    logger.info(
-        "The start is a plain language model. It is trained without self-distillation. To train with it: "
-        "--keep %s.",
-        KEEP,
-    )
-    return 0.0
 
 
 def prepare(

@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
-from transformers import EarlyStoppingCallback, PrinterCallback, set_seed
+from transformers import EarlyStoppingCallback, PrinterCallback
 
 from sbert_plugins import evaluation, host
 from sbert_plugins.encoder import set_dropout
@@ -120,15 +120,18 @@ def train(
         >>> results = train("arccse", dataset, model, output="runs/arccse", max_steps=60)  # doctest: +SKIP
         >>> results["verdict"]  # doctest: +SKIP
     """
+    # 1. Read.
     recipe = method if isinstance(method, Recipe) else find_recipe(method)
+    rows = recipe.read(texts, columns, text or "")
+    _check_inputs(rows, model, start_weight)
+
+    # 2. Plan.
     token = arguments.pop("hub_token", None)  # as a training argument it would be in each checkpoint
     earlier = read_json(Path(output) / RUN_FILE).get("arguments", {})
     if resume and not recipe.fit and "bf16" in earlier:  # this machine might choose another
         arguments.setdefault("bf16", earlier["bf16"])
     if patience is not None and dev is None:
         raise ValueError("patience needs dev, the evaluator whose scores it waits for.")
-    rows = recipe.read(texts, columns, text or "")
-    _check_inputs(rows, model, start_weight)
     plan = make_plan(
         recipe,
         rows,
@@ -159,13 +162,19 @@ def train(
         before = evaluation.measure(model, scored, bf16=plan.value("bf16")) if before is None else before
         if is_first_process():
             write_json(plan.output / RUN_FILE, run)
+
+        # 3. Train.
         began = time.monotonic()
         results = run | (_fit(plan) if recipe.fit else _train_loss(plan, resume, share_examples))
         results["seconds"] = round(time.monotonic() - began, 1)
         results["max_seq_length"] = {"training": plan.tokens(), "model": model.max_seq_length}
+
+        # 4. Save. Whatever fails from here on, model and results are kept.
         if is_first_process():
             model.save_pretrained(str(plan.output / "model"))
-            write_json(plan.output / RESULTS_FILE, results)  # kept, whatever fails from here on
+            write_json(plan.output / RESULTS_FILE, results)
+
+        # 5. Judge.
         after = evaluation.measure(model, scored, bf16=plan.value("bf16"))
         changes = evaluation.judge_all(before, after)
         results |= {
@@ -245,9 +254,7 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
     """Train a model with the loss of its recipe."""
     model = plan.model
     start = deepcopy(model) if plan.value("start_weight") else None
-    plan.prepare()
-    set_seed(plan.seed)
-    loss = plan.recipe.build_loss(model, **plan.section("loss"))
+    loss = plan.build_loss()
     arguments = plan.training_arguments()
     name_data(model, name_of_text(plan.text))
     with private_examples(model, share=share_examples):
