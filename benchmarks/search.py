@@ -5,7 +5,7 @@
 Each cell appends a line to ``results/search.jsonl``, unless it is there already. Texts are cut at 128 tokens,
 and embeddings are computed in bfloat16. Cranfield and CISI chose the settings of ``search``. SICK-R and the
 topics are the samples of ``adaptation.py``. ``--encoder`` takes the path of another start, of which only
-search is scored.
+search is scored, as with another limit than 128 ``--tokens``.
 """
 
 import tempfile
@@ -42,12 +42,20 @@ ROWS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 def main() -> None:
     """Run the cells that are asked for and not recorded yet."""
-    defaults = {"rows": [], "collections": ["cranfield", "cisi"], "seeds": [0], "encoder": "all-minilm"}
-    options = records.parser(__doc__, {"rows": ["start", *ROWS]}, **defaults).parse_args()
+    options = records.parser(
+        __doc__,
+        {"rows": ["start", *ROWS]},
+        rows=[],
+        collections=["cranfield", "cisi"],
+        seeds=[0],
+        encoder="all-minilm",
+        tokens=LENGTH,
+    ).parse_args()
     records.require_clean_tree()
     encoder = None if options.encoder == "all-minilm" else Path(options.encoder).name
+    tokens = None if options.tokens == LENGTH else options.tokens
     cells = [
-        {"row": row, "collection": collection, "seed": seed, "encoder": encoder}
+        {"row": row, "collection": collection, "seed": seed, "encoder": encoder, "tokens": tokens}
         for seed in options.seeds
         for row in options.rows
         for collection in options.collections
@@ -59,12 +67,12 @@ def main() -> None:
             continue
         collection = cell["collection"]
         if collection not in built:
-            built[collection] = build(collection, options.encoder)
+            built[collection] = build(collection, options.encoder, options.tokens)
         search, documents, evaluators, old = built[collection]
-        model = testbeds.encoder(options.encoder, max_seq_length=LENGTH)
+        model = testbeds.encoder(options.encoder, max_seq_length=options.tokens)
         if cell["row"] != "start":
             cell |= train(model, cell, documents)
-        scores = evaluation.measure(model, evaluators[:2] if encoder else evaluators, bf16=True)
+        scores = evaluation.measure(model, evaluators[:2] if encoder or tokens else evaluators, bf16=True)
         cell["scores"] = {name: dict(score.values) for name, score in scores.items()}
         cell["errors"] = {name: score.error for name, score in scores.items()}
         if cell["row"] == "search":
@@ -73,7 +81,7 @@ def main() -> None:
         print(cell, flush=True)
 
 
-def build(collection: str, encoder: str) -> tuple[Any, list[str], list[Any], np.ndarray]:
+def build(collection: str, encoder: str, tokens: int) -> tuple[Any, list[str], list[Any], np.ndarray]:
     """Return the search, its documents, the evaluators, and the vectors of the documents by the start."""
     folder = data_directory(None)
     assert folder is not None
@@ -87,7 +95,7 @@ def build(collection: str, encoder: str) -> tuple[Any, list[str], list[Any], np.
         *(adaptation.build_pairs(task, SAMPLE) for task in ("STS-B dev", "SICK-R")),
         *(sample_topics(one) for one in topics),
     ]
-    start = testbeds.encoder(encoder, max_seq_length=LENGTH)
+    start = testbeds.encoder(encoder, max_seq_length=tokens)
     old = start.encode_document(documents, batch_size=64, normalize_embeddings=True)
     return search, documents, evaluators, old
 
@@ -120,7 +128,7 @@ def train(model: SentenceTransformer, cell: dict[str, Any], documents: list[str]
         results = recipes.train(
             method, texts, model, output=folder, loss_keywords=keywords, seed=cell["seed"], **settings
         )
-    model.max_seq_length = LENGTH
+    model.max_seq_length = cell["tokens"] or LENGTH
     seconds = round(time.monotonic() - began, 1)
     return {"seconds": seconds, "log": results["log"]} if method == "search" else {"seconds": seconds} | best
 

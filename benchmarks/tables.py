@@ -481,9 +481,13 @@ SEARCH = {
 }
 
 
-def search_lines(encoder: str | None = None) -> list[dict[str, Any]]:
-    """Return the lines of the record of search with one start; None is all-MiniLM-L6-v2."""
-    return [line for line in records.read("search") if line.get("encoder") == encoder]
+def search_lines(encoder: str | None = None, tokens: int | None = None) -> list[dict[str, Any]]:
+    """Return the lines of the record with one start and limit; None is all-MiniLM-L6-v2, and 128 tokens."""
+    return [
+        line
+        for line in records.read("search")
+        if line.get("encoder") == encoder and line.get("tokens") == tokens
+    ]
 
 
 def search_values(

@@ -16,7 +16,6 @@ from sphinx.cmd import build as sphinx
 
 from sbert_plugins import cli, data, losses, recipes
 from sbert_plugins.recipes.compare import read_method
-from sbert_plugins.recipes.methods import check_keywords
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -123,7 +122,7 @@ def test_commands_can_be_parsed():
             continue
         options = cli.parse(words)
         if words[0] == "train" and ":" not in options.method:
-            check_keywords(recipes.find_recipe(options.method), recipes.read_pairs(options.loss))
+            recipes.find_recipe(options.method).check_keywords(recipes.read_keywords(options.loss))
         for method in getattr(options, "methods", ()):
             if ":" not in method or "=" in method:
                 read_method(method)

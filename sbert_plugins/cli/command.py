@@ -142,7 +142,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             exit_on_error=False,
             add_help=False,
         )
-        training.set_defaults(**dict.fromkeys(names))
+        training.set_defaults(**dict.fromkeys(names))  # what is not given stays None
         arguments, words = training.parse_known_args(words)
         given = {name: value for name, value in vars(arguments).items() if value is not None}
         options, rest = parser.parse_known_args(words)

@@ -68,7 +68,7 @@ def names_on_hub(options: argparse.Namespace) -> list[str]:
 def train(options: argparse.Namespace) -> None:
     """Train a model, and print scores and verdict. With --dry_run, print the plan."""
     recipe = recipes.find_recipe(options.method)
-    keywords = recipes.read_pairs(options.loss)
+    keywords = recipes.read_keywords(options.loss)
     if options.keep is not None:
         keywords["keep"] = options.keep
     selects = options.dev or options.patience or options.protocol
@@ -77,7 +77,7 @@ def train(options: argparse.Namespace) -> None:
         "output": Path(options.output or f"{options.method.replace(':', '-')}-model"),
         "protocol": options.protocol,
         "loss_keywords": keywords,
-        "column_keywords": recipes.read_pairs(options.columns),
+        "column_keywords": recipes.read_keywords(options.columns),
         "max_seq_length": options.max_seq_length,
         "patience": options.patience,
         "start_weight": options.start_weight,

@@ -16,7 +16,7 @@ from sbert_plugins.recipes.encoders import (
     offline_sentences_path,
     pooling_of,
 )
-from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_pairs
+from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords
 from sbert_plugins.recipes.protocol import Protocol, protocol_names, read_protocol
 from sbert_plugins.recipes.recipe import Recipe
 from sbert_plugins.recipes.recommended import recommended_loss
@@ -48,7 +48,7 @@ __all__ = [
     "offline_sentences_path",
     "pooling_of",
     "protocol_names",
-    "read_pairs",
+    "read_keywords",
     "read_protocol",
     "recommended_loss",
     "reconstruct_phrases",

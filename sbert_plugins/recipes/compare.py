@@ -22,7 +22,7 @@ from sbert_plugins.data.columns import describe_texts, read_columns
 from sbert_plugins.evaluation.encoding import named
 from sbert_plugins.evaluation.score import Scores
 from sbert_plugins.recipes.encoders import build_encoder, name_of_encoder, pooling_of
-from sbert_plugins.recipes.methods import RECIPES, check_keywords, find_recipe, read_pairs
+from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords
 from sbert_plugins.recipes.recipe import Recipe, override
 from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import (
@@ -121,11 +121,11 @@ def read_method(text: str) -> Method:
         name = f"{name}:{others.pop(0)}"
     recipe = find_recipe(name)
     # A comma separates keywords, or values of one keyword.
-    keywords = read_pairs([part for part in re.split(r",(?=\w+=)", ":".join(others)) if part])
+    keywords = read_keywords([part for part in re.split(r",(?=\w+=)", ":".join(others)) if part])
     protocol = keywords.pop("protocol", None)
     names = {field.name for field in fields(TrainingArguments)}
     arguments = {key: keywords.pop(key) for key in [*keywords] if key in names}
-    check_keywords(recipe, keywords)
+    recipe.check_keywords(keywords)
     return Method(text, recipe, keywords, arguments, protocol)
 
 

@@ -1,14 +1,12 @@
-"""The methods by name, loss classes of one's own, and the keywords of a method's loss."""
+"""The methods by name, loss classes of one's own, and keywords of the command line."""
 
 import contextlib
 import importlib
-import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sbert_plugins import losses
-from sbert_plugins.catalogue import check_method, did_you_mean
+from sbert_plugins.catalogue import check_method
 from sbert_plugins.recipes.arccse import ARCCSE
 from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
 from sbert_plugins.recipes.consert import CONSERT
@@ -66,14 +64,14 @@ def find_recipe(method: str) -> Recipe:
     )
 
 
-def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+def read_keywords(pairs: Sequence[str]) -> dict[str, Any]:
     """Read ``KEY=VALUE`` texts, such as keywords of a loss.
 
     Raises:
         ValueError: For a text without ``=``.
 
     Example:
-        >>> read_pairs(["temperature=0.1", "projection_head=false"])
+        >>> read_keywords(["temperature=0.1", "projection_head=false"])
         {'temperature': 0.1, 'projection_head': False}
     """
     found = {}
@@ -83,39 +81,6 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"A keyword is KEY=VALUE, got {pair!r}.")
         found[key] = read_value(text)
     return found
-
-
-def check_keywords(recipe: Recipe, keywords: Mapping[str, Any]) -> None:
-    """Raise for a keyword that the loss of a recipe does not have, or a word in place of true or false.
-
-    Raises:
-        ValueError: With the nearest keyword.
-    """
-    known = known_keywords(recipe)
-    for key, value in keywords.items():
-        if known is not None and key not in known:
-            raise ValueError(
-                f"The loss of {recipe.name} has no keyword {key!r}.{did_you_mean(key, known)} It has "
-                f"{', '.join(known)}."
-            )
-        if known is not None and isinstance(known[key], bool) and isinstance(value, str):
-            raise ValueError(f"{key} is true or false, got {value!r}.")
-
-
-def known_keywords(recipe: Recipe) -> dict[str, Any] | None:
-    """Return the keywords of a recipe's loss with their defaults; None if it takes any."""
-    builders = [
-        getattr(losses, each) if isinstance(each, str) else each
-        for each in (recipe.loss_class or recipe.loss, recipe.loss)
-    ]
-    found = [each for build in builders for each in inspect.signature(build).parameters.values()]
-    if not recipe.loss_class and any(each.kind is each.VAR_KEYWORD for each in found):
-        return None
-    known = {each.name: each.default for each in found if each.default is not each.empty}
-    if isinstance(recipe.loss, str) and hasattr(losses.official, recipe.loss):
-        known["official"] = False
-    others = (*recipe.arguments, "seed") if recipe.fit else ()
-    return {name: default for name, default in known.items() if name not in others}
 
 
 def read_value(text: str) -> Any:

@@ -17,7 +17,6 @@ from sbert_plugins import host
 from sbert_plugins.catalogue import did_you_mean, small_budget
 from sbert_plugins.data.columns import describe_texts
 from sbert_plugins.recipes.encoders import name_of_encoder, pooling_of
-from sbert_plugins.recipes.methods import check_keywords, known_keywords
 from sbert_plugins.recipes.protocol import Protocol, read_protocol
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, override
 from sbert_plugins.recipes.run import (
@@ -50,7 +49,7 @@ class Plan:
         recipe: The method.
         protocol: The protocol that it follows, if any.
         settings: Values and their sources, by name. Keywords of the loss begin with ``loss.``, keywords of
-            the columns with ``columns.``.
+            the columns with ``columns.``. Training arguments have their own names.
         seed: The seed.
         output: The folder of the training.
         text: Name of the text.
@@ -254,7 +253,7 @@ def make_plan(
     check_arguments(recipe, given)
     if recipe.fit and (dev is not None or others.get("start_weight") or others.get("patience")):
         raise ValueError(f"{recipe.name} has no checkpoints: leave out dev, patience and start_weight.")
-    check_keywords(recipe, loss_keywords or {})
+    recipe.check_keywords(loss_keywords or {})
     if column_keywords and not recipe.made_columns:
         raise ValueError(f"{recipe.name} makes no columns, got the keywords {', '.join(column_keywords)}.")
     settings: dict[str, Any] = {} if rows is None else {"read": (describe_texts(rows), "text")}
@@ -301,7 +300,7 @@ def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} cannot be set here. {_REFUSED[name]}")
         if name not in names:
             hint = did_you_mean(name, names)
-            if name in (known_keywords(recipe) or ()):
+            if name in (recipe.known_keywords() or ()):
                 hint = f" It is a keyword of the loss: loss_keywords={{{name!r}: ...}}."
             raise ValueError(f"{recipe.name} has no training argument {name!r}.{hint}")
     if given.get("push_to_hub") and not given.get("hub_model_id"):

@@ -1,5 +1,6 @@
 """The description of a method: what it computes, what it reads and how it is trained."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from sbert_plugins import losses
-from sbert_plugins.catalogue import METHODS, About
+from sbert_plugins.catalogue import METHODS, About, did_you_mean
 from sbert_plugins.data import TokenFrequencies
 from sbert_plugins.data.columns import read_columns
 
@@ -30,8 +31,9 @@ class Recipe:
         optional: Roles of columns that the method reads in addition where the text has them.
         made_columns: The columns that the loss reads, if ``prepare`` makes them from what is read.
         prepare: Prepares a training: ``prepare(rows, model, given, column_keywords=, seed=, epochs=)`` with
-            the keywords of the loss that were given. It makes columns, and chooses what depends on the
-            text or the model. It returns the columns, and further keywords of the loss.
+            the keywords of the loss that were given or stand in the protocol. It makes columns, and chooses
+            what depends on the text or the model. It returns the columns, and keywords of the loss. Those in
+            ``given`` keep their value.
         fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
             ``arguments`` and the keywords of the loss. The result has the attributes ``updates`` and ``log``.
         pooling: The pooling that a plain transformer gets.
@@ -91,6 +93,37 @@ class Recipe:
             return self.loss(model, **keywords)
         room = losses.official if keywords.pop("official", False) else losses
         return getattr(room, self.loss)(model, **keywords)
+
+    def check_keywords(self, keywords: Mapping[str, Any]) -> None:
+        """Raise for a keyword that the loss does not have, or a word in place of true or false.
+
+        Raises:
+            ValueError: With the nearest keyword.
+        """
+        known = self.known_keywords()
+        for key, value in keywords.items():
+            if known is not None and key not in known:
+                raise ValueError(
+                    f"The loss of {self.name} has no keyword {key!r}.{did_you_mean(key, known)} It has "
+                    f"{', '.join(known)}."
+                )
+            if known is not None and isinstance(known[key], bool) and isinstance(value, str):
+                raise ValueError(f"{key} is true or false, got {value!r}.")
+
+    def known_keywords(self) -> dict[str, Any] | None:
+        """Return the keywords of the loss with their defaults; None if it takes any."""
+        builders = [
+            getattr(losses, each) if isinstance(each, str) else each
+            for each in (self.loss_class or self.loss, self.loss)
+        ]
+        found = [each for build in builders for each in inspect.signature(build).parameters.values()]
+        if not self.loss_class and any(each.kind is each.VAR_KEYWORD for each in found):
+            return None
+        known = {each.name: each.default for each in found if each.default is not each.empty}
+        if isinstance(self.loss, str) and hasattr(losses.official, self.loss):
+            known["official"] = False
+        others = (*self.arguments, "seed") if self.fit else ()
+        return {name: default for name, default in known.items() if name not in others}
 
 
 def count_tokens(rows: Dataset, model: SentenceTransformer, given: Mapping[str, Any]) -> dict[str, Any]:

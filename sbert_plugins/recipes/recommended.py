@@ -20,7 +20,7 @@ KEEP = 0.1  # chosen on development data for a start that is an embedding model
 def choose_weights(
     model: SentenceTransformer, keep: float | None, words: float | None
 ) -> tuple[float, float]:
-    """Return the weights of self-distillation and of the bag-of-words loss; None lets the model decide."""
+    """Return ``keep`` and ``words`` of :func:`recommended_loss`. None lets the model decide."""
     if keep is None and embeds_already(model):
         keep = KEEP
         logger.info(
@@ -74,6 +74,7 @@ def recommended_loss(
         projection_head: Keyword of :class:`losses.ConSERTLoss`.
         **keywords: Further keywords of :class:`losses.ConSERTLoss`.
     """
+    # A training has chosen both already, in prepare. A script that builds the loss has not.
     keep, words = choose_weights(model, keep, words)
     if second_view is None:
         second_view = ("feature_cutoff",) if keep else ("token_shuffling",)

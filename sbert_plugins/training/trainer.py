@@ -63,7 +63,8 @@ class DivergedError(ValueError):
 class SentenceTransformerTrainer(host.ConnectedTrainer):
     """A drop-in ``SentenceTransformerTrainer`` that treats the weights of a loss as it treats the encoder's.
 
-    It works with any loss, or dict of losses, including those of sentence-transformers, and adds:
+    It works with any loss, or dict of losses, including those of sentence-transformers. The base class builds
+    the optimizer from ``args``. This class adds:
 
     - **Checkpoints** hold the state of the loss. A resumed training equals an uninterrupted one bit for bit,
       and ``load_best_model_at_end`` restores the loss with the encoder. ``resume_from_checkpoint=True`` takes

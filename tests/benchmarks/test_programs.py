@@ -20,7 +20,6 @@ from datasets import Dataset
 from encoders import project_counts, project_text
 
 from sbert_plugins import evaluation, recipes
-from sbert_plugins.recipes.methods import check_keywords
 
 TEXTS = project_text()[:80]
 
@@ -48,7 +47,7 @@ class TestQuality:
     )
     def test_rows_are_recipes_with_keywords_that_exist(self, label):
         method, keywords = quality.METHODS[label]
-        check_keywords(recipes.RECIPES[method], keywords)
+        recipes.RECIPES[method].check_keywords(keywords)
 
     def test_paser_is_not_trained_without_synonyms(self, monkeypatch):
         monkeypatch.setattr("nltk.data.path", [])

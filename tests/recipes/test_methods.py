@@ -10,7 +10,7 @@ from torch import nn
 from sbert_plugins import losses, recipes, training
 from sbert_plugins.catalogue import METHODS
 from sbert_plugins.recipes import denosent, paser, recommended, slt_fai
-from sbert_plugins.recipes.methods import check_keywords, read_value
+from sbert_plugins.recipes.methods import read_value
 
 ARGUMENTS = {field.name for field in fields(training.TrainingArguments)}
 
@@ -65,9 +65,9 @@ def test_the_command_line_has_the_names_of_all_methods():
 
 def test_keywords_that_cannot_be_read():
     with pytest.raises(ValueError, match="KEY=VALUE"):
-        recipes.read_pairs(["temperature"])
+        recipes.read_keywords(["temperature"])
     with pytest.raises(ValueError, match="signed is true or false, got 'no'"):
-        check_keywords(recipes.RECIPES["paser"], {"signed": "no"})
+        recipes.RECIPES["paser"].check_keywords({"signed": "no"})
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_keywords_that_cannot_be_read():
     ],
 )
 def test_keywords_that_are_passed_on_are_known(method, keyword):
-    check_keywords(recipes.RECIPES[method], {keyword: None})
+    recipes.RECIPES[method].check_keywords({keyword: None})
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_loss_of_ones_own(tiny_encoder, tmp_path, monkeypatch):
     assert isinstance(loss, nn.Module)
     assert loss.scale == 3
     with pytest.raises(ValueError, match="Did you mean scale"):
-        check_keywords(recipe, {"scal": 3})
+        recipe.check_keywords({"scal": 3})
     with pytest.raises(AttributeError, match="Min"):
         recipes.find_recipe("my_losses:Min")
 

@@ -3,7 +3,6 @@ import inspect
 import pytest
 
 from sbert_plugins import data, recipes, training
-from sbert_plugins.recipes.methods import check_keywords
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED
 
 PROTOCOLS = [(method, name) for method, names in recipes.protocol_names().items() for name in names]
@@ -25,7 +24,7 @@ class TestEveryProtocol:
 
     def test_has_keywords_that_loss_and_columns_take(self, method, name):
         plan = recipes.read_protocol(method, name)
-        check_keywords(recipes.RECIPES[method], plan.section("loss"))
+        recipes.RECIPES[method].check_keywords(plan.section("loss"))
         assert {*plan.section("columns")} <= {*inspect.signature(data.paser_columns).parameters}
 
 
