@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-import bm25s
 import numpy as np
 from datasets import Dataset
 
@@ -87,6 +86,7 @@ def bm25_scores(
         >>> scores.argmax(axis=1).tolist()
         [2]
     """
+    import bm25s  # takes as long as the rest of this package
 
     def tokens(texts: Iterable[str]) -> list[list[str]]:
         listed = list_texts(texts)
