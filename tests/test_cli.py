@@ -160,9 +160,12 @@ class TestArguments:
         assert train("recommended", *options) == 0
         assert seen[0]["loss_keywords"] == keywords
 
-    def test_text_may_follow_options(self, text, encoder_path, seen):
-        assert cli.main(["train", "arccse", "--learning_rate", "1e-4", "--model", encoder_path, text]) == 0
-        assert len(seen[0]["sentences"]) == 30
+    @pytest.mark.parametrize(
+        "words", ["arccse --learning_rate 1e-4 --model {} {}", "--learning_rate 1e-4 arccse --model {} {}"]
+    )
+    def test_method_and_text_may_follow_options(self, words, text, encoder_path, seen):
+        assert cli.main(["train", *words.format(encoder_path, text).split()]) == 0
+        assert (seen[0]["method"].name, seen[0]["learning_rate"]) == ("arccse", 1e-4)
 
     @pytest.mark.parametrize("option", ["crops", "spans"])
     def test_passages_of_documents_are_pairs(self, option, encoder_path, tmp_path, seen):

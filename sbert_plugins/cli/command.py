@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,12 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}. See {self.prog} --help.")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Build the parser of the command's own options."""
+def build_parser(arguments: Iterable[str] = ()) -> argparse.ArgumentParser:
+    """Build the parser of the command's own options.
+
+    Args:
+        arguments: Names of training arguments, which are read with at most one value and not shown.
+    """
     parser = Parser(
         prog="sbert-plugins",
         description="Adapt embedding models to text without labels, and check the result.",
@@ -93,14 +97,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sbert-plugins {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_commands(commands, tables.COMMANDS)
+    _add_commands(commands, tables.COMMANDS, arguments=arguments)
     mteb = commands.add_parser("mteb", help="score a model with MTEB, submit to its leaderboard")
     _add_commands(mteb.add_subparsers(required=True, metavar="STEP"), tables.MTEB, "mteb_")
     return parser
 
 
 def _add_commands(
-    commands: Any, table: dict[str, tuple[str, dict[str, dict[str, Any]]]], prefix: str = ""
+    commands: Any,
+    table: dict[str, tuple[str, dict[str, dict[str, Any]]]],
+    prefix: str = "",
+    arguments: Iterable[str] = (),
 ) -> None:
     """Add commands. Each calls the function of ``run.py`` with its name, behind the prefix."""
     for name, (about, options) in table.items():
@@ -113,6 +120,8 @@ def _add_commands(
         if name in WITH_ARGUMENTS:
             command.epilog = tables.ARGUMENTS
             command.formatter_class = argparse.RawDescriptionHelpFormatter
+            hidden = {"nargs": "?", "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+            options = {f"--{each}": hidden for each in arguments} | options
         for option, keywords in options.items():  # with underscores or dashes
             command.add_argument(*dict.fromkeys([option, option.replace("_", "-")]), **keywords)
         command.set_defaults(command=prefix + name)
@@ -126,10 +135,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     Raises:
         ValueError: For an unknown option or method, with the nearest one.
     """
-    parser = build_parser()
+    names = _read_argument_names() if words and words[0] in WITH_ARGUMENTS else set()
+    parser = build_parser(names)  # the value of a training argument is not METHOD
     options, rest = parser.parse_known_args(words)
-    names = _read_argument_names() if options.command in WITH_ARGUMENTS else set()
-    _check_names(options, rest, names)
+    _check_names(options, [word for word in rest if word.startswith("--") or not names], names)
     given = {}
     if names:
         from transformers import HfArgumentParser
@@ -155,11 +164,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def _check_names(options: argparse.Namespace, rest: Sequence[str], arguments: set[str]) -> None:
     """Raise for an unknown option or method."""
-    for word in rest:
-        name = word.partition("=")[0].lstrip("-").replace("-", "_")
-        if (word.startswith("--") or not arguments) and name not in arguments:
-            hint = did_you_mean(name, {*vars(options), *arguments} - {"command"})
-            raise ValueError(f"There is no option {word}.{hint}")
+    if rest:
+        name = rest[0].partition("=")[0].lstrip("-").replace("-", "_")
+        hint = did_you_mean(name, {*vars(options), *arguments} - {"command"})
+        raise ValueError(f"There is no option {rest[0]}.{hint}")
     for method in [getattr(options, "method", None), *getattr(options, "methods", [])]:
         if method is not None:
             check_method(method)

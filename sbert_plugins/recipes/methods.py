@@ -7,32 +7,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from sbert_plugins.catalogue import check_method
-from sbert_plugins.recipes.arccse import ARCCSE
-from sbert_plugins.recipes.bag_of_words import BAG_OF_WORDS
-from sbert_plugins.recipes.consert import CONSERT
-from sbert_plugins.recipes.denosent import DENOSENT
-from sbert_plugins.recipes.paser import PASER, PASER_SUPERVISED
-from sbert_plugins.recipes.pt_bert import PT_BERT
+from sbert_plugins.recipes import (
+    arccse,
+    bag_of_words,
+    consert,
+    denosent,
+    paser,
+    pt_bert,
+    recommended,
+    search,
+    simcse,
+    slt_fai,
+)
 from sbert_plugins.recipes.recipe import Recipe
-from sbert_plugins.recipes.recommended import RECOMMENDED
-from sbert_plugins.recipes.search import SEARCH
-from sbert_plugins.recipes.simcse import SIMCSE
-from sbert_plugins.recipes.slt_fai import SLT_FAI
 
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        RECOMMENDED,
-        SEARCH,
-        ARCCSE,
-        PASER,
-        PASER_SUPERVISED,
-        DENOSENT,
-        PT_BERT,
-        SLT_FAI,
-        CONSERT,
-        BAG_OF_WORDS,
-        SIMCSE,
+        recommended.RECOMMENDED,
+        search.SEARCH,
+        arccse.ARCCSE,
+        paser.PASER,
+        paser.PASER_SUPERVISED,
+        denosent.DENOSENT,
+        pt_bert.PT_BERT,
+        slt_fai.SLT_FAI,
+        consert.CONSERT,
+        bag_of_words.BAG_OF_WORDS,
+        simcse.SIMCSE,
     )
 }
 
@@ -60,7 +62,7 @@ def find_recipe(method: str) -> Recipe:
         loss=loss,
         reads=roles[:required],
         optional=roles[required:],
-        arguments=CONSERT.arguments,
+        arguments=consert.CONSERT.arguments,
     )
 
 
