@@ -217,6 +217,8 @@ class TestMistakes:
                 ["train", "arccse", "t.txt", "--model", "m", "--loss", "temprature=3"],
                 "Did you mean temperature",
             ),
+            (["train", "paser", "t.txt", "--model", "m", "--columns", "topk=3"], "Did you mean top_k"),
+            (["train", "torch.nn:Linear", "t.txt", "--model", "m"], "'out_features'. Give it with --loss"),
             (["train", "paser", "--protocol", "papr"], "Did you mean paper"),
             (["train", "arccse", "t.txt", "--learning_rate", "fast"], "fast"),
             (["compare", "simsce", "--output", "out", "--offline"], "Did you mean simcse"),

@@ -70,6 +70,7 @@ PASER = Recipe(
         "eval_steps": 125,
     },
     prepare=prepare,
+    make_columns=data.paser_columns,
     # Computed: five epochs of 62,198 sentences with three phrases each, 64 rows per update.
     paper_updates=14_578,
 )

@@ -253,9 +253,7 @@ def make_plan(
     check_arguments(recipe, given)
     if recipe.fit and (dev is not None or others.get("start_weight") or others.get("patience")):
         raise ValueError(f"{recipe.name} has no checkpoints: leave out dev, patience and start_weight.")
-    recipe.check_keywords(loss_keywords or {})
-    if column_keywords and not recipe.made_columns:
-        raise ValueError(f"{recipe.name} makes no columns, got the keywords {', '.join(column_keywords)}.")
+    recipe.check_keywords(loss_keywords or {}, column_keywords)
     settings: dict[str, Any] = {} if rows is None else {"read": (describe_texts(rows), "text")}
     if protocol is None:
         followed, base = None, recipe.arguments

@@ -34,6 +34,7 @@ class Recipe:
             the keywords of the loss that were given or stand in the protocol. It makes columns, and chooses
             what depends on the text or the model. It returns the columns, and keywords of the loss. Those in
             ``given`` keep their value.
+        make_columns: The function that takes the column keywords, if ``prepare`` calls one.
         fit: Adapts a model without a loss and a trainer: ``fit(model, rows, seed=..., **keywords)``, with
             ``arguments`` and the keywords of the loss. The result has the attributes ``updates`` and ``log``.
         pooling: The pooling that a plain transformer gets.
@@ -50,6 +51,7 @@ class Recipe:
     optional: tuple[str, ...] = ()
     made_columns: tuple[str, ...] = ()
     prepare: Callable[..., tuple[Dataset, dict[str, Any]]] | None = None
+    make_columns: Callable[..., Dataset] | None = None
     fit: Callable[..., Any] | None = None
     pooling: str = "mean"
     max_seq_length: int | None = 32
@@ -94,21 +96,42 @@ class Recipe:
         room = losses.official if keywords.pop("official", False) else losses
         return getattr(room, self.loss)(model, **keywords)
 
-    def check_keywords(self, keywords: Mapping[str, Any]) -> None:
-        """Raise for a keyword that the loss does not have, or a word in place of true or false.
+    def check_keywords(
+        self, keywords: Mapping[str, Any], column_keywords: Mapping[str, Any] | None = None
+    ) -> None:
+        """Raise for a keyword that does not exist or is missing, or a word in place of true or false.
+
+        Args:
+            keywords: Keywords of the loss.
+            column_keywords: Keywords of the function that makes the columns.
 
         Raises:
             ValueError: With the nearest keyword.
         """
-        known = self.known_keywords()
-        for key, value in keywords.items():
-            if known is not None and key not in known:
+        if column_keywords and not self.made_columns:
+            raise ValueError(f"{self.name} makes no columns, got the keywords {', '.join(column_keywords)}.")
+        made = inspect.signature(self.make_columns).parameters.values() if self.make_columns else ()
+        of_columns = {each.name: each.default for each in made if each.default is not each.empty}
+        for owner, given, known in (
+            ("The loss", keywords, self.known_keywords()),
+            ("The function for the columns", column_keywords or {}, of_columns or None),
+        ):
+            for key, value in given.items():
+                if known is not None and key not in known:
+                    raise ValueError(
+                        f"{owner} of {self.name} has no keyword {key!r}.{did_you_mean(key, known)} It has "
+                        f"{', '.join(known)}."
+                    )
+                if known is not None and isinstance(known[key], bool) and isinstance(value, str):
+                    raise ValueError(f"{key} is true or false, got {value!r}.")
+        if ":" in self.name and callable(self.loss):
+            try:
+                inspect.signature(self.loss).bind(None, **keywords)
+            except TypeError as error:
                 raise ValueError(
-                    f"The loss of {self.name} has no keyword {key!r}.{did_you_mean(key, known)} It has "
-                    f"{', '.join(known)}."
-                )
-            if known is not None and isinstance(known[key], bool) and isinstance(value, str):
-                raise ValueError(f"{key} is true or false, got {value!r}.")
+                    f"{self.name} cannot be built, {error}. Give it with --loss KEY=VALUE, in compare with "
+                    "METHOD:KEY=VALUE, in Python with loss_keywords."
+                ) from error
 
     def known_keywords(self) -> dict[str, Any] | None:
         """Return the keywords of the loss with their defaults; None if it takes any."""
@@ -116,10 +139,11 @@ class Recipe:
             getattr(losses, each) if isinstance(each, str) else each
             for each in (self.loss_class or self.loss, self.loss)
         ]
-        found = [each for build in builders for each in inspect.signature(build).parameters.values()]
+        found = [each for build in builders for each in [*inspect.signature(build).parameters.values()][1:]]
         if not self.loss_class and any(each.kind is each.VAR_KEYWORD for each in found):
             return None
-        known = {each.name: each.default for each in found if each.default is not each.empty}
+        # A loss of one's own may need a keyword.
+        known = {one.name: one.default for one in found if ":" in self.name or one.default is not one.empty}
         if isinstance(self.loss, str) and hasattr(losses.official, self.loss):
             known["official"] = False
         others = (*self.arguments, "seed") if self.fit else ()

@@ -105,7 +105,7 @@ def test_values_of_the_command_line(text, value):
 
 def test_a_loss_of_ones_own(tiny_encoder, tmp_path, monkeypatch):
     (tmp_path / "my_losses.py").write_text(
-        "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, model, scale=2.0):\n"
+        "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, model, scale):\n"
         "        super().__init__()\n        self.model, self.scale = model, scale\n",
         encoding="utf-8",
     )
