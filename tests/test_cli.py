@@ -223,6 +223,10 @@ class TestMistakes:
             (["train", "arccse", "t.txt", "--learning_rate", "fast"], "fast"),
             (["compare", "simsce", "--output", "out", "--offline"], "Did you mean simcse"),
             (["compare", "simcse:temprature=1", "--output", "out", "--offline"], "Did you mean temperature"),
+            (
+                ["compare", "slt-fai:warmup_steps=1", "--output", "out", "--offline"],
+                "Give loss.warmup_steps=",
+            ),
             (["train", "arccse", "no-such-file.txt", "--model", "no-such-model"], "no-such"),
             (["train", "simcse", "--offline", "--pooling", "cls"], "leave it out"),
             (["compare", "simcse", "--offline", "--output", "out", "--seed", "7"], "--seeds"),

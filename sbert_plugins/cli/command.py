@@ -136,11 +136,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         ValueError: For an unknown option or method, with the nearest one.
     """
     names = _read_argument_names() if words and words[0] in WITH_ARGUMENTS else set()
-    parser = build_parser(names)  # the value of a training argument is not METHOD
-    options, rest = parser.parse_known_args(words)
-    _check_names(options, [word for word in rest if word.startswith("--") or not names], names)
-    given = {}
-    if names:
+    options, rest = build_parser(names).parse_known_args(words)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
+        options.text = rest.pop()  # it followed an option
+    if rest:
+        name = rest[0].partition("=")[0].lstrip("-").replace("-", "_")
+        hint = did_you_mean(name, {*vars(options), *names} - {"command"})
+        raise ValueError(f"There is no option {rest[0]}.{hint}")
+    for method in [getattr(options, "method", None), *getattr(options, "methods", [])]:
+        if method is not None:
+            check_method(method)
+    given = {name: vars(options).pop(name) for name in [*vars(options)] if name in names}
+    if given:
         from transformers import HfArgumentParser
 
         from sbert_plugins.training import TrainingArguments
@@ -151,26 +158,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             exit_on_error=False,
             add_help=False,
         )
-        training.set_defaults(**dict.fromkeys(names))  # what is not given stays None
-        arguments, words = training.parse_known_args(words)
-        given = {name: value for name, value in vars(arguments).items() if value is not None}
-        options, rest = parser.parse_known_args(words)
-    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "text", "") is None:
-        options.text = rest.pop()  # it followed an option
-    _check_names(options, rest, set())
+        words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in given.items()]
+        arguments = training.parse_args(words)
+        given = {name: getattr(arguments, name) for name in given}
     options.arguments = given
     return options
-
-
-def _check_names(options: argparse.Namespace, rest: Sequence[str], arguments: set[str]) -> None:
-    """Raise for an unknown option or method."""
-    if rest:
-        name = rest[0].partition("=")[0].lstrip("-").replace("-", "_")
-        hint = did_you_mean(name, {*vars(options), *arguments} - {"command"})
-        raise ValueError(f"There is no option {rest[0]}.{hint}")
-    for method in [getattr(options, "method", None), *getattr(options, "methods", [])]:
-        if method is not None:
-            check_method(method)
 
 
 def _read_argument_names() -> set[str]:

@@ -173,8 +173,9 @@ def evaluate(options: argparse.Namespace) -> None:
         scored[name] = evaluation.measure(model, evaluators)
         print(f"   took {time.monotonic() - began:.0f} s", flush=True)
         training = read_json(Path(path).parent / RESULTS_FILE) if Path(path).name == "model" else {}
-        recorded = [fact for fact in ("method", "text", "updates", "seed") if fact in training]
-        facts[name] = {"pooling": recipes.pooling_of(model)} | {one: str(training[one]) for one in recorded}
+        facts[name] = {"pooling": recipes.pooling_of(model)} | {
+            fact: str(training[fact]) for fact in ("method", "text", "updates", "seed") if fact in training
+        }
         logs[name] = training.get("log", [])
     first, *others = scored
     titles = [f"{key}: {title}" for key, score in scored[first].items() for title in score.values]
@@ -286,8 +287,13 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:
 
 
 def _load(options: argparse.Namespace, name: str, pooling: str | None, **more: Any) -> SentenceTransformer:
-    source = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
-    return recipes.build_encoder(name, pooling=pooling, **source, **more)
+    return recipes.build_encoder(
+        name,
+        pooling=pooling,
+        trust_remote_code=options.trust_remote_code,
+        revision=options.revision,
+        **more,
+    )
 
 
 def _load_alike(options: argparse.Namespace) -> Callable[[str], Any]:

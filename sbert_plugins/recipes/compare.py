@@ -24,7 +24,6 @@ from sbert_plugins.evaluation.score import Scores
 from sbert_plugins.recipes.encoders import build_encoder, name_of_encoder, pooling_of
 from sbert_plugins.recipes.methods import RECIPES, find_recipe, read_keywords
 from sbert_plugins.recipes.recipe import Recipe, override
-from sbert_plugins.recipes.recommended import RECOMMENDED
 from sbert_plugins.recipes.run import (
     check_is_free,
     check_same_run,
@@ -106,11 +105,12 @@ class Comparison:
 def read_method(text: str) -> Method:
     """Read ``name``, ``name:key=value,key=value`` or ``package.module:Class:key=value``.
 
-    A key is a keyword of the loss or a field of :class:`training.TrainingArguments`. ``protocol=paper`` takes
-    the settings of a protocol instead of those that all methods share.
+    A key is a keyword of the loss or a field of :class:`training.TrainingArguments`. A name that is both is
+    written as ``loss.key`` for the loss. ``protocol=paper`` takes the settings of a protocol instead of those
+    that all methods share.
 
     Raises:
-        ValueError: For an unknown method or keyword.
+        ValueError: For an unknown method or keyword, and for a name that is both.
 
     Example:
         >>> read_method("pt-bert:attend_to=pooled,momentum=0.99").loss_keywords
@@ -121,10 +121,16 @@ def read_method(text: str) -> Method:
         name = f"{name}:{others.pop(0)}"
     recipe = find_recipe(name)
     # A comma separates keywords, or values of one keyword.
-    keywords = read_keywords([part for part in re.split(r",(?=\w+=)", ":".join(others)) if part])
+    keywords = read_keywords([part for part in re.split(r",(?=[\w.]+=)", ":".join(others)) if part])
     protocol = keywords.pop("protocol", None)
     names = {field.name for field in fields(TrainingArguments)}
+    if both := names & {*keywords} & {*(recipe.known_keywords() or ())}:
+        raise ValueError(
+            f"{min(both)} is a keyword of the loss of {name} and a training argument. Give "
+            f"loss.{min(both)}=... for the loss, or --{min(both)} for the trainings of all methods."
+        )
     arguments = {key: keywords.pop(key) for key in [*keywords] if key in names}
+    keywords = {key.removeprefix("loss."): value for key, value in keywords.items()}
     recipe.check_keywords(keywords)
     return Method(text, recipe, keywords, arguments, protocol)
 
@@ -200,7 +206,7 @@ def compare(
         logger.info(line)
     # Some recipes have settings that would make their updates more expensive than those of others.
     equal = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
-    settings = override(RECOMMENDED.arguments | equal, arguments)
+    settings = override(RECIPES["recommended"].arguments | equal, arguments)
     shared: dict[str, Any] = {
         "arguments": describe_value(settings),
         "max_seq_length": max_seq_length,

@@ -76,13 +76,9 @@ def read_keywords(pairs: Sequence[str]) -> dict[str, Any]:
         >>> read_keywords(["temperature=0.1", "projection_head=false"])
         {'temperature': 0.1, 'projection_head': False}
     """
-    found = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise ValueError(f"A keyword is KEY=VALUE, got {pair!r}.")
-        found[key] = read_value(text)
-    return found
+    if wrong := [pair for pair in pairs if "=" not in pair]:
+        raise ValueError(f"A keyword is KEY=VALUE, got {wrong[0]!r}.")
+    return {key: read_value(text) for key, _, text in (pair.partition("=") for pair in pairs)}
 
 
 def read_value(text: str) -> Any:

@@ -72,6 +72,7 @@ def reconstruct_phrases(output: str | Path, sentences: Dataset | Iterable[str], 
         raise ValueError(
             f"Only PaSeR writes phrases, and {output} holds a training of {type(loss).__name__}."
         )
-    mask_token = paser.model.tokenizer.mask_token
-    rows = data.paser_columns(sentences, mask_token=mask_token, top_k=top_k, synonyms=None)
+    rows = data.paser_columns(
+        sentences, mask_token=paser.model.tokenizer.mask_token, top_k=top_k, synonyms=None
+    )
     return rows.add_column("written", paser.reconstruct(rows["anchor"][:], rows["masked"][:]))

@@ -45,6 +45,13 @@ def records(folder):
             None,
         ),
         (
+            "slt-fai:max_steps=3,loss.warmup_steps=0.2",
+            "slt-fai",
+            {"warmup_steps": 0.2},
+            {"max_steps": 3},
+            None,
+        ),
+        (
             "recommended:learning_rate=2e-4,words=0",
             "recommended",
             {"words": 0},
