@@ -108,6 +108,15 @@ METHODS = {
 }
 
 
+# Names that people type for training arguments that are not near to them.
+_MEANT = {
+    "epochs": "num_train_epochs",
+    "batch_size": "per_device_train_batch_size",
+    "steps": "max_steps",
+    "lr": "learning_rate",
+}
+
+
 def small_budget(method: str) -> str:
     """Return one sentence about a method's short trainings; empty for a method that was not measured.
 
@@ -140,5 +149,5 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
         >>> did_you_mean("temprature", ["temperature", "balance"])
         ' Did you mean temperature?'
     """
-    near = difflib.get_close_matches(word, list(words), n=1)
+    near = difflib.get_close_matches(_MEANT.get(word, word), list(words), n=1)
     return f" Did you mean {near[0]}?" if near else ""

@@ -114,7 +114,9 @@ class TestArguments:
         given = []
         monkeypatch.setattr(recipes, "build_encoder", lambda name, **keywords: given.append(keywords))
         assert train("arccse", "--trust_remote_code", "--revision", "v2") == 0
-        assert given[0].items() >= {"trust_remote_code": True, "revision": "v2"}.items()
+        monkeypatch.setattr(run_module, "SentenceTransformer", recipes.build_encoder)
+        cli.main(["mteb", "run", "me/model", "--tasks", "STS12", "--trust_remote_code", "--revision", "v2"])
+        assert [one["trust_remote_code"] and one["revision"] for one in given] == ["v2", "v2"]
 
     def test_every_training_argument_is_passed_on(self, train, seen):
         given = shlex.split(
@@ -175,9 +177,10 @@ class TestArguments:
         assert cli.main([*command, "--positives", option]) == 0
         assert len(seen[0]["sentences"].column_names) == 2
 
-    def test_paraphrases(self, train, text, seen):
-        assert train("denosent", "--paraphrases", text) == 0
-        assert len(seen[0]["sentences"].column_names) == 2
+    @pytest.mark.parametrize(("column", "status"), [("text", 0), ("text,text", 0), ("text,b", 2)])
+    def test_paraphrases(self, column, status, train, text, seen):
+        assert train("denosent", "--paraphrases", text, "--column", column) == status
+        assert [len(one["sentences"].column_names) for one in seen] == ([] if status else [2])
 
     def test_a_protocol_chooses_by_stsb_dev_and_translates_what_its_updates_read(
         self, train, seen, monkeypatch
@@ -230,7 +233,12 @@ class TestMistakes:
             (["train", "arccse", "no-such-file.txt", "--model", "no-such-model"], "no-such"),
             (["train", "simcse", "--offline", "--pooling", "cls"], "leave it out"),
             (["compare", "simcse", "--offline", "--output", "out", "--seed", "7"], "--seeds"),
-            (["evaluate", "no-such-model", "--pairs", "no-such-file.tsv"], "no-such"),
+            (["train", "arccse", "t.txt", "--model", "m", "--limit", "0"], "--limit must be at least 1"),
+            (["compare", "simcse", "--output", "out", "--seeds", "0"], "--seeds must be at least 1"),
+            (["train", "arccse", "t.txt", "--epochs", "3"], "Did you mean num_train_epochs"),
+            (["evaluate", "m", "--pairs", "no.tsv"], "--pairs no.tsv is not a file. It takes your graded"),
+            (["train", "arccse", "t.txt", "--retrieval", __file__], "is not a folder. It takes your search"),
+            (["evaluate", "runs/no/model", "--offline"], "There is no folder runs/no/model."),
         ],
     )
     def test_are_one_line(self, arguments, hint, tmp_path, monkeypatch, capsys):
@@ -381,12 +389,6 @@ class TestEvaluate:
         assert train("paser", "--output", str(tmp_path / "run"), *QUICK, *options) == 0
         assert cli.main(["evaluate", str(tmp_path / "run" / "model"), "--reconstruct", "--text", text]) == 0
         assert "hidden phrase" in capsys.readouterr().out
-
-    def test_a_folder_that_does_not_exist(self, tmp_path, capsys):
-        assert cli.main(["evaluate", str(tmp_path / "runs" / "nothing"), "--offline"]) == 2
-        error = capsys.readouterr().err
-        assert "nothing" in error
-        assert "Hugging Face" not in error
 
 
 @pytest.mark.slow

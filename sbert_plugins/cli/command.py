@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not sys.stderr.isatty():
             os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
         options = parse([word for word in words if word != "--traceback"])
+        _check_labels(options)
         if options.command == "methods":
             print_methods()
             return 0
@@ -133,7 +134,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     Mistyped options and methods are found before torch is imported.
 
     Raises:
-        ValueError: For an unknown option or method, with the nearest one.
+        ValueError: For an unknown option or method, with the nearest one, and for a number below 1.
     """
     names = _read_argument_names() if words and words[0] in WITH_ARGUMENTS else set()
     options, rest = build_parser(names).parse_known_args(words)
@@ -146,6 +147,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     for method in [getattr(options, "method", None), *getattr(options, "methods", [])]:
         if method is not None:
             check_method(method)
+    if few := [name for name, value in vars(options).items() if type(value) is int and value < 1]:
+        raise ValueError(f"--{few[0]} must be at least 1, got {vars(options)[few[0]]}.")
     given = {name: vars(options).pop(name) for name in [*vars(options)] if name in names}
     if given:
         from transformers import HfArgumentParser
@@ -163,6 +166,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         given = {name: getattr(arguments, name) for name in given}
     options.arguments = given
     return options
+
+
+def _check_labels(options: argparse.Namespace) -> None:
+    """Raise for labels that are not there, before anything is loaded."""
+    is_there = {"FILE": Path.is_file, "DIR": Path.is_dir}
+    for option, about in tables.SCORES.items():
+        path, kind = getattr(options, option.lstrip("-"), None), about.get("metavar")
+        if path and kind in is_there and not is_there[kind](Path(path)):
+            raise FileNotFoundError(
+                f"{option} {path} is not a {'folder' if kind == 'DIR' else 'file'}. It takes {about['help']}."
+            )
 
 
 def _read_argument_names() -> set[str]:

@@ -65,7 +65,7 @@ SCORES: dict[str, dict[str, Any]] = {
         "help": "your search: queries.tsv and corpus.tsv (id, text), qrels.tsv (query id, text id, 1)",
     },
     "--documents": {
-        "metavar": "FILE",
+        "metavar": "PATH",
         "help": "documents for known-item search, which needs no labels: a file or folder as in train search",
     },
     "--rerank": {
@@ -74,7 +74,10 @@ SCORES: dict[str, dict[str, Any]] = {
     },
     "--transfer": {**_FLAG, "help": "seven transfer tasks of SentEval, from --data_dir"},
     "--sts": {**_FLAG, "help": "the seven STS tasks, from --data_dir or else from the Hub"},
-    "--data_dir": {"help": "folder of the STS tasks (default: the environment variable SBERT_PLUGINS_DATA)"},
+    "--data_dir": {
+        "metavar": "DIR",
+        "help": "the folder of the STS tasks (default: the environment variable SBERT_PLUGINS_DATA)",
+    },
 }
 TRAIN: dict[str, dict[str, Any]] = {
     "method": {"metavar": "METHOD", "help": f"{', '.join(METHODS)}, or package.module:Class"},
@@ -176,6 +179,7 @@ MTEB_RUN: dict[str, dict[str, Any]] = {
     "model": {"metavar": "MODEL", "help": "path or Hub name"},
     "--name": {"help": "organization/model (default: the Hub name; for a path local/ and its last folders)"},
     "--revision": {"help": "commit of a public model, or of the model that a path is a copy of"},
+    "--trust_remote_code": {**_FLAG, "help": "run code of the model's repository"},
     "--training_datasets": {
         "nargs": "*",
         "metavar": "TASK",

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -152,8 +151,9 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.reconstruct:
         _reconstruct(options)
         return
-    labels = ("pairs", "topics", "retrieval", "documents", "rerank", "transfer")
-    has_labels = any(getattr(options, name) for name in labels)
+    has_labels = any(
+        getattr(options, name) for name in ("pairs", "topics", "retrieval", "documents", "rerank", "transfer")
+    )
     is_alone = options.offline and not data_directory(options.data_dir)
     options.sts = options.sts or not (has_labels or is_alone)
     evaluators = _evaluators(options)
@@ -168,10 +168,8 @@ def evaluate(options: argparse.Namespace) -> None:
     logs: dict[str, list[dict[str, Any]]] = {}
     for place, (name, path) in enumerate(zip(names, options.models, strict=True), start=1):
         print(f"{place} of {len(names)}: scoring {name} ...", flush=True)
-        began = time.monotonic()
         model = load(path)
         scored[name] = evaluation.measure(model, evaluators)
-        print(f"   took {time.monotonic() - began:.0f} s", flush=True)
         training = read_json(Path(path).parent / RESULTS_FILE) if Path(path).name == "model" else {}
         facts[name] = {"pooling": recipes.pooling_of(model)} | {
             fact: str(training[fact]) for fact in ("method", "text", "updates", "seed") if fact in training
@@ -218,7 +216,9 @@ def _reconstruct(options: argparse.Namespace) -> None:
         raise ValueError("--reconstruct needs --text FILE.")
     for path in map(Path, options.models):
         output = path.parent if path.name == "model" else path
-        rows = recipes.reconstruct_phrases(output, data.read_sentences(options.text))
+        rows = recipes.reconstruct_phrases(
+            output, data.read_sentences(options.text), trust_remote_code=options.trust_remote_code
+        )
         columns = (rows[name][:] for name in ("anchor", "phrase", "written"))
         print_table([("sentence", "hidden phrase", "written"), *zip(*columns, strict=True)])
 
@@ -228,10 +228,11 @@ def mteb_run(options: argparse.Namespace) -> None:
     path, revision, name = Path(options.model), options.revision, options.name or options.model
     if options.name is None and path.exists():
         name = "local/" + re.sub(r"[^\w.-]+", "-", "-".join(path.resolve().parts[-2:])).strip("-")
-    model = SentenceTransformer(options.model, revision=revision)
+    model = SentenceTransformer(options.model, revision=revision, trust_remote_code=options.trust_remote_code)
     if not path.exists():  # the cache folder of a model on the Hub has the name of its commit
-        cached = {"cache_dir": host.model_cache(), "revision": revision or "main"}
-        found = try_to_load_from_cache(options.model, "config.json", **cached)
+        found = try_to_load_from_cache(
+            options.model, "config.json", cache_dir=host.model_cache(), revision=revision or "main"
+        )
         revision = Path(found).parent.name if isinstance(found, str) else revision
     result = evaluation.evaluate_mteb(
         model,
@@ -250,8 +251,14 @@ def mteb_run(options: argparse.Namespace) -> None:
 def mteb_submit(options: argparse.Namespace) -> None:
     """Check the results of a public model, and hand them to mteb."""
     logging.getLogger("mteb").setLevel(logging.INFO)  # shows its steps to a pull request
-    given = {name: getattr(options, name) for name in ("revision", "cache", "implementation", "create_pr")}
-    submission = evaluation.submit_mteb(options.name, options.tasks, **given)
+    submission = evaluation.submit_mteb(
+        options.name,
+        options.tasks,
+        revision=options.revision,
+        cache=options.cache,
+        implementation=options.implementation,
+        create_pr=options.create_pr,
+    )
     print(f"mteb: {submission.answer['status']}, {submission.answer['result_count']} results.")
     if submission.files:
         print(f"For a pull request to mteb: {', '.join(map(str, submission.files))}.")
@@ -266,7 +273,7 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:
     if "document" in reads and (paraphrases or cut):
         raise ValueError("search reads whole documents: leave out --positives and --paraphrases.")
     if paraphrases:
-        return data.read_pairs(text, paraphrases, column=columns[0] if columns else None, limit=limit)
+        return data.read_pairs(text, paraphrases, column=columns, limit=limit)
     if cut:
         documents = data.read_documents(text, column=columns, limit=limit)
         return data.crop_pairs(documents, by="sentences" if cut == "crops" else "spans")
@@ -380,8 +387,10 @@ def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Proto
     print(*results["verdict"], sep="\n")
     _print_search(results)
     if results["worse"]:
-        hint = "Keep the start, or train with fewer updates or a lower learning rate."
-        print(f"The trained model is worse than the start on {', '.join(results['worse'])}. {hint}")
+        print(
+            f"The trained model is worse than the start on {', '.join(results['worse'])}. Keep the start, or "
+            "train with fewer updates or a lower learning rate."
+        )
 
 
 def _print_search(results: dict[str, Any]) -> None:

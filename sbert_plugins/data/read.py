@@ -80,7 +80,11 @@ def read_sentences(source: str | Path, *, column: str | None = None, limit: int 
 
 
 def read_pairs(
-    source: str | Path, paraphrases: str | Path, *, column: str | None = None, limit: int | None = None
+    source: str | Path,
+    paraphrases: str | Path,
+    *,
+    column: str | Sequence[str] | None = None,
+    limit: int | None = None,
 ) -> Dataset:
     """Read sentences and one paraphrase of each into a dataset with the columns ``anchor`` and ``positive``.
 
@@ -89,8 +93,8 @@ def read_pairs(
         paraphrases: As many paraphrases in the same order, in any of these formats. In a table they are the
             column ``positive``, ``paraphrase`` or the only column of strings. It may be the same file as
             ``source``.
-        column: Column of the sentences. By default ``anchor``, ``text``, ``sentence`` or the only column of
-            strings.
+        column: Column of the sentences, or the columns of sentences and paraphrases. By default ``anchor``,
+            ``text``, ``sentence`` or the only column of strings, and as above.
         limit: Keep the first ``limit`` pairs.
 
     Returns:
@@ -100,8 +104,11 @@ def read_pairs(
         FileNotFoundError: As :func:`read_sentences`.
         ValueError: As :func:`read_sentences`, and if the two have different numbers of rows.
     """
-    first, origin = select_columns(load_table(source), ["anchor"], columns=column, source=str(source))
-    second, other = select_columns(load_table(paraphrases), ["positive"], source=str(paraphrases))
+    names = [column] if isinstance(column, str) else list(column or ())
+    first, origin = select_columns(load_table(source), ["anchor"], columns=names[:1], source=str(source))
+    second, other = select_columns(
+        load_table(paraphrases), ["positive"], columns=names[1:], source=str(paraphrases)
+    )
     if len(first) != len(second):
         raise ValueError(
             f"{source} has {len(first):,} rows and {paraphrases} has {len(second):,}. A sentence and its "
@@ -111,8 +118,7 @@ def read_pairs(
     left_out = dict.fromkeys(
         name for name in (*origin.not_read, *other.not_read) if name not in read.values()
     )
-    origin = Origin(read, list(left_out), 0)
-    rows = describe_origin(concatenate_datasets([first, second], axis=1), origin)
+    rows = describe_origin(concatenate_datasets([first, second], axis=1), Origin(read, list(left_out), 0))
     return _first(read_columns(rows, ["anchor", "positive"], source=str(source)), limit)
 
 

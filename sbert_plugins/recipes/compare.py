@@ -299,8 +299,12 @@ def _begin(
         if first.get("shared") != shared:
             for begun in output.glob("*_seed*/run.json"):
                 shutil.rmtree(begun.parent)
-        scores = {name: score.to_dict() for name, score in before.items()}
-        first = {"method": "start", "shared": shared, "scores": scores, "versions": versions()}
+        first = {
+            "method": "start",
+            "shared": shared,
+            "scores": {name: score.to_dict() for name, score in before.items()},
+            "versions": versions(),
+        }
         whole = json.dumps(first, default=str) + "\n"
     if whole != text:
         path.write_text(whole, encoding="utf-8")
@@ -320,7 +324,6 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
         "method's name gives others."
     )
     settings = shared["arguments"] | {"max_seq_length": shared["max_seq_length"]}
-    values = [[name, str(value)] for name, value in settings.items()]
     sections = [
         evaluation.Section("Verdict", [about], points=comparison.verdict),
         evaluation.Section(
@@ -331,7 +334,12 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
             "variation between seeds and between pairs, texts or queries. The start is the model before "
             "training.",
         ),
-        evaluation.Section("Settings", columns=["", "value"], rows=values, is_text=True),
+        evaluation.Section(
+            "Settings",
+            columns=["", "value"],
+            rows=[[name, str(value)] for name, value in settings.items()],
+            is_text=True,
+        ),
     ]
     if importlib.util.find_spec("matplotlib"):
         bars = {"start": {one.title: (one.before, 0.0) for one in next(iter(changes.values()))}}

@@ -17,11 +17,12 @@ from sbert_plugins.training import loss_state
 LOSS_FOLDER = "loss"
 
 
-def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
+def load_loss(output: str | Path, *, trust_remote_code: bool = False, **loss_keywords: Any) -> nn.Module:
     """Load the loss of a finished training, with its decoder, heads or queue. ``loss.model`` is the model.
 
     Args:
         output: The folder of the training.
+        trust_remote_code: Whether to run code of the model's repository.
         **loss_keywords: Keywords of the loss that the record does not hold, such as ``frequencies``.
 
     Raises:
@@ -41,7 +42,9 @@ def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
     results = read_json(output / RESULTS_FILE)
     recipe = find_recipe(results["method"])
     kept = {name: value for name, value in results["loss_keywords"].items() if name != "frequencies"}
-    model = SentenceTransformer(str(output / "model"), model_kwargs={"dtype": "float32"})
+    model = SentenceTransformer(
+        str(output / "model"), model_kwargs={"dtype": "float32"}, trust_remote_code=trust_remote_code
+    )
     logging.disable(logging.WARNING)  # a head that starts from random weights is loaded at once
     try:
         loss = recipe.build_loss(model, **(kept | loss_keywords))
@@ -51,13 +54,20 @@ def load_loss(output: str | Path, **loss_keywords: Any) -> nn.Module:
     return loss
 
 
-def reconstruct_phrases(output: str | Path, sentences: Dataset | Iterable[str], *, top_k: int = 1) -> Dataset:
+def reconstruct_phrases(
+    output: str | Path,
+    sentences: Dataset | Iterable[str],
+    *,
+    top_k: int = 1,
+    trust_remote_code: bool = False,
+) -> Dataset:
     """Let the decoder of a finished PaSeR training write the phrases of sentences (the paper's Table 7).
 
     Args:
         output: The folder of the training.
         sentences: Sentences, or a dataset with the column ``anchor``.
         top_k: Phrases per sentence.
+        trust_remote_code: Whether to run code of the model's repository.
 
     Returns:
         The columns ``anchor``, ``masked``, ``phrase``, and ``written``: what the decoder writes in place of
@@ -66,7 +76,7 @@ def reconstruct_phrases(output: str | Path, sentences: Dataset | Iterable[str], 
     Raises:
         ValueError: If the training was not one of PaSeR.
     """
-    loss = load_loss(output)
+    loss = load_loss(output, trust_remote_code=trust_remote_code)
     paser = next((part for part in loss.modules() if isinstance(part, losses.PaSeRLoss)), None)
     if paser is None:
         raise ValueError(

@@ -152,10 +152,9 @@ class TestPairs:
         expected = {"anchor": LINES, "positive": LINES[::-1]}
         assert read_pairs(text, table).to_dict() == read_pairs(table, table).to_dict() == expected
         assert "1 blank rows" in caplog.text
-        assert read_pairs(table, text, column="id", limit=2).to_dict() == {
-            "anchor": ["1", "2"],
-            "positive": LINES[:2],
-        }
+        expected = {"anchor": ["1", "2"], "positive": LINES[:2]}
+        for second, column in ((text, "id"), (table, ["id", "anchor"])):
+            assert read_pairs(table, second, column=column, limit=2).to_dict() == expected
 
     def test_unequal_numbers(self, write):
         with pytest.raises(ValueError, match="3 rows"):

@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from sbert_plugins import recipes
-from sbert_plugins.recipes.encoders import name_of_encoder
 
 
 @pytest.fixture
@@ -148,16 +147,10 @@ def test_the_offline_encoder(minilm):
         "Pooling",
         "Normalize",
     ]  # as on the Hub
-    assert name_of_encoder(minilm) == "sentence-transformers/all-MiniLM-L6-v2"
     cut = recipes.offline_encoder(num_layers=2, max_seq_length=16, device="cpu")
     assert cut.max_seq_length == 16
     assert len(cut[0].model.encoder.layer) == cut[0].model.config.num_hidden_layers == 2
     assert len(recipes.offline_encoder(num_layers=7)[0].model.encoder.layer) == 6
-
-
-def test_an_encoder_is_named_without_its_path(tiny_encoder, tmp_path):
-    tiny_encoder().save_pretrained(str(tmp_path / "mine" / "model"))
-    assert name_of_encoder(SentenceTransformer(str(tmp_path / "mine" / "model"), device="cpu")) == "mine"
 
 
 def test_graded_pairs():

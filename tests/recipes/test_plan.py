@@ -159,8 +159,9 @@ class TestWritten:
             load(self, *given, **(keywords | {"trust_remote_code": False}))
 
         monkeypatch.setattr(SentenceTransformer, "__init__", loading)
-        train("arccse", model, tmp_path)
-        assert seen == [True]
+        train("pt-bert", model, tmp_path)
+        recipes.load_loss(tmp_path, trust_remote_code=True)
+        assert seen == [True, True]
 
 
 def test_values_are_described_as_json_holds_them():
