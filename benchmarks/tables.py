@@ -7,7 +7,7 @@ records.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
@@ -76,10 +76,6 @@ DEMO_SCORES = {
     "agnews_purity": "AG News: nearest texts of the same topic",
     "biomedical_purity": "biomedical titles: nearest texts of the same topic",
 }
-UNITS = (
-    "Higher is better. Sentence pairs: rank correlation (Spearman) of similarities and human grades, times "
-    "100. Topics: percentage of the ten nearest texts that have the same topic."
-)
 AMOUNTS, UPDATES = (500, 2_000, 10_000), (20, 60, 200)  # of the picture of text and length
 TOPICS = ("biomedical", "agnews")  # texts with labels of topics
 TEXTS = {
@@ -206,13 +202,13 @@ def own_changes() -> list[tuple[str, float, list[float], str]]:
     for collection in ("Cranfield", "CISI"):
         start, after = search_values("start", collection), search_values("search", collection)
         if after:
-            found.append((f"search in the documents of {collection}: nDCG@10", start[0], after, "search"))
+            found.append((f"search in {collection}'s abstracts: nDCG@10", start[0], after, "search"))
     found += [(*one, "recommended") for one in known_changes() if "Cranfield" not in one[0]]
     return found
 
 
 def headline() -> str:
-    """The first numbers of the README: clear gains on the own task, and the range of other changes."""
+    """The first numbers of the README: clear gains on the own task, and the largest loss on others."""
     gains, others = defaultdict(list), []
     for _, before, scores, method in own_changes():
         changes = np.array(scores) - before
@@ -223,11 +219,12 @@ def headline() -> str:
             before, after = (np.mean(search_values(row, name)) for row in ("start", "search"))
             others.append(after - before)
     parts = [
-        f"{' and '.join(f'{one:.1f}' for one in gains[method])} in {task} (`train {method}`)"
-        for method, task in {"search": "search", "recommended": "topics"}.items()
+        f"{' and '.join(f'{one:.1f}' for one in gains[method])} in {len(gains[method])} {task} "
+        f"(`train {method}`)"
+        for method, task in {"search": "searches", "recommended": "collections of topics"}.items()
         if gains[method]
     ]
-    rest = f"Other scores changed by {min(others):+.1f} to {max(others):+.1f}."
+    rest = f"Other scores fell by at most {-min(0.0, *others):.1f}."
     return f"**Points gained by all-MiniLM-L6-v2: {', '.join(parts)}. {rest}**\n"
 
 
@@ -240,22 +237,18 @@ def known_model() -> str:
         if (values := search_values("recommended", name))
     ]
     about = (
-        "Adapted without labels to the text of each row; sentence pairs: to four other texts. `search` was "
-        f"tuned on its two collections. Test sets are samples. {UNITS} MAP and nDCG measure how high the "
-        f"right texts are ranked. `recommended` changed search by {' and '.join(lost)}. ± is the standard "
-        f"error over {seeds} seeds ({searched} for search)."
+        "Each row: adapted, without labels, to its own text. Sentence pairs: the mean of four adaptations, "
+        f"to {', '.join(TEXTS.values())}. `search` was tuned on its two collections. `recommended` changed "
+        f"search by {' and '.join(lost)}. ± is the standard error over {seeds} trainings ({searched} for "
+        "`search`).\n\nThe best possible score is 100. nDCG and MAP measure how high the right texts are "
+        "ranked. Sentence pairs: rank correlation (Spearman) of similarities and human grades. Topics: "
+        "percentage of the ten nearest texts that have the same topic."
     )
     rows = [
-        [
-            title,
-            f"{before:.1f}",
-            f"{np.mean(scores):.1f}",
-            error_text(np.array(scores) - before, "+"),
-            f"`{method}`",
-        ]
+        [title, f"{before:.1f}", error_text(np.array(scores) - before, "+"), f"`{method}`"]
         for title, before, scores, method in own_changes()
     ]
-    return table(["score", "before", "after", "change", "`train`"], rows) + f"\n{about}\n"
+    return table(["score", "before", "change", "`train`"], rows) + f"\n{about}\n"
 
 
 def error_text(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
@@ -290,23 +283,17 @@ def adaptation_lines() -> list[dict[str, Any]]:
 
 def documents() -> str:
     """Changes after a training on documents: with pairs of neighbouring sentences, with single sentences."""
-    lines = read_adaptation()
+    lines, rows = read_adaptation(), []
     start = next(line["scores"] for line in lines if line["row"] == "start")
-    changes = defaultdict(list)
-    for line in lines:
-        if line["row"] == "recommended":
-            for key in ("cranfield_ndcg", "sts"):
-                changes[line["text"], key].append(line["scores"][key] - start[key])
-    search, sts = (
-        [error_text(changes[text, key], "+") for text in ("cranfield-crops", "cranfield")]
-        for key in ("cranfield_ndcg", "sts")
-    )
-    seeds = [len(changes[text, "sts"]) for text in ("cranfield-crops", "cranfield")]
-    return (
-        "Trained on the abstracts of Cranfield, split at full stops, all-MiniLM-L6-v2 changed with pairs by "
-        f"{search[0]} (search, nDCG@10, {seeds[0]} seeds) and {sts[0]} (seven STS tasks), with single "
-        f"sentences by {search[1]} and {sts[1]} ({seeds[1]} seeds).\n"
-    )
+    titles = {"cranfield-crops": "pairs of neighbouring sentences", "cranfield": "single sentences"}
+    for text, title in titles.items():
+        found = [line["scores"] for line in lines if (line["row"], line["text"]) == ("recommended", text)]
+        changes = (
+            error_text([scores[key] - start[key] for scores in found], "+")
+            for key in ("cranfield_ndcg", "sts")
+        )
+        rows.append([title, str(len(found)), *changes])
+    return table(["trained on", "seeds", "search in Cranfield, nDCG@10", "seven STS tasks"], rows)
 
 
 def adaptation_changes(scores: dict[str, float], text: str) -> dict[str, float]:
@@ -444,8 +431,8 @@ def demo() -> str:
     ]
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds, the whole command in "
-        f"{line['command_seconds']:.0f} ({line['hardware']}). It prints the first score. The others check "
-        "other abilities, on other samples than in Benchmarks.\n"
+        f"{line['command_seconds']:.0f} ({line['hardware']}). It prints only the first score. The others "
+        "show what else changed, on other samples than in Benchmarks.\n"
     )
 
 
@@ -481,6 +468,12 @@ SEARCH = {
 }
 
 
+def rates_text(lines: Iterable[dict[str, Any]]) -> str:
+    """Return the learning rates of some lines, such as 5e-6."""
+    rates = dict.fromkeys(line["learning_rate"] for line in lines if "learning_rate" in line)
+    return ", ".join(f"{rate:g}".replace("e-0", "e-") for rate in rates)
+
+
 def search_lines(encoder: str | None = None, tokens: int | None = None) -> list[dict[str, Any]]:
     """Return the lines of the record with one start and limit; None is all-MiniLM-L6-v2, and 128 tokens."""
     return [
@@ -505,18 +498,17 @@ def search_values(
 
 def search() -> str:
     """Search after an adaptation to the documents: the start's scores, and changes against them."""
-    rows = list(dict.fromkeys(line["row"] for line in search_lines()))
     first = {name: float(np.mean(search_values("start", name))) for name in SEARCH}
-    lines = [["all-MiniLM-L6-v2", "", *(f"{value:.1f}" for value in first.values())]]
+    lines = [["all-MiniLM-L6-v2", "", "", *(f"{value:.1f}" for value in first.values())]]
     bm25 = [line["scores"]["mix"]["bm25_ndcg@10"] for line in search_lines() if line["row"] == "start"]
-    lines.append(["BM25 alone", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(SEARCH) - 2)])
-    for row in rows:
+    lines.append(["BM25 alone", "", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(SEARCH) - 2)])
+    for row in dict.fromkeys(line["row"] for line in search_lines() if line["row"] != "start"):
         found = {name: [value - first[name] for value in search_values(row, name)] for name in SEARCH}
         seeds = max(len(found["Cranfield"]), len(found["CISI"]))
-        if row != "start":
-            cells = (error_text(values, "+") if values else "" for values in found.values())
-            lines.append([row, str(seeds), *cells])
-    return table(["", "seeds", *SEARCH], lines)
+        cells = (error_text(values, "+") if values else "" for values in found.values())
+        own = (line for line in search_lines() if line["row"] == row)
+        lines.append([row, str(seeds), rates_text(own), *cells])
+    return table(["", "seeds", "rate", *SEARCH], lines)
 
 
 def proof() -> str:
@@ -532,7 +524,7 @@ def proof() -> str:
         }
         rows.append([title, "", *(f"{values[0]:.1f}" if values else "" for values in first.values())])
         for row in ("PCA to 128 dimensions", "SimCSE", "TSDAE", "recommended", "search"):
-            setting = best_setting(row)
+            setting = {} if row.startswith("PCA") else best_setting(row)
             cells = []
             for name, text in tasks.items():
                 if text is None:
@@ -540,20 +532,13 @@ def proof() -> str:
                         row, name, encoder, setting["learning_rate"] if row in RIVALS else None
                     )
                 else:
-                    own = (line for line in whole if line["row"] == row and line["text"] == text)
-                    if row != "PCA to 128 dimensions":
-                        own = (line for line in own if setting.items() <= line.items())
-                    found = [line["scores"][f"{text}_purity"] for line in own]
+                    wanted = {"row": row, "text": text} | setting
+                    own = (line["scores"] for line in whole if wanted.items() <= line.items())
+                    found = [scores[f"{text}_purity"] for scores in own]
                 changes = [value - first[name][0] for value in found]
                 cells.append(error_text(changes, "+") if changes else "")
             if any(cells):
-                rows.append(
-                    [
-                        f"{title}, {row}",
-                        f"{setting['learning_rate']:g}" if row in ("SimCSE", "TSDAE") else "",
-                        *cells,
-                    ]
-                )
+                rows.append([f"{title}, {row}", rates_text([setting] if row in RIVALS else []), *cells])
         if encoder is None:
             bm25 = [
                 line["scores"]["mix"]["bm25_ndcg@10"] for line in search_lines() if line["row"] == "start"
@@ -573,30 +558,24 @@ def best_setting(row: str) -> dict[str, Any]:
         if row in RIVALS and line["row"] == row and line["text"] in TOPICS:
             found[line["updates"], line["learning_rate"]].append(line["scores"][f"{line['text']}_purity"])
     complete = {key: float(np.mean(values)) for key, values in found.items() if len(values) >= len(TOPICS)}
-    best = max(complete, key=lambda key: complete[key], default=(60, 5e-5))
-    return {"updates": best[0], "learning_rate": best[1]}
+    updates, learning_rate = max(complete, key=lambda key: complete[key], default=(60, 5e-5))
+    return {"updates": updates, "learning_rate": learning_rate}
 
 
 def old_index() -> str:
-    """Return what a search finds with new queries and the start's vectors of the documents."""
-    parts = []
-    for name, collection in (("Cranfield", "cranfield"), ("CISI", "cisi")):
+    """What a search finds with new queries: in the start's vectors of the documents, and in new ones."""
+    rows = []
+    for name in ("Cranfield", "CISI"):
         lines = [
             line["old index"]
             for line in search_lines()
-            if line["row"] == "search" and line["collection"] == collection
+            if line["row"] == "search" and line["collection"] == SEARCH[name][0]
         ]
-        start = float(np.mean(search_values("start", name)))
-        as_is, mapped = (
-            100 * float(np.mean([line[key] for line in lines])) / start
-            for key in ("as they are", "with a map")
-        )
-        again = 100 * float(np.mean(search_values("search", name))) / start
-        parts.append(
-            f"On {name}, they find {as_is:.0f} % of the start's nDCG@10, {mapped:.0f} % mapped back, and "
-            f"{again:.0f} % if the documents are encoded again."
-        )
-    return " ".join(parts) + "\n"
+        found = [[line[key] for line in lines] for key in ("as they are", "with a map")]
+        start, new = (float(np.mean(search_values(row, name))) for row in ("start", "search"))
+        shares = (100 * score / start for score in (*(float(np.mean(one)) for one in found), new))
+        rows.append([name, *(f"{share:.0f} %" for share in shares)])
+    return table(["", "old index", "old index, queries mapped back", "new index"], rows)
 
 
 def forms() -> str:
@@ -692,13 +671,14 @@ def descriptions() -> str:
     was_right, is_right = before == 1, after == 1
     gains = 100 * (1 / after - 1 / before)
     error = gains.mean(axis=0).std(ddof=1) / gains.shape[1] ** 0.5  # of the means over the seeds
+    ranked = is_right.sum(axis=1)
     return (
-        f"The same command on {before.shape[1]} descriptions of functions in this package. The queries are "
-        f"their first lines. The right description ranked first for {was_right[0].sum()} before, and for "
-        f"{is_right.sum(axis=1).mean():.0f} after. {(~was_right & is_right).sum(axis=1).mean():.0f} became "
-        f"right and {(was_right & ~is_right).sum(axis=1).mean():.0f} became wrong. MRR (how high the right "
-        f"one ranks) changed by {gains.mean():+.1f} ± {error:.1f} ({len(lines)} seeds; the error is that "
-        "over the queries).\n"
+        f"The same command was run on {before.shape[1]} descriptions of functions in this package, with "
+        f"{len(lines)} seeds. The queries are their first lines. The right description ranked first for "
+        f"{was_right[0].sum()} queries before, and for {ranked.mean():.0f} after (mean; {ranked.min()} to "
+        f"{ranked.max()}). On average {(~was_right & is_right).sum(axis=1).mean():.0f} became right and "
+        f"{(was_right & ~is_right).sum(axis=1).mean():.0f} wrong. MRR (how high the right one ranks) changed "
+        f"by {gains.mean():+.1f} ± {error:.1f}. Here ± is over the queries.\n"
     )
 
 
@@ -719,11 +699,10 @@ def couples() -> str:
     seeds = f" (means over {len(lines)} seeds)" if len(lines) > 1 else ""
     return (
         "*Similarities by all-MiniLM-L6-v2 before and after the "
-        "[demo](https://sbert-plugins.github.io/sbert-plugins/get_started.html). One author wrote and graded "
-        "the sentences. A couple is a similar pair (grade 4 or 5) and a different pair (0 to 2). It is wrong "
-        "if the different pair has the higher similarity. Shown: three couples "
-        f"that became right. Of all {before[0].size:,}, {count[0]} were wrong before, "
-        f"{count[1]} after: "
+        "[demo](https://sbert-plugins.github.io/sbert-plugins/get_started.html). A couple is a similar pair "
+        "(grade 4 or 5) and a different pair (grade 0 to 2). It is wrong if the different pair has the "
+        f"higher similarity. Shown: three couples that became right. Of all {before[0].size:,}, {count[0]} "
+        f"were wrong before, {count[1]} after: "
         f"{count[2]} became right and {count[3]} became wrong{seeds}.*\n"
     )
 
