@@ -272,9 +272,9 @@ COMPARED = {
 }
 
 CAPTION = """
-Average of the {term}`seven STS tasks` ({term}`Spearman`): mean ± {term}`standard error` over five seeds, or over
-the number in brackets. Encoder: minilm-mlm (six layers, width 384). It descends from all-MiniLM-L6-v2, so a part of each
-gain is recovered knowledge. 64 sentences per update, mean pooling unless noted.
+Average of the {term}`seven STS tasks` ({term}`Spearman`): mean ± {term}`standard error` over five seeds, or
+over the number in brackets. Encoder: minilm-mlm (six layers, width 384). It descends from all-MiniLM-L6-v2,
+so a part of each gain is recovered knowledge. 64 sentences per update, mean pooling unless noted.
 SimCSE is a {term}`contrastive loss` on two {term}`dropout views <dropout view>`.
 The first three columns are trainings on 20,000, 26,000 and 117,000 short sentences. STS-B dev selected the
 checkpoint. The last column is what a training of 400 updates lost in STS-B dev between its best checkpoint
