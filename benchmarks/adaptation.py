@@ -16,16 +16,19 @@ import argparse
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import quality
 import records
-import rivals
 import testbeds
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+from sklearn.decomposition import PCA as PrincipalComponents
+from torch import nn
 
 from sbert_plugins import evaluation, recipes
 
@@ -72,7 +75,7 @@ def main() -> None:
             continue
         began, model = time.monotonic(), testbeds.encoder(options.encoder)
         if cell["row"] == PCA:
-            rivals.reduce_dimensions(model, testbeds.text(cell["text"])["anchor"], 128)
+            reduce_dimensions(model, testbeds.text(cell["text"])["anchor"], 128)
         elif cell["row"] != "start":
             cell |= train(model, cell)
         for row in missing:
@@ -141,6 +144,17 @@ def train(model: SentenceTransformer, cell: dict[str, Any]) -> dict[str, Any]:
             **quality.EQUAL,
         )
     return {"settings": {"method": method, **results["loss_keywords"]}, "seconds": results["seconds"]}
+
+
+def reduce_dimensions(model: SentenceTransformer, texts: Sequence[str], size: int) -> None:
+    """Append the projection on the first principal components of the vectors of ``texts``."""
+    vectors = model.encode(list(texts), batch_size=128).astype(np.float64)
+    fitted = PrincipalComponents(size, random_state=0).fit(vectors)
+    layer = Dense(vectors.shape[1], size, activation_function=nn.Identity())
+    with torch.no_grad():
+        layer.linear.weight.copy_(torch.from_numpy(fitted.components_))
+        layer.linear.bias.copy_(torch.from_numpy(-fitted.components_ @ fitted.mean_))
+    model.append(layer)
 
 
 def build_evaluators(*, is_development: bool) -> list[Any]:

@@ -52,8 +52,15 @@ def main() -> None:
                 key: round(found[one.name].get("spearman", found[one.name].get("purity@10")), 4)
                 for key, one in evaluators.items()
             }
-    line = {"command": COMMAND, "updates": results["updates"], "seconds": results["seconds"], **scores}
-    line |= {"command_seconds": whole, "threads": options.threads, "bf16": options.bf16}
+    line = {
+        "command": COMMAND,
+        "updates": results["updates"],
+        "seconds": results["seconds"],
+        **scores,
+        "command_seconds": whole,
+        "threads": options.threads,
+        "bf16": options.bf16,
+    }
     records.append("demo", line)
     print(line)
 

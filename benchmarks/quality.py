@@ -1,21 +1,21 @@
 """Train methods with several seeds on one encoder and text, and score them on similarity, search and topics.
 
     python benchmarks/quality.py --methods "SimCSE 0.1" "ConSERT" --seeds 5
-    python benchmarks/quality.py --untrained "start" "start, whitened"
+    python benchmarks/quality.py --methods start
 
 Each training appends a line to ``results/quality.jsonl``; a training that is there is not repeated. STS-B dev
 selects the checkpoint, except on a collection's own text, where the last update counts. The test sets select
-nothing. ``--encoder`` is ``minilm-mlm``, ``all-minilm``, a path or a name on the Hub, and ``--text`` is a
-name of ``testbeds.text``.
+nothing. ``start`` is the encoder before training. ``--encoder`` is ``minilm-mlm``, ``all-minilm``, a path or
+a name on the Hub, and ``--text`` is a name of ``testbeds.text``.
 """
 
 import random
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import records
-import rivals
 import testbeds
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
@@ -75,13 +75,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # Training arguments in which recipes differ, and comparisons must not.
 EQUAL = {"gradient_accumulation_steps": 1, "sam_rho": 0.0, "batch_sampler": "batch_sampler"}
-UNTRAINED = {
-    "start": lambda model, texts: model,
-    "start, whitened": rivals.whiten,
-    "start, [CLS], whitened": lambda model, texts: rivals.whiten(rivals.use_cls(model), texts),
-    "SIF of word embeddings": rivals.sif_of_words,
-    "TF-IDF of characters": lambda model, texts: rivals.tfidf_of_characters(texts),
-}
 # Metric of an evaluator: name in the record, and factor to points.
 SCORES = {
     **{("Sts", task): (task, 1) for task in (*evaluation.TASKS, "avg7")},
@@ -101,16 +94,15 @@ SCORES = {
 
 def main() -> None:
     """Run the trainings that are asked for and not recorded yet."""
-    choices = {"methods": METHODS, "untrained": UNTRAINED}
-    defaults = {"methods": [], "untrained": [], "seeds": list(range(5)), "encoder": "minilm-mlm"}
+    choices = {"methods": ["start", *METHODS]}
+    defaults = {"methods": [], "seeds": list(range(5)), "encoder": "minilm-mlm"}
     defaults |= {"text": "short", "sentences": 20_000, "updates": 60, "learning_rate": 5e-5, "batch_size": 64}
     defaults |= {"pooling": "mean", "max_seq_length": 32, "eval_steps": 10, "bf16": True}
     options = vars(records.parser(__doc__, choices, **defaults).parse_args())
-    methods, untrained, seeds = (options.pop(name) for name in ("methods", "untrained", "seeds"))
+    methods, seeds = (options.pop(name) for name in ("methods", "seeds"))
     records.require_clean_tree()
-    cells = [(name, 0) for name in untrained] + [(name, seed) for seed in seeds for name in methods]
-    for name, seed in cells:
-        cell = {"label": name, "seed": seed}
+    for seed, name in product(seeds, methods):
+        cell = {"label": name, "seed": seed if name in METHODS else 0}
         if name in METHODS:
             cell |= {key: value for key, value in options.items() if key not in ("sentences", "eval_steps")}
         else:
@@ -123,11 +115,9 @@ def main() -> None:
         )
         if name in METHODS:
             cell |= train(model, sentences, cell, options["eval_steps"])
-        else:
-            model = UNTRAINED[name](model, sentences["anchor"][:])
         cell |= {"sentences": len(sentences), "scores": score(model)}
         records.append("quality", cell)
-        print(name, seed, cell["scores"], flush=True)
+        print(name, cell["seed"], cell["scores"], flush=True)
 
 
 def train(

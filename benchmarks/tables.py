@@ -41,9 +41,9 @@ BUDGETS = {
 RECOMMENDED = "ConSERT with head + bag of words"
 PAPERS = ("ArcCSE", "PT-BERT", "PaSeR", "DenoSent", "SLT-FAI")
 UNTRAINED = ("start", "start, [CLS], whitened", "SIF of word embeddings", "TF-IDF of characters")
-SIMCSE = ("SimCSE 0.05", "SimCSE 0.1")
 METHODS = (
-    *SIMCSE,
+    "SimCSE 0.05",
+    "SimCSE 0.1",
     "ConSERT",
     "ConSERT with head",
     RECOMMENDED,
@@ -147,35 +147,30 @@ def score_text(cells: list[Cell], key: str = "avg7", digits: int = 2) -> str:
     return mean_text([cell["scores"][key] for cell in cells], digits, usual) + mark
 
 
-def method_rows(labels: Sequence[str], budgets: Sequence[str], tasks: dict[str, str]) -> str:
-    """Return the averages of the seven STS tasks at some budgets, and scores on tasks after 60 updates.
+def methods() -> str:
+    """The papers' losses and ours at equal updates: averages of the seven STS tasks, and scores on tasks.
 
     The rows are sorted by the first budget. A row without any cell is left out.
     """
+    budgets = [name for name in BUDGETS if name != "2,000 updates"]
     rows = []
-    for label in labels:
+    for label in (*UNTRAINED, *METHODS):
         cells = {name: find(label, *BUDGETS[name]) for name in budgets}
         if label in UNTRAINED:  # trained at no budget: shown once
             cells = {name: cells[name] if name == budgets[0] else [] for name in budgets}
         below = [max(dev for _, dev in one["curve"]) - one["curve"][-1][1] for one in cells["400 updates"]]
         title = f"recommended: {label}" if label == RECOMMENDED else label
         row = [title, *map(score_text, cells.values()), f"{np.mean(below):.1f}" if below else ""]
-        for key in tasks.values():
+        for key in TASKS.values():
             values = [cell["scores"][key] for cell in find(label, "short", 60, key)]
             row.append(f"{np.mean(values):.1f}" if values else "")
         if any(row[1:]):
             rows.append(row)
     rows.sort(key=lambda row: float((row[1] or row[2] or "0").split()[0]), reverse=True)
-    return table(["", *budgets, "end below best, 400", *tasks], rows)
-
-
-def methods() -> str:
-    """The papers' losses and ours at equal updates."""
-    budgets = [name for name in BUDGETS if name != "2,000 updates"]
     rates = [find(RECOMMENDED, text, 60, learning_rate=2e-4) for text in ("short", "wiki")]
     short, wiki = map(score_text, rates)
     note = f"recommended at a learning rate of 2e-4, 60 updates: {short}; Wikipedia {wiki}.\n"
-    return method_rows([*UNTRAINED, *METHODS], budgets, TASKS) + "\n" + note
+    return table(["", *budgets, "end below best, 400", *TASKS], rows) + "\n" + note
 
 
 def known_changes() -> list[tuple[str, float, list[float]]]:
@@ -380,14 +375,15 @@ def draw_amounts() -> None:
 
 
 def cost() -> str:
-    """Operations, time and memory of a training step, as multiples of SimCSE's."""
+    """Operations, time and memory of a training step, as multiples of SimCSE's and of its floor's."""
     lines = records.read("speed")
     (base,) = [line for line in lines if line["method"] == "SimCSE"]
     rows = []
     for line in sorted(lines, key=lambda line: line is not base):  # SimCSE first
         ratios = line["flops_ratio"], line["seconds_ratio"], line["peak_bytes"] / base["peak_bytes"]
-        rows.append([line["method"], *(f"{ratio:.2f}" for ratio in ratios)])
-    return table(["", "operations", "time", "memory"], rows) + (
+        floor = [f"{line[key]:.2f}" for key in ("floor_flops_ratio", "floor_seconds_ratio") if key in line]
+        rows.append([line["method"], *(f"{ratio:.2f}" for ratio in ratios), ", ".join(floor)])
+    return table(["", "operations", "time", "memory", "times its floor"], rows) + (
         f"\nA step of SimCSE takes {base['seconds']:.1f} seconds ({base['rounds']} rounds, "
         f"{base['hardware']}, one thread).\n"
     )
@@ -645,12 +641,10 @@ def draw_known_items() -> None:
 
 def draw_curves() -> None:
     """Draw STS-B dev along trainings of 2,000 updates."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
     for number, label in enumerate(METHODS):
         if cells := find(label, "short", 2000):
             updates = [update for update, _ in cells[0]["curve"]]

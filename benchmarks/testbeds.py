@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from sbert_plugins import data, evaluation, recipes
 from sbert_plugins.evaluation.retrieval import read_collection
 
-ENCODERS = ("minilm-mlm", "all-minilm")
-
 
 def quora(split: str = "dev") -> evaluation.RetrievalEvaluator:
     """Return the retrieval of duplicates of a question: 1,000 queries (dev) or 5,000 (test) of Quora.
@@ -51,9 +49,9 @@ def encoder(name: str, *, pooling: str = "mean", max_seq_length: int = 32) -> Se
     """Build ``minilm-mlm`` (a language model) or ``all-minilm`` (all-MiniLM-L6-v2), or load a path."""
     if name == "all-minilm":
         model = recipes.offline_encoder(num_layers=6, max_seq_length=max_seq_length)
-        del model[2]  # Normalize: ours read the vectors before it, TSDAE and the maps of rivals.py do not
+        del model[2]  # Normalize: ours read the vectors before it, TSDAE and the map of PCA do not
         return model
-    path = str(folder() / "encoders" / name) if name in ENCODERS else name
+    path = str(folder() / "encoders" / name) if name == "minilm-mlm" else name
     return recipes.build_encoder(path, pooling=pooling, max_seq_length=max_seq_length)
 
 

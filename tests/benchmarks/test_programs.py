@@ -12,14 +12,13 @@ import official_side
 import pytest
 import quality
 import records
-import rivals
 import speed
 import testbeds
 import torch
 from datasets import Dataset
-from encoders import project_counts, project_text
+from encoders import project_text
 
-from sbert_plugins import evaluation, recipes
+from sbert_plugins import recipes
 
 TEXTS = project_text()[:80]
 
@@ -32,8 +31,8 @@ class TestQuality:
         monkeypatch.setattr(quality.testbeds, "text", lambda *_: Dataset.from_dict({"anchor": TEXTS[:16]}))
         monkeypatch.setattr(quality.evaluation, "load_sts", lambda task: recipes.graded_pairs())
         monkeypatch.setattr(quality, "score", lambda *_, **__: {"avg7": 50.0})
-        command = "quality.py --seeds 0 --updates 2 --batch_size 8 --eval_steps 1 --no-bf16 --untrained start"
-        monkeypatch.setattr(sys, "argv", [*command.split(), "--methods", "SimCSE 0.1"])
+        command = "quality.py --seeds 0 --updates 2 --batch_size 8 --eval_steps 1 --no-bf16 --methods start"
+        monkeypatch.setattr(sys, "argv", [*command.split(), "SimCSE 0.1"])
         quality.main()
         quality.main()
         start, line = records.read("quality")
@@ -81,34 +80,40 @@ def test_adaptation_measures_each_cell_once(trained, monkeypatch):
 
 
 def test_a_step_is_counted():
-    # A product of 5 x 4 and 4 x 3, forward only: 2 x 60 operations, in one operator with 60 bytes.
+    # A product of 5 x 4 and 4 x 3, forward only: 2 x 60 operations, with 60 bytes.
     x, y = torch.randn(5, 4), torch.randn(4, 3)
-    assert speed.count(lambda: torch.mm(x, y)) == {"flops": 120, "operators": 1, "peak_bytes": 60}
+    assert speed.count(lambda: torch.mm(x, y)) == {"flops": 120, "peak_bytes": 60}
 
 
-class TestRivals:
-    def test_whitened_texts_have_mean_zero_and_covariance_one(self, tiny_encoder):
-        vectors = rivals.whiten(tiny_encoder(), TEXTS).encode(TEXTS)
-        assert np.abs(vectors.mean(axis=0)).max() < 1e-3
-        assert np.abs(np.cov(vectors.T) - np.eye(vectors.shape[1])).max() < 1e-2
+def test_attention_is_counted_with_and_without_dropout():
+    x = torch.randn(1, 2, 5, 4)
+    counts = [
+        speed.count(lambda p=p: torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=p))
+        for p in (0.0, 0.5)
+    ]
+    # Two products for each of two heads: 5 x 4 with 4 x 5, and 5 x 5 with 5 x 4.
+    assert [one["flops"] for one in counts] == [800, 800]
 
-    def test_sif_is_a_weighted_mean_without_the_common_direction(self, tiny_encoder):
-        model = tiny_encoder()
-        counts = project_counts(model.tokenizer)
-        weight = 1e-3 / (1e-3 + counts.probabilities())
-        table = model.transformers_model.get_input_embeddings().weight.detach().numpy()
-        ids = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
-        means = np.array([weight[one] @ table[one] / len(one) for one in ids])
-        common = np.linalg.svd(means)[2][0]
-        vectors = rivals.sif_of_words(model, TEXTS, frequencies=counts).encode(TEXTS)
-        np.testing.assert_allclose(vectors, means - np.outer(means @ common, common), atol=5e-4)
 
-    @pytest.mark.filterwarnings("ignore:The number of components")
-    def test_tfidf_can_be_scored(self):
-        model = rivals.tfidf_of_characters(TEXTS, dimensions=8)
-        pairs = evaluation.ScoredPairs(TEXTS[:10], TEXTS[10:20], list(range(10)))
-        found = evaluation.evaluate(model, [evaluation.PairsEvaluator(pairs, name="own")])
-        assert np.isfinite(found["own"]["spearman"])
+@pytest.mark.parametrize("name", speed.METHODS)
+def test_a_method_computes_what_its_definition_asks_for(name, monkeypatch):
+    build_encoder = recipes.offline_encoder
+    monkeypatch.setattr(speed, "ROWS", 6)
+    monkeypatch.setattr(
+        recipes, "offline_encoder", lambda **given: build_encoder(**given | {"num_layers": 1})
+    )
+    steps = [speed.build_step(name, kind) for kind in (speed.METHODS, speed.FLOORS)]
+    step, floor = (speed.count(each)["flops"] for each in steps)
+    assert 0.99 <= step / floor <= 1.1
+
+
+def test_a_step_is_divided_by_its_floor_in_the_same_round(monkeypatch):
+    times = iter([0, 3, 0, 2, 0, 8, 0, 2, 0, 30, 0, 30])  # start and end of the step and of its floor
+    monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    monkeypatch.setattr(speed, "build_step", lambda *_: lambda: None)
+    monkeypatch.setattr(speed, "count", lambda step: {"flops": 6})
+    line = speed.measure(3, ["SimCSE"])["SimCSE"]
+    assert (line["seconds"], line["floor_seconds_ratio"], line["floor_flops_ratio"]) == (8, 1.5, 1)
 
 
 RUNS = 200

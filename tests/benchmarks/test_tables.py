@@ -207,8 +207,10 @@ def test_cost(write):
         "peak_bytes": 8,
     }
     changed = {"method": "PaSeR", "seconds_ratio": 2.5, "peak_bytes": 12}
+    changed |= {"floor_flops_ratio": 1.01, "floor_seconds_ratio": 1.2}
     write("speed", {"method": "SimCSE", **speed}, speed | changed)
-    assert rows_of(tables.cost())["PaSeR"] == ["1.00", "2.50", "1.50"]
+    rows = rows_of(tables.cost())
+    assert (rows["SimCSE"][-1], rows["PaSeR"]) == ("", ["1.00", "2.50", "1.50", "1.01, 1.20"])
 
 
 FILES = sorted(path.stem for path in records.RESULTS.glob("*.jsonl"))
