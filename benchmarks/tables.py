@@ -480,31 +480,38 @@ def search_lines(encoder: str | None = None, tokens: int | None = None) -> list[
 
 
 def search_values(
-    row: str, name: str, encoder: str | None = None, learning_rate: float | None = None
+    row: str,
+    name: str,
+    encoder: str | None = None,
+    learning_rate: float | None = None,
+    tokens: int | None = None,
 ) -> list[float]:
     """Return the values of a column, one per seed, or per collection and seed if it is of no collection."""
     collection, evaluator, score = SEARCH[name]
     lines = [
         line
-        for line in search_lines(encoder)
+        for line in search_lines(encoder, tokens)
         if line["row"] == row and learning_rate in (None, line.get("learning_rate"))
     ]
     return [line["scores"][evaluator][score] for line in lines if collection in (None, line["collection"])]
 
 
-def search() -> str:
+def search(tokens: int | None = None) -> str:
     """Search after an adaptation to the documents: the start's scores, and changes against them."""
-    first = {name: float(np.mean(search_values("start", name))) for name in SEARCH}
+    columns, own = [*SEARCH][: 4 if tokens else None], search_lines(tokens=tokens)
+    first = {name: float(np.mean(search_values("start", name, tokens=tokens))) for name in columns}
     lines = [["all-MiniLM-L6-v2", "", "", *(f"{value:.1f}" for value in first.values())]]
-    bm25 = [line["scores"]["mix"]["bm25_ndcg@10"] for line in search_lines() if line["row"] == "start"]
-    lines.append(["BM25 alone", "", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(SEARCH) - 2)])
-    for row in dict.fromkeys(line["row"] for line in search_lines() if line["row"] != "start"):
-        found = {name: [value - first[name] for value in search_values(row, name)] for name in SEARCH}
+    bm25 = [line["scores"]["mix"]["bm25_ndcg@10"] for line in own if line["row"] == "start"]
+    lines.append(["BM25 alone", "", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(columns) - 2)])
+    for row in dict.fromkeys(line["row"] for line in own if line["row"] != "start"):
+        found = {
+            name: [value - first[name] for value in search_values(row, name, tokens=tokens)]
+            for name in columns
+        }
         seeds = max(len(found["Cranfield"]), len(found["CISI"]))
         cells = (error_text(values, "+") if values else "" for values in found.values())
-        own = (line for line in search_lines() if line["row"] == row)
-        lines.append([row, str(seeds), rates_text(own), *cells])
-    return table(["", "seeds", "rate", *SEARCH], lines)
+        lines.append([row, str(seeds), rates_text(line for line in own if line["row"] == row), *cells])
+    return table(["", "seeds", "rate", *columns], lines)
 
 
 def proof() -> str:
@@ -716,6 +723,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "families": families,
     "documents": documents,
     "search": search,
+    "search, 256 tokens": lambda: search(256),
     "descriptions": descriptions,
     "old index": old_index,
     "forms": forms,
