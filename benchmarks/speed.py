@@ -1,15 +1,15 @@
 """Count the operations of a training step of each method, and time it: multiples of SimCSE and of its floor.
 
     python benchmarks/speed.py                        # writes results/speed.jsonl
-    python benchmarks/speed.py --only SimCSE --print  # prints one line of JSON in place of the record
+    python benchmarks/speed.py --only SimCSE --print  # prints without a record
     python benchmarks/speed.py --against 6a995b3 --only SimCSE "recommended, keep=0"
 
 A step is forward, backward and AdamW on 64 sentences of 32 tokens, in float32 on one CPU thread, with the six
 layers of all-MiniLM-L6-v2, or what a name of ``SIZES`` says. A third of the sentences have 25 words or more.
 The floor of a method is a plain step of what its definition asks for. Counts do not depend on the machine. In
-each round every method and its floor make one step, so that a slow moment of the machine affects all; a ratio
-is the median over the rounds. ``--against`` prints this tree's step divided by that of an earlier commit, for
-methods that both have.
+each round SimCSE, the method and its floor make one step, so that a slow moment of the machine affects all; a
+ratio is the median over the rounds. ``--against`` prints this tree's step divided by that of an earlier
+commit, for methods that both have.
 """
 
 import copy
@@ -43,12 +43,11 @@ from sbert_plugins import functional, losses, recipes
 from sbert_plugins.encoder import dropout_off
 from sbert_plugins.modules import PseudoTokenAttention
 
-ROWS, LENGTH, FLOOR = 64, 32, ", floor"
+ROWS, LENGTH = 64, 32
 # torch itself does not count attention without dropout on a processor.
 flop_registry[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu] = sdpa_flop
 flop_registry[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward] = sdpa_backward_flop
 Column = dict[str, Tensor]
-Columns = list[Column]
 
 
 def build(loss: str, **keywords: Any) -> Callable[[SentenceTransformer], torch.nn.Module]:
@@ -126,7 +125,7 @@ class Floor(nn.Module):
         self.parts = nn.ModuleDict({"encoder": model} | {name: PARTS[name](width) for name in names})
         self.copies = copy.deepcopy(self.parts).requires_grad_(False)
 
-    def forward(self, columns: Columns) -> dict[str, Tensor]:
+    def forward(self, columns: list[Column]) -> dict[str, Tensor]:
         return {"floor": self.compute(self, *columns)}
 
 
@@ -267,7 +266,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_columns(model: SentenceTransformer, name: str, length: int = LENGTH) -> Columns:
+def make_columns(model: SentenceTransformer, name: str, length: int = LENGTH) -> list[Column]:
     """Return a method's columns with full rows: random words, and word pieces in two thirds of the rows."""
     tokens = model.tokenizer.convert_ids_to_tokens(list(range(len(model.tokenizer))))
     words = torch.tensor([i for i, token in enumerate(tokens) if token.isalpha() and len(token) > 3])
@@ -357,31 +356,28 @@ def count(step: Callable[[], None]) -> dict[str, int]:
     return {"flops": flops.get_total_flops(), "peak_bytes": tensors.peak}
 
 
-def measure(rounds: int, names: list[str], *, floors: bool = True) -> dict[str, dict[str, Any]]:
-    """Return counts, seconds and ratios of SimCSE and other methods."""
+def measure(rounds: int, name: str, *, has_floor: bool = True) -> dict[str, Any]:
+    """Return counts and seconds of a method's step, divided by those of SimCSE and of its floor."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    names = list(dict.fromkeys(["SimCSE", *names]))
-    kinds = {"": METHODS, FLOOR: FLOORS} if floors else {"": METHODS}
-    steps = {
-        name + kind: build_step(name, builders, **SIZES.get(name, {}))
-        for name in names
-        for kind, builders in kinds.items()
-    }
-    found: dict[str, dict[str, Any]] = {name: count(step) | {"seconds": []} for name, step in steps.items()}
+    steps = {"SimCSE": build_step("SimCSE"), name: build_step(name, **SIZES.get(name, {}))}
+    if has_floor:
+        steps["floor"] = build_step(name, FLOORS, **SIZES.get(name, {}))
+    counts = {key: count(step) for key, step in steps.items()}
+    seconds: dict[str, list[float]] = {key: [] for key in steps}
     for _ in range(rounds):
-        for name, step in steps.items():
+        for key, step in steps.items():
             start = time.perf_counter()
             step()
-            found[name]["seconds"].append(time.perf_counter() - start)
-    lines = {name: found[name] | {"seconds": statistics.median(found[name]["seconds"])} for name in names}
-    for name, line in lines.items():
-        for key, other in {"": "SimCSE", "floor_": name + FLOOR}.items():
-            if other in found:
-                pairs = zip(found[name]["seconds"], found[other]["seconds"], strict=True)
-                line[f"{key}flops_ratio"] = line["flops"] / found[other]["flops"]
-                line[f"{key}seconds_ratio"] = statistics.median(step / floor for step, floor in pairs)
-    return lines
+            seconds[key].append(time.perf_counter() - start)
+    line = {"rounds": rounds, **counts[name], "seconds": statistics.median(seconds[name])}
+    for prefix, other in {"": "SimCSE", "floor_": "floor"}.items():
+        if other in steps:
+            line[f"{prefix}flops_ratio"] = counts[name]["flops"] / counts[other]["flops"]
+            line[f"{prefix}seconds_ratio"] = statistics.median(
+                own / its for own, its in zip(seconds[name], seconds[other], strict=True)
+            )
+    return line
 
 
 def measure_in(tree: Path, names: list[str]) -> dict[str, dict[str, Any]]:
@@ -389,7 +385,7 @@ def measure_in(tree: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     command = [sys.executable, __file__, "--rounds", "1", "--print", "--no-floors", "--only", *names]
     environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(result.stdout.splitlines()[-1])
+    return {line["method"]: line for line in map(json.loads, result.stdout.splitlines())}
 
 
 def compare(commit: str, rounds: int, names: list[str]) -> None:
@@ -415,13 +411,14 @@ def main() -> None:
     options = records.parser(__doc__, {"only": defaults["only"]}, **defaults).parse_args()
     if options.against:
         compare(options.against, options.rounds, options.only)
-    elif options.print:
-        print(json.dumps(measure(options.rounds, options.only, floors=options.floors)))
-    else:
+        return
+    if not options.print:
         records.require_clean_tree()
-        for name, line in measure(options.rounds, options.only, floors=options.floors).items():
-            records.replace("speed", {"method": name, "rounds": options.rounds, **line}, key="method")
-            print(name, line)
+    for name in options.only:
+        line = {"method": name} | measure(options.rounds, name, has_floor=options.floors)
+        print(json.dumps(line), flush=True)
+        if not options.print:
+            records.replace("speed", line, key="method")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def test_a_step_is_divided_by_its_floor_in_the_same_round(monkeypatch):
     monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     monkeypatch.setattr(speed, "build_step", lambda *_: lambda: None)
     monkeypatch.setattr(speed, "count", lambda step: {"flops": 6})
-    line = speed.measure(3, ["SimCSE"])["SimCSE"]
+    line = speed.measure(3, "SimCSE")
     assert (line["seconds"], line["floor_seconds_ratio"], line["floor_flops_ratio"]) == (8, 1.5, 1)
 
 
