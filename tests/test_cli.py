@@ -427,10 +427,11 @@ class TestTrain:
         options = ["--output", str(tmp_path / "run"), *QUICK, "--resume"]
         with interrupted(1):
             assert train("simcse", *options) == 130
+        assert "interrupted. To continue from checkpoint-1," in capsys.readouterr().err
         for _ in range(2):
             assert train("simcse", *options) == 0
             assert "2 updates" in capsys.readouterr().out
-        assert "finished training" in caplog.text
+        assert all(line in caplog.text for line in ("Continuing from update 1 of 2.", "finished training"))
         assert train("simcse", *options, "--max_steps", "4") == 0
         assert "4 updates" in capsys.readouterr().out
 

@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command in (*WITH_ARGUMENTS, "evaluate") and run.names_on_hub(options):
             is_connected = _go_offline_without_connection()
         getattr(run, options.command)(options)
-    except KeyboardInterrupt:
-        print("sbert-plugins: interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"sbert-plugins: interrupted. {stop}".rstrip(), file=sys.stderr)
         return 130
     except Exception as error:
         if "--traceback" in words:

@@ -244,8 +244,12 @@ def mteb_run(options: argparse.Namespace) -> None:
         training_datasets=None if options.training_datasets is None else set(options.training_datasets),
     )
     print(f"{result.model_name}, revision {result.model_revision}")
-    scores = ((task.task_name, f"{100 * task.get_score():.2f}") for task in result.task_results)
-    print_table([("task", "main score x 100"), *scores])
+    print_table(
+        [
+            ("task", "main score x 100"),
+            *((task.task_name, f"{100 * task.get_score():.2f}") for task in result.task_results),
+        ]
+    )
 
 
 def mteb_submit(options: argparse.Namespace) -> None:

@@ -58,6 +58,11 @@ def write_card(folder: Path, recipe: Recipe, results: Mapping[str, Any]) -> None
     settings = ", ".join(f"{name} {arguments[name]}" for name in _SHOWN if arguments.get(name))
     about = recipe.about
     source = f"{about.paper}, <{about.url}>" if about.url else about.paper
+    updates = f"{results['updates']:,} updates, the model of update {results['saved_update']:,} is saved"
+    if recipe.name == "search" and not results["updates"]:
+        power = results["log"][-1]["power"]
+        weights = f"token weights (idf ** {power:g})" if power else "no token weights"
+        updates = f"no updates: the model has {weights} and no linear map"
     lines = [
         "",
         "## How It Was Trained",
@@ -65,8 +70,7 @@ def write_card(folder: Path, recipe: Recipe, results: Mapping[str, Any]) -> None
         f"- **Method:** {about.title} ({source})" + (f": {about.summary}" if about.summary else ""),
         f"- **Start:** {results['encoder']}, {results['pooling']} pooling",
         f"- **Text:** {results['text'] or 'not named'}: {results['read'].removeprefix('text: ')}",
-        f"- **Length:** {results['updates']:,} updates, the model of update {results['saved_update']:,} is "
-        "saved",
+        f"- **Length:** {updates}",
         f"- **Settings:** {settings}, seed {results['seed']}, {length['training']} tokens in training, "
         f"{length['model']} in this model",
     ]

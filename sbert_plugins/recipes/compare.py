@@ -98,8 +98,11 @@ class Comparison:
     @property
     def verdict(self) -> list[str]:
         """One sentence per method and score, and one per method that the best one is compared with."""
-        changes = [*self.changes.items(), (self.best, self.rivals)]
-        return [f"{method}, {one.sentence}" for method, each in changes for one in each]
+        return [
+            f"{method}, {one.sentence}"
+            for method, each in [*self.changes.items(), (self.best, self.rivals)]
+            for one in each
+        ]
 
 
 def read_method(text: str) -> Method:
@@ -267,8 +270,12 @@ def compare(
             raise RuntimeError(f"Every training failed: {'; '.join(failed.values())}")
         changes = {method: evaluation.judge_all(before, each) for method, each in scores.items()}
         best, *others = sorted(changes, key=lambda method: changes[method][0].gain, reverse=True)
-        rivals = [evaluation.judge_all(scores[each], scores[best], against=each)[0] for each in others]
-        comparison = Comparison(changes, rivals, failed, output / "index.html")
+        comparison = Comparison(
+            changes,
+            rivals=[evaluation.judge_all(scores[each], scores[best], against=each)[0] for each in others],
+            failed=failed,
+            page=output / "index.html",
+        )
         comparison.page.write_text(_page(comparison, shared, len(rows)), encoding="utf-8")
     return comparison
 

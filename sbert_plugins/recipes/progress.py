@@ -6,13 +6,23 @@ from typing import Any
 from tqdm import tqdm
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
+from sbert_plugins.training import SentenceTransformerTrainer
+
 _LINE = "{n_fmt}/{total_fmt} updates, {rate_inv_fmt}, {remaining} left{postfix}\n"
 
 
 class Progress(ProgressCallback):
-    """Shows the update, the rate, the remaining time, and the loss or the score of the checkpoint."""
+    """Shows the update, the rate, the remaining time, and the loss with its terms or the checkpoint's score.
+
+    Args:
+        trainer: The trainer, which knows the terms of the loss.
+    """
 
     training_bar: Any
+
+    def __init__(self, trainer: SentenceTransformerTrainer) -> None:
+        super().__init__()
+        self.trainer = trainer
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -41,6 +51,7 @@ class Progress(ProgressCallback):
         **_: Any,
     ) -> None:
         """Keep the numbers to show."""
-        names = ("loss", f"eval_{args.metric_for_best_model}")
-        if shown := {name: f"{value:.4g}" for name, value in (logs or {}).items() if name in names}:
+        terms = self.trainer.terms if len(self.trainer.terms) > 1 else ()
+        names = ("loss", *terms, f"eval_{args.metric_for_best_model}")
+        if shown := {name: f"{logs[name]:.4g}" for name in names if logs and name in logs}:
             self.training_bar.set_postfix(shown, refresh=False)

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from sentence_transformers import SentenceTransformer
 
 from sbert_plugins import __version__
-from sbert_plugins.training.loss_state import differences
+from sbert_plugins.training.loss_state import differences, newest_complete_checkpoint
 
 logger = logging.getLogger(__name__)
 RUN_FILE, RESULTS_FILE, LOCK_FILE = "run.json", "results.json", ".lock"
@@ -124,6 +124,8 @@ def check_same_run(
 def hold(folder: Path) -> Iterator[None]:
     """Keep other processes out of an output folder, which is made if it is missing.
 
+    An interruption gets a message with the checkpoint to continue from.
+
     Raises:
         FileExistsError: If another process trains there.
     """
@@ -138,6 +140,10 @@ def hold(folder: Path) -> Iterator[None]:
         raise FileExistsError(
             f"Another process is training in {folder}: wait for it, or take another output."
         ) from None
+    except KeyboardInterrupt as stop:
+        if newest := newest_complete_checkpoint(folder / "checkpoints"):
+            stop.args = (f"To continue from {newest.name}, repeat the command. For train, add --resume.",)
+        raise
 
 
 def check_is_free(output: Path) -> None:

@@ -34,7 +34,8 @@ class SearchFit:
         power: The power of the token weights; 0 if there are none.
         has_map: Whether the model has a linear map.
         updates: Updates of the map; 0 if the model has none.
-        log: What was measured on the way: known-item search by power, and with and without the map.
+        log: What was measured on the way: known-item search by power, and with and without the map. The last
+            row has the power that was chosen.
     """
 
     power: float
@@ -114,7 +115,7 @@ def adapt_to_search(
         apply_token_weights(model, idf**power)
     logger.info("Token weights: idf ** %g, counted on %s documents.", power, f"{len(texts):,}")
     if not linear_map:
-        return SearchFit(power, False, 0, log)
+        return SearchFit(power, False, 0, [*log, {"power": power}])
     # At most 60 million scores of a query and a document are in memory.
     queries, sources = data.pseudo_queries(sample, limit=6 * 10**7 // len(sample), seed=seed)
     logger.info("Encoding %s documents and %s of their sentences.", f"{len(sample):,}", f"{len(queries):,}")

@@ -263,7 +263,7 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
         )
     trainer.data_collator.max_length = plan.tokens()
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Progress())
+    trainer.add_callback(Progress(trainer))
     if plan.value("patience") is not None and plan.dev is not None:
         trainer.add_callback(EarlyStoppingCallback(plan.value("patience")))
     if is_first_process():

@@ -119,7 +119,7 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
         super().__init__(*args, **kwargs)
         self._sam: SharpnessAwareStep | None = None
         self._followers: list[nn.Module] | None = None  # modules in the encoder's mode
-        self._terms: dict[str, Tensor] = {}  # of the batch that is being computed
+        self.terms: dict[str, Tensor] = {}  # of the loss in the last batch
         self._sums: dict[str, tuple[Tensor, Tensor]] = {}  # sums and counts for the next log
         self._unchecked: list[tuple[int, dict[str, Tensor]]] = []  # numbers of an update that must be finite
         self._skipped_updates: int = 0  # in a row
@@ -203,8 +203,9 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
                 f"The best checkpoint, {best}, could not be loaded: see the log. The model is the last one."
             )
         # An evaluation writes its scores into the card: those of the best checkpoint are not always the last.
-        scores = self._scores.get(int(best.rpartition("-")[2]) if best else self.state.global_step, {})
-        self.model.model_card_data.eval_results_dict = scores
+        self.model.model_card_data.eval_results_dict = self._scores.get(
+            int(best.rpartition("-")[2]) if best else self.state.global_step, {}
+        )
         return output
 
     def _check_setup(self) -> None:
@@ -294,12 +295,13 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
             raise ValueError(
                 f"The optimizer lacks {missing} weights of the loss. Build it over loss.parameters()."
             )
-        rates = [group.get("initial_lr", group["lr"]) for group in groups]
-        if self.state.max_steps < 1 or not any(rates):
+        if self.state.max_steps < 1 or not any(group.get("initial_lr", group["lr"]) for group in groups):
             raise ValueError(
                 f"A training of {self.state.max_steps} updates with learning_rate={self.args.learning_rate} "
                 "would teach nothing. Set both above 0."
             )
+        if self.state.global_step:
+            logger.info("Continuing from update %d of %d.", self.state.global_step, self.state.max_steps)
         self._sums = {}
         inform_losses(
             self.loss,
@@ -349,25 +351,25 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
         loss = self.loss[dataset] if isinstance(self.loss, dict) else self.loss
         rows = 1 if training else find_batch_size(inputs) or 1  # eval_loss is a mean over rows
         self._follow_mode()
-        self._terms = {}
+        self.terms = {}
         # The model is annotated as a BaseModel and may be wrapped in DistributedDataParallel.
         result: Any = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[arg-type]
         if training:
             if not result.requires_grad:
                 self._raise_nothing("The loss has no gradient")
-            terms = self._terms or {type(loss).__name__: result}
+            terms = self.terms or {type(loss).__name__: result}
             self._unchecked.append((self.state.global_step + 1, terms))
             for name, term in terms.items():
                 self._taught[name] = self._taught.get(name, False) | (term.detach() != 0)
         if self._sam is None or not self._sam.is_repeating:
-            numbers = {**self._terms, **getattr(loss, "diagnostics", {})}
+            numbers = {**self.terms, **getattr(loss, "diagnostics", {})}
             of_dataset = {f"{dataset}/{name}": number for name, number in numbers.items()}
             self._add_to_log(of_dataset if is_dict and training else numbers, rows)
         return result
 
     def track_loss_components(self, loss: dict[str, Tensor]) -> None:
         """Keep the terms of the loss, which would otherwise be divided by the batches of all datasets."""
-        self._terms = loss
+        self.terms = loss
 
     def _follow_mode(self) -> None:
         """Put the modules of the losses into the encoder's mode."""

@@ -127,6 +127,12 @@ class TestTrain:
         loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu")
         np.testing.assert_allclose(loaded.encode(TEXT[:3]), model.encode(TEXT[:3]), atol=1e-6)
 
+    def test_the_card_says_what_was_made_without_a_map(self, model, tmp_path):
+        given = {"power": 0.5, "linear_map": False}
+        recipes.train("search", DOCUMENTS, model, output=tmp_path, loss_keywords=given)
+        card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+        assert "no updates: the model has token weights (idf ** 0.5) and no linear map" in card
+
     def test_a_training_that_was_stopped_ends_as_another(self, tiny_encoder, tmp_path, monkeypatch):
         whole, stopped, resumed = (tiny_encoder(pooling="mean") for _ in range(3))
         given = {"loss_keywords": {"power": 0.5}, "max_steps": 20}

@@ -128,6 +128,7 @@ class TestLog:
         trainer = trainer_of(model, loss, tmp_path)
         trainer.train()
         assert min(logged(trainer, "loss")) > 3
+        assert {*trainer.terms} == {"loss", "b"}  # without the diagnostic
         assert logged(trainer, "infinite") == [None] * 4  # JSON has no infinity
 
     @pytest.mark.parametrize("kind", ["train", "eval"])
