@@ -93,8 +93,8 @@ def read_pairs(
         paraphrases: As many paraphrases in the same order, in any of these formats. In a table they are the
             column ``positive``, ``paraphrase`` or the only column of strings. It may be the same file as
             ``source``.
-        column: Column of the sentences, or the columns of sentences and paraphrases. By default ``anchor``,
-            ``text``, ``sentence`` or the only column of strings, and as above.
+        column: Column of the sentences, or two columns: of the sentences and of the paraphrases. By default
+            the sentences are in ``anchor``, ``text``, ``sentence`` or the only column of strings.
         limit: Keep the first ``limit`` pairs.
 
     Returns:
