@@ -566,7 +566,7 @@ def best_setting(row: str) -> dict[str, Any]:
 
 
 def old_index() -> str:
-    """What a search finds with new queries: in the start's vectors of the documents, and in new ones."""
+    """The rows of a search with new queries, in the start's vectors of the documents and in new ones."""
     rows = []
     for name in ("Cranfield", "CISI"):
         lines = [
