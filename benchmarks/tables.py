@@ -204,23 +204,22 @@ def own_changes() -> list[tuple[str, float, list[float], str]]:
 
 def headline() -> str:
     """The first numbers of the README: clear gains on the own task, and the largest loss on others."""
-    gains, others = defaultdict(list), []
+    gains, others = defaultdict(list), defaultdict(list)
     for _, before, scores, method in own_changes():
         changes = np.array(scores) - before
         error = float(np.std(changes, ddof=1)) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
-        (gains[method] if changes.mean() > 2 * error else others).append(float(changes.mean()))
-    for name, (collection, *_) in SEARCH.items():
-        if collection is None and search_values("search", name):
-            before, after = (np.mean(search_values(row, name)) for row in ("start", "search"))
-            others.append(after - before)
+        (gains if changes.mean() > 2 * error else others)[method].append(float(changes.mean()))
+    for method, (name, (collection, *_)) in product(gains, SEARCH.items()):
+        if method != "search" or collection is None:
+            before, after = (np.mean(search_values(row, name)) for row in ("start", method))
+            others[method].append(after - before)
     parts = [
-        f"{' and '.join(f'{one:.1f}' for one in gains[method])} in {len(gains[method])} {task} "
-        f"(`train {method}`)"
-        for method, task in {"search": "searches", "recommended": "collections of topics"}.items()
+        f"{' and '.join(f'{one:.1f}' for one in gains[method])} points in {len(gains[method])} {task} "
+        f"(`train {method}`; other scores lost at most {-min(0.0, *others[method]):.1f})"
+        for method, task in {"search": "search tasks", "recommended": "sets of topics"}.items()
         if gains[method]
     ]
-    rest = f"Other scores fell by at most {-min(0.0, *others):.1f}."
-    return f"**Points gained by all-MiniLM-L6-v2: {', '.join(parts)}. {rest}**\n"
+    return f"**all-MiniLM-L6-v2 gained {', and '.join(parts)}.**\n"
 
 
 def known_model() -> str:
@@ -234,8 +233,8 @@ def known_model() -> str:
     about = (
         "Each row: adapted, without labels, to its own text. Sentence pairs: the mean of four adaptations, "
         f"to {', '.join(TEXTS.values())}. `search` was tuned on its two collections. `recommended` changed "
-        f"search by {' and '.join(lost)}. ± is the standard error over {seeds} trainings ({searched} for "
-        "`search`).\n\nThe best possible score is 100. nDCG and MAP measure how high the right texts are "
+        f"search by {' and '.join(lost)}. ± is the standard error over {seeds} trainings ({searched} in "
+        "search).\n\nThe best possible score is 100. nDCG and MAP measure how high the right texts are "
         "ranked. Sentence pairs: rank correlation (Spearman) of similarities and human grades. Topics: "
         "percentage of the ten nearest texts that have the same topic."
     )
@@ -428,7 +427,7 @@ def demo() -> str:
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds, the whole command in "
         f"{line['command_seconds']:.0f} ({line['hardware']}). It prints only the first score. The others "
-        "show what else changed, on other samples than in Benchmarks.\n"
+        "show what else changed, on other samples.\n"
     )
 
 
