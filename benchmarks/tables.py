@@ -210,7 +210,7 @@ def headline() -> str:
         error = float(np.std(changes, ddof=1)) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
         (gains if changes.mean() > 2 * error else others)[method].append(float(changes.mean()))
     for method, (name, (collection, *_)) in product(gains, SEARCH.items()):
-        if method != "search" or collection is None:
+        if (method != "search" or collection is None) and search_values(method, name):
             before, after = (np.mean(search_values(row, name)) for row in ("start", method))
             others[method].append(after - before)
     parts = [
