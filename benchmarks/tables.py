@@ -226,17 +226,24 @@ def known_model() -> str:
     """The first table of the README: what `search` and `recommended` do on their own task."""
     seeds, searched = len(known_changes()[0][2]), len(search_values("search", "CISI"))
     lost = [
-        f"{error_text(np.array(values) - search_values('start', name)[0], '+')} in {name}"
+        f"{error_text(np.array(values) - search_values('start', name)[0], '+')}"
         for name in ("Cranfield", "CISI")
         if (values := search_values("recommended", name))
     ]
+    long = [
+        error_text(np.array(values) - search_values("start", name, tokens=256)[0], "+")
+        for name in ("Cranfield", "CISI")
+        if (values := search_values("search", name, tokens=256))
+    ]
     about = (
-        "Each row: adapted, without labels, to its own text. Sentence pairs: the mean of four adaptations, "
-        f"to {', '.join(TEXTS.values())}. `search` was tuned on its two collections. `recommended` changed "
-        f"search by {' and '.join(lost)}. ± is the standard error over {seeds} trainings ({searched} in "
-        "search).\n\nThe best possible score is 100. nDCG and MAP measure how high the right texts are "
-        "ranked. Sentence pairs: rank correlation (Spearman) of similarities and human grades. Topics: "
-        "percentage of the ten nearest texts that have the same topic."
+        "Each row: adapted to its own text without labels. Sentence pairs: mean of four adaptations, to "
+        f"{', '.join(TEXTS.values())}. `search` was tuned on its two collections. Search reads 128 tokens of "
+        f"a text; with the default of 256, `search` gained {' and '.join(long)}. `recommended` changed "
+        f"search by {' and '.join(lost)}. ± is the standard error over {seeds} trainings "
+        f"({searched} in search).\n\n"
+        "nDCG and MAP measure how high the right texts are ranked. Sentence pairs: Spearman "
+        "correlation of similarities and human grades. Topics: percentage of the ten nearest texts with the "
+        "same topic."
     )
     rows = [
         [title, f"{before:.1f}", error_text(np.array(scores) - before, "+"), f"`{method}`"]
@@ -426,8 +433,8 @@ def demo() -> str:
     ]
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds, the whole command in "
-        f"{line['command_seconds']:.0f} ({line['hardware']}). It prints only the first score. The others "
-        "show what else changed, on other samples.\n"
+        f"{line['command_seconds']:.0f} ({line['hardware']}). It prints the first score. The others are "
+        "on other samples.\n"
     )
 
 
