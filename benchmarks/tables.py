@@ -232,15 +232,15 @@ def known_model() -> str:
     ]
     long = [
         error_text(np.array(values) - search_values("start", name, tokens=256)[0], "+")
-        for name in ("Cranfield", "CISI")
+        for name in [*SEARCH][:4]
         if (values := search_values("search", name, tokens=256))
     ]
     about = (
-        "Each row: adapted to its own text without labels. Sentence pairs: mean of four adaptations, to "
+        "Each row: adapted to its own text, no labels. Sentence pairs: mean of four adaptations, to "
         f"{', '.join(TEXTS.values())}. `search` was tuned on its two collections. Search reads 128 tokens of "
-        f"a text; with the default of 256, `search` gained {' and '.join(long)}. `recommended` changed "
-        f"search by {' and '.join(lost)}. ± is the standard error over {seeds} trainings "
-        f"({searched} in search).\n\n"
+        f"a text; with the default of 256, `search` gained {' and '.join(long[:2])}, in a mix "
+        f"with BM25 {' and '.join(long[2:])}. `recommended` changed search by {' and '.join(lost)}. ± is the "
+        f"standard error over {seeds} trainings ({searched} in search).\n\n"
         "nDCG and MAP measure how high the right texts are ranked. Sentence pairs: Spearman "
         "correlation of similarities and human grades. Topics: percentage of the ten nearest texts with the "
         "same topic."
@@ -433,8 +433,8 @@ def demo() -> str:
     ]
     return table(["score", "before", "after"], rows) + (
         f"\n{line['updates']} updates in {line['seconds']:.0f} seconds, the whole command in "
-        f"{line['command_seconds']:.0f} ({line['hardware']}). It prints the first score. The others are "
-        "on other samples.\n"
+        f"{line['command_seconds']:.0f} ({line['hardware']}). It prints the first score. The others are of "
+        "texts that it did not train on, other samples than above.\n"
     )
 
 
