@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from operator import eq
 from typing import Any
 
 from datasets import Dataset, concatenate_datasets
@@ -72,10 +73,7 @@ def back_translate(
     ]
     _load_translator.cache_clear()
     pairs = concatenate_datasets(shards)
-    unchanged = sum(
-        anchor == positive for anchor, positive in zip(pairs["anchor"][:], pairs["positive"][:], strict=True)
-    )
-    if unchanged:
+    if unchanged := sum(map(eq, pairs["anchor"][:], pairs["positive"][:])):
         logger.warning("%d of %d sentences came back unchanged or empty.", unchanged, len(pairs))
     return pairs.select(sorted(range(len(order)), key=order.__getitem__))
 

@@ -70,6 +70,14 @@ def read_columns(
     if not isinstance(texts, Dataset):
         texts = Dataset.from_dict({roles[0]: list_texts(texts)})
     if texts.format["type"] == "custom":  # a transform makes the cells later
+        given = Dataset.from_list([texts[0]])
+        read = _choose(given, roles, optional, columns, source).values()
+        if not [*read] == texts.column_names == given.column_names:
+            raise ValueError(
+                f"{source} has a transform from {', '.join(texts.column_names)} to "
+                f"{', '.join(given.column_names)}, and {', '.join(read)} is read. A transform must take and "
+                "give the columns that are read, and no others. Use Dataset.map instead."
+            )
         return texts
     rows, origin = select_columns(
         texts, roles, optional=optional, labels=labels, columns=columns, source=source
@@ -130,8 +138,7 @@ def describe_texts(rows: Dataset) -> str:
         f'"{name}"' + (f" ({role})" if len(origin.columns) > 1 else "")
         for role, name in origin.columns.items()
     ]
-    nouns = [_NOUNS[role] for role in rows.column_names if role in _NOUNS]
-    noun = (nouns or ["sentences"])[-1]
+    noun = ["sentences", *(_NOUNS[role] for role in rows.column_names if role in _NOUNS)][-1]
     duplicates = len(rows) - len(set(rows[rows.column_names[0]]))
     parts = [
         f"column{'s' if len(names) > 1 else ''} {', '.join(names)}",
@@ -211,9 +218,12 @@ def _choose(
 
 
 def _strip_rows(batch: dict[str, list[Any]], columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Strip white space and byte order marks, and drop rows with a blank text. A title may be blank."""
+    """Strip white space and signs without width, and drop rows with a blank text. A title may be blank."""
     for name in columns:
-        batch[name] = [(text or "").removeprefix("\ufeff").strip() for text in batch[name]]
+        # The last sign is the byte order mark.
+        batch[name] = [
+            (text or "").strip().strip("\u200b\u200c\u200d\u2060\ufeff").strip() for text in batch[name]
+        ]
     texts = zip(*(batch[name] for name in columns if name != "title"), strict=True)
     kept = [row for row, each in enumerate(texts) if all(each)]
     return {name: [cells[row] for row in kept] for name, cells in batch.items()}

@@ -46,8 +46,10 @@ def split_passages(
     passages = []
     for row in rows:
         title = tokenizer(row.get("title") or "", add_special_tokens=False, verbose=False)["input_ids"]
-        cut = _cut(split(row["document"]), tokenizer, room - min(len(title), room // 2))
-        passages += [row | {"document": passage} for passage in cut]
+        passages += [
+            row | {"document": passage}
+            for passage in _cut(split(row["document"]), tokenizer, room - min(len(title), room // 2))
+        ]
     logger.info(
         "Cut %s documents into %s passages of at most %s tokens.", len(rows), len(passages), max_tokens
     )

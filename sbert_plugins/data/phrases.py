@@ -130,13 +130,12 @@ def locate_phrases(sentence: str, *, extractor: str | Extractor = "rake") -> lis
         entry = found.setdefault(" ".join(_normalize(text).split()), [text, score, []])
         entry[1] = max(entry[1], score)
         entry[2].append((start, end))
-    phrases = [
+    phrases = (
         Phrase(text, score, tuple(spans))
         for text, score, spans in found.values()
         if WORD.search(text) and _leaves_word(sentence, spans)
-    ]
-    phrases.sort(key=lambda phrase: -phrase.score)  # stable: ties stay in the order of the sentence
-    return phrases
+    )
+    return sorted(phrases, key=lambda phrase: -phrase.score)  # ties stay in the order of the sentence
 
 
 def hide_phrase(sentence: str, phrase: Phrase, *, mask_token: str) -> str:

@@ -295,8 +295,8 @@ def read_fields(path: str | Path, *widths: int, number: int | None = None) -> It
             )
         if number is not None:
             try:
-                float(fields[number])
-            except ValueError:
+                round(float(fields[number]))  # which NaN and infinity are not
+            except (ValueError, OverflowError):
                 raise ValueError(f"{place}: expected a number such as 1, got {fields[number]!r}.") from None
         yield place, fields
 
@@ -308,8 +308,8 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
 
     Args:
         path: The file, gzipped if its name ends in ``.gz``. A ``.csv`` file has commas between its cells or,
-            without a comma in its first line, semicolons or tabs. Its cells may be in quotation marks. All
-            other files have tabs, and quotation marks are ordinary characters.
+            without a comma in its first line, semicolons, tabs or bars. Its cells may be in quotation marks.
+            All other files have tabs, and quotation marks are ordinary characters.
 
     Raises:
         ValueError: If the file is not UTF-8, or quotation marks in a csv file are not closed.
@@ -319,7 +319,7 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
         csv.field_size_limit(2**31 - 1)  # documents are longer than its default of 131,072 characters
         first = next(lines, "")
         unquoted = "".join(first.split('"')[::2])
-        delimiter = next((each for each in ",;\t" if each in unquoted), ",")
+        delimiter = next((each for each in ",;\t|" if each in unquoted), ",")
         rows: Iterable[list[str]] = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     else:
         rows = (line.rstrip("\r\n").split("\t") for line in lines)
@@ -390,15 +390,14 @@ def cached_map(
     fingerprint = Hasher.hash([__version__, host.fingerprint(rows), function, key])
     folder = _cache_folder() / "sbert_plugins"
     folder.mkdir(exist_ok=True)
-    made = rows.map(
+    return rows.map(
         function,
         batched=True,
         new_fingerprint=fingerprint,
         cache_file_name=str(folder / f"{name}-{fingerprint}.arrow"),
         desc=name,
         **options,
-    )
-    return made.with_format(None)
+    ).with_format(None)
 
 
 def _cache_folder() -> Path:
@@ -494,6 +493,8 @@ def _load_file(path: Path) -> Dataset:
     kind = _format_of(path)
     if kind in ("csv", "tsv"):
         header, *rows = _read_cells(path)
+        if len({name.strip() for name in header}) < len(header):
+            raise ValueError(f"{path} has two columns of one name: {', '.join(header)}. Rename one.")
         return _dataset_of([name.strip() for name in header], rows)
     # Reading the lines raises with the line, unlike load_dataset.
     if kind != "parquet" and not deque(decode_lines(path), maxlen=1):

@@ -44,8 +44,10 @@ def pseudo_queries(
     for place, document in enumerate(texts):
         sentences = dict.fromkeys(" ".join(sentence.split()) for sentence in split(document))
         long = [sentence for sentence in sentences if count_words(sentence) >= min_words]
-        drawn = random.Random(f"{seed} {place}").sample(long, min(per_document, len(long)))
-        found += [(sentence, place) for sentence in drawn]
+        found += [
+            (sentence, place)
+            for sentence in random.Random(f"{seed} {place}").sample(long, min(per_document, len(long)))
+        ]
     if not found:
         raise ValueError(
             f"None of the {len(texts):,} documents has a sentence of {min_words} words. Lower min_words, or "
@@ -165,5 +167,10 @@ def search_rows(
     if best.shape[1] < size or np.isneginf(np.take_along_axis(scores, best, axis=1)).any():
         raise ValueError(f"Lists of {size} documents need more documents, got {len(documents)}.")
     columns = {f"document_{i + 1}": [documents[place] for place in best[:, i]] for i in range(size)}
-    labels = [[row, *places] for row, places in enumerate(best.tolist())]
-    return Dataset.from_dict({"query": list(queries), **columns, "label": labels})
+    return Dataset.from_dict(
+        {
+            "query": list(queries),
+            **columns,
+            "label": [[row, *places] for row, places in enumerate(best.tolist())],
+        }
+    )

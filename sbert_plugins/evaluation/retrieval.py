@@ -35,7 +35,8 @@ class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
     Args:
         queries: Texts by id.
         corpus: Texts by id.
-        relevant_docs: Ids of the relevant documents by query id. Queries without any are left out.
+        relevant_docs: Ids of the relevant documents by query id, or their gains by id, where a gain of 0 is
+            not relevant. Queries without any are left out.
         name: Prefix of the metrics' names.
         batch_size: Texts per batch.
         **options: ``show_progress_bar`` and ``write_csv`` of ``InformationRetrievalEvaluator``.
@@ -69,7 +70,7 @@ class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
         self,
         queries: Mapping[str, str],
         corpus: Mapping[str, str],
-        relevant_docs: Mapping[str, Collection[str]],
+        relevant_docs: Mapping[str, Collection[str] | Mapping[str, float]],
         *,
         name: str = "",
         batch_size: int = 128,
@@ -77,7 +78,12 @@ class RetrievalEvaluator(evaluation.InformationRetrievalEvaluator):
     ) -> None:
         first_id = {corpus[document]: document for document in sorted(corpus, reverse=True)}  # by text
         relevant = {
-            query: {first_id[corpus[document]] for document in documents} - {first_id.get(queries[query])}
+            query: {
+                first_id[corpus[document]]
+                for document in documents
+                if not isinstance(documents, Mapping) or documents[document] > 0
+            }
+            - {first_id.get(queries[query])}
             for query, documents in relevant_docs.items()
         }
         if not any(relevant.values()):
@@ -326,7 +332,7 @@ def _read_texts(path: Path) -> dict[str, str]:
         for number, line in enumerate(decode_lines(path), start=1):
             try:
                 row = json.loads(line)
-                rows.append([str(row["_id"]), row.get("title") or "", row["text"]])
+                rows.append([str(row["_id"]), " ".join([row.get("title") or "", row["text"]])])
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise ValueError(
                     f"{path}, line {number}: expected a JSON object with _id and text."

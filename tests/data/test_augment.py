@@ -71,10 +71,6 @@ class TestPositivePairs:
         data.positive_pairs(["今天天气很好", "The old man sleeps."], "reorder", ratio=0.5)
         assert "1 of 2" in caplog.text
 
-    def test_an_unknown_augmentation(self):
-        with pytest.raises(KeyError, match="crop"):
-            data.positive_pairs(["a"], "crop")
-
 
 class TestRecombineRoles:
     def test_the_roles_of_all_predicates_in_order(self):

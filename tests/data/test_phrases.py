@@ -125,10 +125,6 @@ class TestRake:
 
 
 class TestChunks:
-    def test_unknown_kinds(self):
-        with pytest.raises(ValueError, match="SBAR"):
-            data.Chunks(["SBAR"])
-
     def test_noun_and_verb_phrases(self, nltk_data):
         ranked = rank("The old man told the visitors a story.", extractor="chunks")
         assert ranked[0] == ("The old man", 1.0)
@@ -153,10 +149,6 @@ class TestOtherExtractors:
             ("Oslo", 4),
             ("Ann", 3),
         ]
-
-    def test_an_unknown_name(self):
-        with pytest.raises(ValueError, match="yake"):
-            rank("Ann met.", extractor="yake")
 
 
 _NO_PHRASE = [

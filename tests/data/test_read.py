@@ -75,6 +75,7 @@ class TestSentences:
             # A CSV file may have other separators.
             ("t.csv", "id;text\n1;An old one, it leaks.\n2;Rain.", ["An old one, it leaks.", "Rain."]),
             ("t.csv", "id\ttext\n1\tAn old one, it leaks.\n2\tRain.", ["An old one, it leaks.", "Rain."]),
+            ("t.csv", "id|text\n1|An old one, it leaks.\n2|Rain.", ["An old one, it leaks.", "Rain."]),
         ],
     )
     def test_what_is_a_sentence(self, write, name, content, sentences):
@@ -107,6 +108,7 @@ class TestErrors:
         [
             ("t.txt", ""),
             ("t.txt", "\n \n"),
+            ("t.txt", "\u200b\n \u200d\u2060 \n"),  # characters without width
             ("t.jsonl", ""),
             ("t.csv", ""),
             ("t.csv", "text,id\n,1\n"),
@@ -122,6 +124,8 @@ class TestErrors:
         path = write("t.parquet", {"a": ["x"], "b": ["y"], "id": [1]})
         with pytest.raises(ValueError, match="a, b"):
             read_sentences(path, column=column)
+        with pytest.raises(ValueError, match="two columns of one name"):
+            read_sentences(write("t.csv", "text, text\nIt rains.,Prices fell.\n"), column=column)
 
     @pytest.mark.parametrize(
         "content",
@@ -324,6 +328,8 @@ class TestWhatIsRead:
         rows = dataset(label=[[0, 1], [1, 0], [1, 1]], text=TEXTS)
         assert read_columns(rows, ["anchor"]).column_names == ["anchor"]
         assert read_columns(rows, ["anchor"], labels=True)["label"][:] == [[0, 1], [1, 0], [1, 1]]
+        alone = rows.select_columns("text").with_transform(lambda batch: {"text": ["A dog."]})
+        assert read_columns(alone, ["anchor"], optional=["positive"])[0] == {"text": "A dog."}
 
     def test_what_was_read_first_is_remembered(self, tmp_path):
         (tmp_path / "t.csv").write_text("id;body\n1;It rains.\n2;\n3;It pours.\n", encoding="utf-8")
@@ -358,6 +364,9 @@ class TestWhatIsRead:
         (dataset(a=["x"], b=["y"]), "a, b"),
         (dataset(text=[["x"], ["y"]]), "List"),
         (dataset(text=[{"x": "y"}], other=["a"], more=["b"]), "other, more"),
+        # All columns of a transform would be trained on.
+        (dataset(text=TEXTS, source=TEXTS).with_transform(lambda rows: rows), "from text, source"),
+        (dataset(text=TEXTS).with_transform(lambda rows: {"anchor": rows["text"]}), "to anchor"),
         (concatenate_datasets([dataset(text=[" "])]), "no text"),
     ],
 )

@@ -65,7 +65,9 @@ def test_a_text_has_one_rank(model):
     queries, corpus, relevant = toy()
     expected = RetrievalEvaluator(queries, corpus, relevant)(model)
     copies = corpus | {f"x{name}": text for name, text in corpus.items()}
-    judged = {query: {min(ids), f"x{max(ids)}"} for query, ids in relevant.items()}
+    judged = {  # gains, of which 0 is not relevant
+        query: dict.fromkeys(copies, 0) | {min(ids): 1, f"x{max(ids)}": 2} for query, ids in relevant.items()
+    }
     evaluator = RetrievalEvaluator(queries, copies, judged)
     assert evaluator(model) == pytest.approx(expected)
     assert evaluator.corpus_ids == sorted(corpus)
@@ -159,13 +161,14 @@ class TestFiles:
         evaluator = own_retrieval(tmp_path)
         assert evaluator.corpus == ["a title a text", "more"]
         assert evaluator.relevant_docs == {"q1": {"1"}}
-        write_rows(tmp_path / f"corpus.jsonl{ending}", ['{"_id": "1"}'])
+        write_rows(tmp_path / f"corpus.jsonl{ending}", ['{"_id": "1", "text": null}'])
         with pytest.raises(ValueError, match=r"corpus\.jsonl.*line 1"):
             own_retrieval(tmp_path)
 
     def test_mistakes(self, tmp_path):
-        with pytest.raises(ValueError, match=r"qrels\.tsv, line 1.*1,0"):
-            own_retrieval(self.write(tmp_path / "a", judged=("q1", "d1", "1,0")))
+        for gain in ("1,0", "nan", "inf"):
+            with pytest.raises(ValueError, match=rf"qrels\.tsv, line 1.*{gain}"):
+                own_retrieval(self.write(tmp_path / "a", judged=("q1", "d1", gain)))
         with pytest.raises(FileNotFoundError, match="folder"):
             own_retrieval(tmp_path / "a" / "corpus.tsv")
         with pytest.raises(ValueError, match=r"qrels\.tsv, line 1.*d9"):

@@ -128,10 +128,6 @@ class TestSources:
         with pytest.raises(ValueError, match="4,927"):
             STSSuiteEvaluator(hub=True, sick="test")
 
-    def test_unknown_tasks(self, small_data):
-        with pytest.raises(KeyError, match="STS17"):
-            STSSuiteEvaluator(small_data, tasks=["STS17"])
-
     def test_sentences_of_all_tasks(self, small_data):
         assert sts_sentences(small_data)[:2] == [project_text()[0], project_text()[10]]
         assert sorted(sts_sentences(small_data)) == sorted(project_text()[:120])

@@ -158,10 +158,6 @@ class TestFiles:
             with pytest.raises(ValueError, match="3 of 4"):
                 TopicsEvaluator(list("wxyz"), ["a", "b", missing, "a"], neighbours=1)
 
-    def test_no_file(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"topics\.tsv"):
-            own_topics(tmp_path / "topics.tsv")
-
     def test_a_header_is_suspected(self, tmp_path, caplog):
         rows = [("a", "first"), ("b", "second"), ("a", "third"), ("b", "fourth")]
         own_topics(write_rows(tmp_path / "x.tsv", *rows))
