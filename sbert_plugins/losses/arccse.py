@@ -169,7 +169,7 @@ class ArcCSELoss(Loss):
         """Return the terms ``arccon`` and ``triplet``."""
         anchor, positive = columns[0], columns[-1]
         if positive is anchor:
-            require_dropout(self.model, "ArcCSELoss with one column")
+            require_dropout(self.model, f"{type(self).__name__} with one column")
         short = [self._cut(anchor), self._cut(positive)]
         passes = encode(short, dropout=[True, self.positive_dropout])
         anchors, positives = (self.head(one.vectors) for one in passes)  # (B, D) each

@@ -15,7 +15,7 @@ from transformers import set_seed
 
 from sbert_plugins import host
 from sbert_plugins.catalogue import did_you_mean, small_budget
-from sbert_plugins.data.columns import describe_texts
+from sbert_plugins.data.columns import LABELS, describe_texts
 from sbert_plugins.recipes.encoders import name_of_encoder, pooling_of
 from sbert_plugins.recipes.protocol import Protocol, read_protocol
 from sbert_plugins.recipes.recipe import LENGTH_GROUPED, Recipe, override
@@ -32,12 +32,29 @@ logger = logging.getLogger(__name__)
 _ARGUMENTS = {each.name for each in fields(TrainingArguments)}
 # Training arguments that this package sets or does not use, and what to give instead.
 _REFUSED = {
+    **dict.fromkeys(
+        (
+            "bf16_full_eval",
+            "do_predict",
+            "do_train",
+            "eval_accumulation_steps",
+            "eval_do_concat_batches",
+            "eval_use_gather_object",
+            "fp16_full_eval",
+            "multi_dataset_batch_sampler",
+            "per_device_eval_batch_size",
+            "prediction_loss_only",
+            "remove_unused_columns",
+            "router_mapping",
+        ),
+        "It has no effect.",
+    ),
+    "auto_find_batch_size": "Use per_device_train_batch_size, which the record of the training names.",
+    "do_eval": "Give dev or evaluators.",
+    "hub_always_push": "The model is uploaded once, after it was scored.",
+    "hub_strategy": "The model is uploaded once, after it was scored.",
     "output_dir": "Use output.",
     "resume_from_checkpoint": "Use resume.",
-    "do_train": "It has no effect.",
-    "do_eval": "Give dev or evaluators.",
-    "do_predict": "It has no effect.",
-    "hub_strategy": "The model is uploaded once, after it was scored.",
 }
 
 
@@ -97,6 +114,8 @@ class Plan:
             "loss_keywords": describe_value(self.section("loss")),
             "column_keywords": describe_value(self.section("columns")),
             "max_seq_length": self.value("max_seq_length"),
+            "tokens": self.tokens(),
+            "prompt": host.resolve_prompt(self.model, None, None),
             "start_weight": self.value("start_weight") or 0.0,
             "seed": self.seed,
             "dev": getattr(self.dev, "name", None),
@@ -142,12 +161,12 @@ class Plan:
         batch = given["per_device_train_batch_size"]
         # encode puts the default prompt before each sentence, and so does the training.
         prompt = self.model and host.resolve_prompt(self.model, None, None)
-        columns = [] if self.rows is None else self.rows.column_names
+        columns, others = [] if self.rows is None else self.rows.column_names, ("phrase", *LABELS)
         defaults: dict[str, Any] = {
             "output_dir": str(self.output / "checkpoints"),
             "use_cpu": self.model is None or self.model.device.type == "cpu",
             "dataloader_drop_last": count > batch and count % batch == 1,  # a single row has no negatives
-            "prompts": {name: prompt for name in columns if name != "phrase"} if prompt else None,
+            "prompts": {name: prompt for name in columns if name not in others} if prompt else None,
             "logging_steps": max(1, int(given["eval_steps"]) // 5),
             "logging_first_step": True,
             "eval_strategy": "no" if dev is None else "steps",
@@ -175,9 +194,16 @@ class Plan:
         if wanted is None:
             return own
         ends = {getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "bos", "eos")}
-        prompts = ["", host.resolve_prompt(self.model, None, None), *_texts_in(self.value("prompts"))]
-        around = max(sum(token not in ends for token in tokenizer(prompt)["input_ids"]) for prompt in prompts)
-        return wanted + around if own is None else min(wanted + around, own)
+        texts = ["", host.resolve_prompt(self.model, None, None), *_texts_in(self.value("prompts"))]
+        prompts = [tokenizer(text)["input_ids"] for text in texts]
+        around = max(sum(token not in ends for token in prompt) for prompt in prompts)
+        tokens = wanted + around if own is None else min(wanted + around, own)
+        if tokens <= max(map(len, prompts)):
+            raise ValueError(
+                f"No token of a text is left of {tokens} tokens, after special tokens and prompt. Raise "
+                f"max_seq_length (now {wanted}) or that of the model (now {own}), or shorten the prompt."
+            )
+        return tokens
 
     def table(self) -> list[tuple[str, str, str]]:
         """Return the settings with their values and sources as a table, whose first row is the heading."""
@@ -187,8 +213,10 @@ class Plan:
             decided = {"rows": count, "updates": count_updates(arguments, count), "tokens": self.tokens()}
             for name, value in decided.items():
                 settings.setdefault(name, (value, "from model and text"))
-        rows = [(name, _show(value), source) for name, (value, source) in settings.items()]
-        return [("setting", "value", "source"), *rows]
+        return [
+            ("setting", "value", "source"),
+            *((name, _show(value), source) for name, (value, source) in settings.items()),
+        ]
 
     def announce(self, arguments: TrainingArguments) -> None:
         """Log what is trained, and what may not be wanted."""
@@ -199,8 +227,9 @@ class Plan:
             *(arguments.learning_rate, self.seed, "bfloat16" if arguments.bf16 else "float32"),
         )
         logger.info(
-            "Start: %s, %s pooling, at most %s tokens per sentence.",
+            "Start: %s, %s pooling, at most %s tokens per sentence%s.",
             *(name_of_encoder(self.model), pooling_of(self.model), self.tokens()),
+            " with its prompt" if arguments.prompts else "",
         )
         if self.recipe.paper_updates is not None and updates < self.recipe.paper_updates:
             logger.info(
@@ -280,8 +309,10 @@ def make_plan(
         if not recipe.fit and not given.get("fp16"):
             settings.setdefault("bf16", (host.has_fast_bf16(model.device), "where it is fast"))
     has_length = followed is not None or given.keys() & {"max_steps", "num_train_epochs"}
-    most_updates = None if has_length else recipe.paper_updates
-    return Plan(recipe, followed, settings, seed, Path(output), text, rows, model, dev, most_updates)
+    return Plan(
+        *(recipe, followed, settings, seed, Path(output), text, rows, model, dev),
+        most_updates=None if has_length else recipe.paper_updates,
+    )
 
 
 def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
@@ -291,11 +322,18 @@ def check_arguments(recipe: Recipe, given: Mapping[str, Any]) -> None:
         ValueError: With the nearest name, or what to give instead.
     """
     names = (
-        {*recipe.arguments, "push_to_hub", "hub_model_id", "hub_private_repo"} if recipe.fit else _ARGUMENTS
+        {*recipe.arguments, "push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"}
+        if recipe.fit
+        else _ARGUMENTS
+    )
+    refused = _REFUSED | (
+        {"num_train_epochs": "max_steps replaces it: give one of them."}
+        if given.get("max_steps", 0) > 0
+        else {}
     )
     for name in given:
-        if name in _REFUSED:
-            raise ValueError(f"{name} cannot be set here. {_REFUSED[name]}")
+        if name in refused:
+            raise ValueError(f"{name} cannot be set here. {refused[name]}")
         if name not in names:
             hint = did_you_mean(name, names)
             if name in (recipe.known_keywords() or ()):

@@ -165,13 +165,15 @@ def count_tokens(rows: Dataset, model: SentenceTransformer, given: Mapping[str, 
 
 
 def override(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return training arguments with those given in their place. Epochs replace a number of updates.
+    """Return training arguments with those given in their place.
+
+    Epochs replace a number of updates, and the other way round.
 
     Example:
         >>> override({"max_steps": 60, "eval_steps": 20}, {"num_train_epochs": 1})
         {'eval_steps': 20, 'num_train_epochs': 1}
     """
-    merged = {**arguments, **given}
-    if "num_train_epochs" in given and "max_steps" not in given:
-        merged.pop("max_steps", None)
-    return merged
+    lengths = {"num_train_epochs", "max_steps"}
+    asked = {name for name in lengths & given.keys() if name != "max_steps" or given[name] > 0}
+    replaced = lengths - asked if asked else set()
+    return {name: value for name, value in {**arguments, **given}.items() if name not in replaced}

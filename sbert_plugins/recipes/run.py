@@ -32,7 +32,7 @@ MAY_DIFFER = {
     ),
     *(
         f"arguments.{name}"
-        for name in ("push_to_hub", "hub_model_id", "hub_private_repo", "hub_strategy", "disable_tqdm")
+        for name in ("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision", "disable_tqdm")
     ),
     "arguments.dataloader_num_workers",
     "text",
@@ -52,7 +52,11 @@ def is_first_process() -> bool:
 
 def name_of_text(text: str | None) -> str | None:
     """Return the name of a text for a record: of a path its last part, without folders of this machine."""
-    return Path(text).name if text and Path(text).exists() else text and str(text)
+    return (
+        Path(text).name
+        if text and (Path(text).exists() or str(text)[0] in "/~." or str(text).count("/") > 1)
+        else text and str(text)
+    )
 
 
 def digest_of_texts(rows: Dataset) -> str:

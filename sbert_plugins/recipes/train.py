@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from transformers import EarlyStoppingCallback, PrinterCallback
 
 from sbert_plugins import evaluation, host
-from sbert_plugins.encoder import set_dropout
+from sbert_plugins.encoder import set_dropout, transformer_of
 from sbert_plugins.evaluation.score import Scores
 from sbert_plugins.recipes.card import name_data, private_examples, write_card
 from sbert_plugins.recipes.encoders import average_with_start, raise_if_blind
@@ -31,6 +31,7 @@ from sbert_plugins.recipes.run import (
     check_is_free,
     check_same_run,
     describe_value,
+    digest_of_weights,
     hold,
     is_first_process,
     name_of_text,
@@ -153,8 +154,8 @@ def train(
     scored = [*evaluators, *([dev] if dev is not None else [])]
     for evaluator in scored if before is None else ():
         logger.info(evaluation.describe_labels(evaluator))
+    run = plan.record()
     with hold(plan.output):
-        run = plan.record()
         if finished := _find_finished(plan.output, run, resume=resume):
             return finished
         if plan.value("dropout") is not None:
@@ -165,9 +166,11 @@ def train(
 
         # 3. Train.
         began = time.monotonic()
-        results = run | (_fit(plan) if recipe.fit else _train_loss(plan, resume, share_examples))
-        results["seconds"] = round(time.monotonic() - began, 1)
-        results["max_seq_length"] = {"training": plan.tokens(), "model": model.max_seq_length}
+        results = run | (_fit(plan) if recipe.fit else _train_loss(plan, resume, share_examples, run))
+        results |= {
+            "seconds": round(time.monotonic() - began, 1),
+            "max_seq_length": {"training": plan.tokens(), "model": model.max_seq_length},
+        }
 
         # 4. Save. Whatever fails from here on, model and results are kept.
         if is_first_process():
@@ -185,8 +188,8 @@ def train(
             "worse": [change.name for change in changes if change.result == "worse"],
         }
         if is_first_process():
-            write_card(plan.output / "model", recipe, results)
             write_json(plan.output / RESULTS_FILE, results)
+            write_card(plan.output / "model", recipe, results)
             _check_saved_model(model, plan.output / "model")
             _upload(plan, token)
             write_json(plan.output / RESULTS_FILE, results | {"finished": True})
@@ -207,6 +210,7 @@ def _check_inputs(rows: Dataset, model: SentenceTransformer, start_weight: float
             f"The weights of the model are {half.pop()}, and training needs float32. Load the model with "
             'model_kwargs={"dtype": "float32"}. For speed, train with bf16=True.'
         )
+    transformer_of(model)
     raise_if_blind(model)
     if len(rows) < 2:
         raise ValueError(f"A training needs at least two sentences, got {len(rows)}.")
@@ -220,6 +224,11 @@ def _find_finished(output: Path, run: dict[str, Any], *, resume: bool) -> dict[s
     if resume and earlier:
         check_same_run(earlier, run, output)
         finished = read_json(output / RESULTS_FILE)  # of a shorter training, if the longer one was killed
+        if 0 < run["arguments"].get("max_steps", 0) < finished.get("updates", 0):
+            raise ValueError(
+                f"{output} holds a training of {finished['updates']:,} updates, and max_steps asks for "
+                f"{run['arguments']['max_steps']:,}. Take another output for a shorter training."
+            )
         if finished.get("finished") and not differences(finished, run).keys() & {*LENGTH}:
             logger.info(
                 "%s holds the finished training; these are its scores. More updates: --resume --max_steps N. "
@@ -236,7 +245,7 @@ def _fit(plan: Plan) -> dict[str, Any]:
     """Adapt a model by a recipe that trains no loss."""
     recipe, model = plan.recipe, plan.model
     assert recipe.fit is not None
-    name_data(model, name_of_text(plan.text))
+    name_data(model, None)  # of a text, the card of sentence-transformers needs what a trainer notes
     keywords = {name: plan.value(name) for name in recipe.arguments} | plan.section("loss")
     own, model.max_seq_length = model.max_seq_length, plan.tokens()
     done = recipe.fit(model, plan.rows, seed=plan.seed, **keywords)
@@ -250,7 +259,7 @@ def _fit(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any]:
+def _train_loss(plan: Plan, resume: bool, share_examples: bool, run: Mapping[str, Any]) -> dict[str, Any]:
     """Train a model with the loss of its recipe."""
     model = plan.model
     start = deepcopy(model) if plan.value("start_weight") else None
@@ -272,13 +281,23 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool) -> dict[str, Any
         trainer.train(resume_from_checkpoint=resume)
     if start is not None:
         average_with_start(model, start, plan.value("start_weight"))
+    if digest_of_weights(model) == run["weights_digest"]:
+        raise ValueError(
+            "The training has changed no weight of the model. Weights may be frozen, learning_rate or "
+            "learning_rate_mapping too small, or warmup_steps or start_weight too large."
+        )
     if is_first_process() and own_state(loss, model):
         (plan.output / LOSS_FOLDER).mkdir(exist_ok=True)
         save_loss_state(loss, model, plan.output / LOSS_FOLDER)
     best = trainer.state.best_model_checkpoint if arguments.load_best_model_at_end else None
     used: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
-    compared = "learning_rate per_device_train_batch_size lr_scheduler_type max_grad_norm weight_decay"
-    used |= {name: arguments.to_dict()[name] for name in compared.split()}
+    used |= {
+        name: arguments.to_dict()[name]
+        for name in (
+            *("learning_rate", "per_device_train_batch_size", "lr_scheduler_type"),
+            *("max_grad_norm", "weight_decay"),
+        )
+    }
     used |= {"pooling": plan.value("pooling"), "max_seq_length": plan.value("max_seq_length")}
     return {
         "rows": len(plan.rows),
@@ -341,6 +360,7 @@ def _upload(plan: Plan, token: str | None) -> None:
             name,
             token=token,
             private=plan.value("hub_private_repo") is not False,
+            revision=plan.value("hub_revision"),
             local_model_path=str(plan.output / "model"),
             exist_ok=True,
         )

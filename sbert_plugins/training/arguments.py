@@ -38,29 +38,41 @@ class TrainingArguments(SentenceTransformerTrainingArguments):
             )
 
 
-# Fields that sentence-transformers' trainer does not read or cannot use, and what to do instead.
-_IGNORED = dict.fromkeys(
+# Fields that the trainer does not obey, and why.
+_REFUSED = dict.fromkeys(
     (
         "batch_eval_metrics",
+        "dataloader_multiprocessing_context",
         "deepspeed",
         "fsdp",
         "include_for_metrics",
+        "include_num_input_tokens_seen",
         "label_names",
         "label_smoothing_factor",
         "length_column_name",
         "neftune_noise_alpha",
+        "optim_args",
+        "optim_target_modules",
         "use_cache",
         "use_liger_kernel",
     ),
-    "leave it out",
-) | {"resume_from_checkpoint": "pass it to train()", "train_sampling_strategy": "set batch_sampler"}
+    "would have no effect: leave it out",
+) | {
+    "dataloader_persistent_workers": "would draw other random numbers when it is resumed: leave it out",
+    "resume_from_checkpoint": "would have no effect: pass it to train()",
+    "train_sampling_strategy": "would have no effect: set batch_sampler",
+}
 
 
 def raise_if_ignored(arguments: SentenceTransformerTrainingArguments) -> None:
-    """Raise ``ValueError`` for a training argument that is set and would have no effect."""
+    """Raise ``ValueError`` for a training argument that is set and would not be obeyed."""
     for one in fields(arguments):
         value = getattr(arguments, one.name)
-        if one.name in _IGNORED and value not in (one.default, None, False, "", [], {}):
-            raise ValueError(
-                f"The training argument {one.name}={value!r} would have no effect: {_IGNORED[one.name]}."
-            )
+        # Other optimizers have options.
+        is_obeyed = one.name.startswith("optim_") and not arguments.optim.startswith(("adamw_torch", "adaf"))
+        if (
+            one.name in _REFUSED
+            and not is_obeyed
+            and value not in (one.default, None, False, "", "no", [], {})
+        ):
+            raise ValueError(f"The training argument {one.name}={value!r} {_REFUSED[one.name]}.")

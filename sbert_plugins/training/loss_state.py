@@ -175,8 +175,11 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the differences of two records in words."""
-    found = (f"{key}: {old}, now {new}" for key, (old, new) in differences(before, now).items())
-    return textwrap.shorten("; ".join(found), 1000, placeholder=" ...")
+    return textwrap.shorten(
+        "; ".join(f"{key}: {old}, now {new}" for key, (old, new) in differences(before, now).items()),
+        1000,
+        placeholder=" ...",
+    )
 
 
 # --- What a loss gets from the trainer ----------------------------------------------------------------------

@@ -47,8 +47,7 @@ class SharpnessAwareStep:
         # A copy, because the trainer removes keys from the batch.
         self.batches.append((dict(inputs), num_items_in_batch, host.random_state(self.trainer.args.device)))
         loss = step(model, inputs, num_items_in_batch)
-        changed = [name for name, version in self._buffer_versions().items() if before.get(name) != version]
-        if changed:
+        if changed := [name for name, now in self._buffer_versions().items() if before.get(name) != now]:
             raise ValueError(
                 f"sam_rho must be 0 for this loss: each of the two passes would change {', '.join(changed)}."
             )

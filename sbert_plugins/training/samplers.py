@@ -16,9 +16,6 @@ class LengthGroupedBatchSampler(DefaultBatchSampler):
     negatives. Rows are grouped as in transformers, which shuffles them and sorts blocks of at most 50
     batches. The length of a row is the number of characters of its longest text.
 
-    Raises:
-        ValueError: If the dataset has no column of strings.
-
     Example:
         >>> from sbert_plugins import training
         >>> arguments = training.TrainingArguments("output", batch_sampler=training.LengthGroupedBatchSampler)
@@ -32,10 +29,6 @@ class LengthGroupedBatchSampler(DefaultBatchSampler):
             for name, feature in dataset.features.items()
             if getattr(feature, "dtype", None) in ("string", "large_string")
         ]
-        if not columns:
-            raise ValueError(
-                f"dataset must have a column of strings, got the columns {dataset.column_names}."
-            )
         self.lengths = [
             max(len(text or "") for text in texts)
             for texts in zip(*(dataset[name][:] for name in columns), strict=True)

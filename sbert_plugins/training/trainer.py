@@ -14,14 +14,7 @@ from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
-from transformers import (
-    EarlyStoppingCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
@@ -125,7 +118,9 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
         self._skipped_updates: int = 0  # in a row
         self._scores: dict[int, dict] = {}  # by update, for the model card
         self._checkpoint: str | None = None  # the last one that was loaded or written
-        self.add_callback(_BeginCallback(self))
+        begin: Any = TrainerCallback()  # when the optimizer is built and a checkpoint is loaded
+        begin.on_train_begin = lambda *_, **__: self.begin_updates()
+        self.add_callback(begin)
         prompt = self.model.prompts.get(self.model.default_prompt_name or "")
         if prompt and not self.args.prompts and not getattr(self.data_collator, "prompts", True):
             self.data_collator.prompts = prompt
@@ -190,11 +185,13 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
             output = super().train(checkpoint, *args, **kwargs)
         finally:
             self._unwrap_model()
+        if not self.state.global_step:
+            self._raise_nothing("No batch was complete")
         self._check_weights()
         if idle := [name for name, taught in self._taught.items() if not taught]:
             logger.warning(
                 "Terms of the loss that were 0 in every update and taught nothing: %s. Their settings do not "
-                "fit this text, such as min_words to short sentences.",
+                "fit this text, such as min_words to short sentences, or each batch has only one row.",
                 ", ".join(idle),
             )
         best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
@@ -299,6 +296,10 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
             raise ValueError(
                 f"A training of {self.state.max_steps} updates with learning_rate={self.args.learning_rate} "
                 "would teach nothing. Set both above 0."
+            )
+        if not any(parameter.requires_grad for parameter in self.model.parameters()):
+            logger.warning(
+                "All weights of the model are frozen: it stays as it is, and the loss alone learns."
             )
         if self.state.global_step:
             logger.info("Continuing from update %d of %d.", self.state.global_step, self.state.max_steps)
@@ -430,12 +431,20 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
     # --- Trainings that teach nothing -----------------------------------------------------------------------
 
     def _check_rows(self, inputs: dict[str, Any]) -> None:
-        """Raise ``ValueError`` if few rows of the first batch are distinct after truncation."""
-        columns = [
-            value.tolist()
-            for name, value in inputs.items()
-            if name.endswith("input_ids") and isinstance(value, Tensor) and value.ndim == 2
-        ]
+        """Check the first batch: a prompt without a column, or few distinct rows, raise ``ValueError``."""
+        texts = {
+            name.removesuffix("_input_ids"): ids for name, ids in inputs.items() if name.endswith("input_ids")
+        }
+        if (
+            isinstance(prompts := self.args.prompts, dict)
+            and "dataset_name" not in inputs
+            and prompts.keys() - texts
+        ):
+            raise ValueError(
+                f"prompts has {', '.join(prompts)}, and the training reads the columns {', '.join(texts)}. "
+                "Give prompts for these."
+            )
+        columns = [ids.tolist() for ids in texts.values() if isinstance(ids, Tensor) and ids.ndim == 2]
         rows = list(map(str, zip(*columns, strict=True)))
         if len(rows) > 1 and len(set(rows)) <= max(1, len(rows) // 4):
             limit = getattr(self.data_collator, "max_length", None) or self.model.max_seq_length
@@ -592,18 +601,6 @@ class SentenceTransformerTrainer(host.ConnectedTrainer):
         if self._checkpoint and not self._loaded:  # the one that is resumed, not the best one at the end
             check_settings(self.loss, folder, allow_changed=self._allow_changed_settings)
         self._loaded.append(folder)
-
-
-class _BeginCallback(TrainerCallback):
-    """Calls ``trainer.begin_updates()`` when the optimizer is built and a checkpoint is loaded."""
-
-    def __init__(self, trainer: SentenceTransformerTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        self.trainer.begin_updates()
 
 
 def _check_cells(dataset: Any, name: str, label_columns: list[str]) -> None:

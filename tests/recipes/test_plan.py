@@ -53,6 +53,9 @@ class TestObeyed:
             ("output_dir", "x", "output"),
             ("resume_from_checkpoint", "x", "resume"),
             ("do_predict", True, "no effect"),
+            ("router_mapping", {"anchor": "query"}, "no effect"),
+            ("auto_find_batch_size", True, "per_device_train_batch_size"),
+            ("num_train_epochs", 1, "max_steps"),
             ("push_to_hub", True, "hub_model_id"),
             ("hub_strategy", "every_save", "once"),
         ],
@@ -111,8 +114,8 @@ class TestWritten:
 
         monkeypatch.setattr(SentenceTransformer, "push_to_hub", push)
         given = {"push_to_hub": True, "hub_model_id": "me/model", "hub_token": "hf_secret"}
-        train("arccse", tiny_encoder(), tmp_path / "run", evaluators=[pairs()], **given)
-        rest = {"token": "hf_secret", "private": True, "exist_ok": True}
+        train("arccse", tiny_encoder(), tmp_path / "run", evaluators=[pairs()], hub_revision="dev", **given)
+        rest = {"token": "hf_secret", "private": True, "exist_ok": True, "revision": "dev"}
         assert seen == [{"name": "me/model", "is_scored": True, **rest}]
 
     def test_objects_as_keywords_are_resumed(self, tiny_encoder, tmp_path):

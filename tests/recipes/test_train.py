@@ -105,6 +105,7 @@ def test_arguments_reach_the_trainer(tiny_encoder, tmp_path, monkeypatch):
         ({"lerning_rate": 1e-3}, "Did you mean learning_rate"),
         ({"temperature": 0.1}, "loss_keywords={'temperature': ...}"),
         ({"start_weight": 50}, "start_weight must be from 0 to 1"),
+        ({"max_seq_length": 2}, "No token of a text is left of 2 tokens"),  # the special ones
         ({"model": "path/to/model"}, "must be a SentenceTransformer, got str"),
     ],
 )
@@ -113,6 +114,14 @@ def test_mistakes_are_found_before_the_training(changes, message, tiny_encoder, 
     with pytest.raises(ValueError, match=re.escape(message)):
         recipes.train("arccse", anchors(8), **(given | changes))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"max_steps": 1, "warmup_steps": 1}, {"learning_rate_mapping": {"^model": 0.0}}]
+)
+def test_a_training_that_leaves_the_model_as_it_is(changes, tiny_encoder, tmp_path):
+    with pytest.raises(ValueError, match="changed no weight of the model"):
+        train("arccse", tiny_encoder(), tmp_path, **changes)
 
 
 @pytest.mark.parametrize(
@@ -317,6 +326,8 @@ class TestResume:
         assert results["updates"] == 8
         assert "max_steps 8 instead of 4" in caplog.text
         assert torch.equal(vectors(longer), vectors(whole))
+        with pytest.raises(ValueError, match="holds a training of 8 updates, and max_steps asks for 3"):
+            train("arccse", tiny_encoder(), tmp_path / "run", resume=True, **(more | {"max_steps": 3}))
 
     def test_an_extended_training_that_is_interrupted_is_not_finished(self, tiny_encoder, tmp_path):
         train("arccse", tiny_encoder(), tmp_path / "run")
@@ -347,7 +358,8 @@ class TestResume:
         other = tiny_encoder()
         with torch.no_grad():
             next(other.parameters()).add_(1)
-        with pytest.raises(ValueError, match="weights_digest"):
+        other.max_seq_length = 9
+        with pytest.raises(ValueError, match="tokens was 128, is 9.*weights_digest"):
             train("arccse", other, tmp_path, resume=True)
         sentences = Dataset.from_dict({"anchor": project_text()[1:41]})
         with pytest.raises(ValueError, match="sentences_digest"):

@@ -125,11 +125,12 @@ def test_losses_that_compare_rows_need_several(model, tmp_path, build):
             trainer_of(model, build(model), tmp_path, **changes).train()
 
 
-def test_frozen_weights(model, tmp_path):
+def test_frozen_weights(model, tmp_path, caplog):
     model.requires_grad_(False)
     with pytest.raises(ValueError, match="frozen"):
         trainer_of(model, losses.ConSERTLoss(model), tmp_path).train()
     trainer_of(model, losses.ArcCSELoss(model), tmp_path, max_steps=1).train()  # its head learns
+    assert caplog.text.count("the loss alone learns") == 2
 
 
 @pytest.mark.parametrize("value", [lambda number: number.detach(), lambda number: 0 * number])
@@ -172,7 +173,13 @@ class TestIdleTerms:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"learning_rate": 0.0}, {"max_steps": 0}, {"max_steps": -1, "num_train_epochs": 0}]
+    "changes",
+    [
+        {"learning_rate": 0.0},
+        {"max_steps": 0},
+        {"max_steps": -1, "num_train_epochs": 0},
+        {"dataloader_drop_last": True, "per_device_train_batch_size": 99},  # no batch is complete
+    ],
 )
 def test_a_training_of_length_or_rate_0(model, tmp_path, changes):
     with pytest.raises(ValueError, match="would teach nothing"):

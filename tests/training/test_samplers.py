@@ -1,4 +1,3 @@
-import pytest
 from datasets import Dataset, Value
 from encoders import project_text
 from trainings import trainer_of
@@ -48,8 +47,3 @@ def test_a_row_is_as_long_as_its_longest_text():
         lambda rows: {"text": rows["anchor"]}
     )
     assert LengthGroupedBatchSampler(renamed, 2, False).lengths == [4, 3, 2]
-
-
-def test_a_dataset_without_texts():
-    with pytest.raises(ValueError, match="column of strings"):
-        LengthGroupedBatchSampler(Dataset.from_dict({"id": [1, 2]}), 2, False)

@@ -303,6 +303,10 @@ class TestMistakes:
             ("train_sampling_strategy", "group_by_length"),
             ("resume_from_checkpoint", "checkpoint-2"),
             ("fsdp", "full_shard"),
+            ("include_num_input_tokens_seen", "all"),
+            ("optim_args", "betas=0.8"),
+            ("dataloader_persistent_workers", True),
+            ("prompts", {"text": "query: "}),  # the column is called anchor
         ],
     )
     def test_arguments_without_effect(self, model, tmp_path, name, value):
