@@ -142,8 +142,11 @@ def compare(options: argparse.Namespace) -> None:
     print_table(comparison.table)
     print("", f"Page: {comparison.page}", "", *comparison.verdict, sep="\n")
     if comparison.failed:
-        listed = "; ".join(f"{name}: {reason}" for name, reason in comparison.failed.items())
-        raise ValueError(f"Some trainings failed. {listed}. The same command tries them again.")
+        raise ValueError(
+            "Some trainings failed. "
+            + "; ".join(f"{name}: {reason}" for name, reason in comparison.failed.items())
+            + ". The same command tries them again."
+        )
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -290,7 +293,7 @@ def _read(options: argparse.Namespace, recipe: recipes.Recipe | None) -> Any:
     else:
         rows = data.load_table(text)
     rows = recipe.read(rows, columns, text) if recipe else rows
-    rows = rows.select(range(min(limit or len(rows), len(rows))))
+    rows = rows.select(range(len(rows) if limit is None else min(limit, len(rows))))
     if options.start.get("positives") != "back-translation" or options.dry_run:
         return rows
     arguments = override(options.followed.section("arguments"), options.arguments)
@@ -399,17 +402,12 @@ def _print_results(results: dict[str, Any], model: Path, protocol: recipes.Proto
 
 def _print_search(results: dict[str, Any]) -> None:
     """Print what a mix with BM25 gains, and what the index of a search needs."""
-    before, after = (
-        {name: list(score["values"].values()) for name, score in results.get(when, {}).items()}
-        for when in ("before", "after")
-    )
+    after = {name: evaluation.Score.from_dict(score) for name, score in results.get("after", {}).items()}
     for name in [name for name in after if name.removesuffix(" with BM25") in after.keys() - {name}]:
-        vectors, (both, bm25) = after[name.removesuffix(" with BM25")][0], after[name]
-        word = "better than" if both > vectors else "no better than"
+        alone, mix = after[name.removesuffix(" with BM25")], after[name]
         print(
-            f"A mix with BM25 is {word} the trained model alone: {format_score(both)} and "
-            f"{format_score(vectors)}. BM25 alone has {format_score(bm25)}. The training adds "
-            f"{both - before[name][0]:+.2f} to the mix of the start."
+            evaluation.judge(alone, mix, against="the trained model alone").sentence,
+            f"BM25 alone has {format_score(mix.values['bm25_ndcg@10'])}.",
         )
     if results.get("method") == "search":
         print("Encode your documents again. Until then the old index can serve: see the guide on search.")

@@ -294,7 +294,7 @@ def _begin(
         check_same_run(first["shared"], shared, output, may_differ={"text", "read", "encoder"})
     logger.info("Scoring the start.")
     before = evaluation.measure(start, evaluators)
-    for name in shared["scores"] if cells else ():
+    for name in before if cells else ():  # also of dev, which selects checkpoints
         was, now = first["scores"][name]["values"][before[name].metric], before[name].value
         if not math.isclose(was, now, rel_tol=1e-3, abs_tol=1e-3):
             raise ValueError(
@@ -354,14 +354,21 @@ def _page(comparison: Comparison, shared: dict[str, Any], sentences: int) -> str
             method: {one.title: (one.after, one.margin or 0.0) for one in each}
             for method, each in changes.items()
         }
-        picture = evaluation.Section(
-            "Start and methods",
-            figure=evaluation.plot_scores(bars),
-            caption="Points are means over the seeds. A method is level with the start if its bar contains "
-            "the start.",
+        sections.insert(
+            1,
+            evaluation.Section(
+                "Start and methods",
+                figure=evaluation.plot_scores(bars),
+                caption="Points are means over the seeds. A method is level with the start if its bar "
+                "contains the start.",
+            ),
         )
-        sections.insert(1, picture)
     if comparison.failed:
-        reasons = [f"{name}: {reason}" for name, reason in comparison.failed.items()]
-        sections.insert(0, evaluation.Section("Failed trainings", points=reasons))
+        sections.insert(
+            0,
+            evaluation.Section(
+                "Failed trainings",
+                points=[f"{name}: {reason}" for name, reason in comparison.failed.items()],
+            ),
+        )
     return evaluation.render_page("Comparison of training methods", comparison.headline, sections)

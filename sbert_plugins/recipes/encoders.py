@@ -152,8 +152,10 @@ def pooling_of(model: SentenceTransformer) -> str:
     for module in model:
         if isinstance(module, WeightedLayerPooling):
             size, read = len(module.layer_weights), module.layer_weights.nonzero().flatten().tolist()
-            names = (name for name, two in _TWO_LAYERS.items() if read == [layer % size for layer in two])
-            return next(names, "weighted layers")
+            return next(
+                (name for name, two in _TWO_LAYERS.items() if read == [layer % size for layer in two]),
+                "weighted layers",
+            )
     modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
     return "+".join(mode if isinstance(mode, str) else "+".join(mode) for mode in modes) or "none"
 

@@ -63,8 +63,10 @@ def read_protocol(method: str, name: str) -> Protocol:
     """
     names = protocol_names().get(method, [])
     if name not in names:
-        there = f"{did_you_mean(name, names)} It has {', '.join(names)}." if names else " It has none."
-        raise ValueError(f"{method} has no protocol {name!r}.{there}")
+        raise ValueError(
+            f"{method} has no protocol {name!r}.{did_you_mean(name, names)} It has "
+            f"{', '.join(names) or 'none'}."
+        )
     sections = tomllib.loads((_FOLDER / f"{method}.{name}.toml").read_text(encoding="utf-8"))
     settings = [
         Setting(section, key, None if entry["value"] == "none" else entry["value"], entry["source"])

@@ -105,6 +105,9 @@ def adapt_to_search(
         >>> fit = recipes.adapt_to_search(model, documents)  # doctest: +SKIP
         >>> model.save_pretrained("search-model")  # doctest: +SKIP
     """
+    # Otherwise the model would be saved with the card and the scores of the start.
+    model.model_card_data.add_tags("generated_from_trainer")
+    model.model_card_data.eval_results_dict = {}
     texts = list(dict.fromkeys(documents))
     sample = texts if len(texts) <= _DOCUMENTS else random.Random(seed).sample(texts, _DOCUMENTS)
     items = evaluation.KnownItemEvaluator(sample, name="known items", write_csv=False)
@@ -123,8 +126,9 @@ def adapt_to_search(
     with host.autocast_bf16(model.device), model.truncate_embeddings(None):
         document_vectors = model.encode_document(sample, **options)
         query_vectors = model.encode_query(queries, **options)
-    bm25 = data.bm25_scores(sample, queries)
-    scores = data.mix_scores(query_vectors @ document_vectors.T, bm25, sources, mix=mix)
+    scores = data.mix_scores(
+        query_vectors @ document_vectors.T, data.bm25_scores(sample, queries), sources, mix=mix
+    )
     matrix = learn_map(
         *(query_vectors, document_vectors, scores),
         list_size=list_size,
@@ -143,13 +147,17 @@ def adapt_to_search(
         ).mean()
         for one in (torch.eye(len(matrix)), matrix)
     )
-    has_map = bool(after >= before)
+    has_map = bool(after >= before) and not matrix.equal(torch.eye(len(matrix)))
     if has_map:
         _append_map(model, matrix)
-    used = "used" if has_map else "not used: known-item search is worse with it"
+    used = "used" if has_map else "not used: it does not change the search, or makes it worse"
     logger.info("Linear map: MRR@10 of known items %.2f to %.2f, %s.", before, after, used)
-    log = [*log, {"power": power, "mrr@10 with the map": after}]
-    return SearchFit(power, has_map, max_steps if has_map else 0, log)
+    return SearchFit(
+        power,
+        has_map,
+        updates=max_steps if has_map else 0,
+        log=[*log, {"power": power, "mrr@10 with the map": after}],
+    )
 
 
 def choose_power(

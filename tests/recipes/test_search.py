@@ -86,9 +86,11 @@ class TestAdapt:
         expected = (shares[:, None] * tokens).sum(dim=0) / shares.sum()
         torch.testing.assert_close(torch.tensor(model.encode(TEXT[0])), expected.detach())
 
-    def test_a_map_that_harms_is_not_used(self, model, monkeypatch):
+    @pytest.mark.parametrize("similar", [True, False])
+    def test_a_map_that_harms_or_changes_nothing_is_not_used(self, model, monkeypatch, similar):
         worse = torch.zeros(model.get_embedding_dimension(), model.get_embedding_dimension())
         worse[0, 0] = 1.0  # all vectors become alike
+        worse = worse if similar else torch.eye(len(worse))
         monkeypatch.setattr(sys.modules["sbert_plugins.recipes.search"], "learn_map", lambda *_, **__: worse)
         before = model.encode(TEXT[:3])
         fit = recipes.adapt_to_search(model, DOCUMENTS, power=0)
@@ -109,29 +111,33 @@ class TestAdapt:
         with pytest.raises(ValueError, match="mean pooling"):
             recipes.adapt_to_search(tiny_encoder(pooling="cls"), DOCUMENTS)
 
-    def test_too_few_documents(self, model):
-        with pytest.raises(ValueError, match="20 documents"):
-            recipes.adapt_to_search(model, DOCUMENTS[:10])
-
 
 class TestTrain:
     def test_leaves_a_plain_model_and_a_record(self, model, tmp_path):
+        model.save_pretrained(str(tmp_path / "start"))
+        (tmp_path / "start" / "README.md").write_text("We score 77.7.", encoding="utf-8")
+        model = SentenceTransformer(str(tmp_path / "start"), device="cpu")
         items = evaluation.KnownItemEvaluator(DOCUMENTS, name="known items")
-        results = recipes.train("search", table(), model, output=tmp_path, evaluators=[items], max_steps=20)
+        results = recipes.train(
+            "search", table(), model, output=tmp_path / "run", evaluators=[items], max_steps=20
+        )
         assert [one["name"] for one in results["changes"]] == ["known items"]
         assert '"text" (document), "title" (title), 30 documents' in results["read"]
         assert results["updates"] == 20
         assert {"power", "mrr@10"} <= {*results["log"][0]}
-        kinds = json.loads((tmp_path / "model" / "modules.json").read_text(encoding="utf-8"))
+        kinds = json.loads((tmp_path / "run" / "model" / "modules.json").read_text(encoding="utf-8"))
         assert all(kind["type"].startswith("sentence_transformers.") for kind in kinds)
-        loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+        card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+        assert "77.7" not in card and "Evaluation" not in card  # the card and the scores of the start
+        loaded = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
         np.testing.assert_allclose(loaded.encode(TEXT[:3]), model.encode(TEXT[:3]), atol=1e-6)
 
     def test_the_card_says_what_was_made_without_a_map(self, model, tmp_path):
         given = {"power": 0.5, "linear_map": False}
-        recipes.train("search", DOCUMENTS, model, output=tmp_path, loss_keywords=given)
+        recipes.train("search", DOCUMENTS, model, output=tmp_path, loss_keywords=given, text="my documents")
         card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
         assert "no updates: the model has token weights (idf ** 0.5) and no linear map" in card
+        assert "**Text:** my documents" in card
 
     def test_a_training_that_was_stopped_ends_as_another(self, tiny_encoder, tmp_path, monkeypatch):
         whole, stopped, resumed = (tiny_encoder(pooling="mean") for _ in range(3))
@@ -202,7 +208,13 @@ def test_the_command(search, model, capsys):
     command = f"train search {search / 'documents'} --model {search / 'encoder'} {options}"
     assert cli.main(command.split()) == 0
     printed = capsys.readouterr().out
-    for line in ("labels:", "labels with BM25:", "known items:", "mix with BM25 is", "Encode your documents"):
+    for line in (
+        "labels:",
+        "labels with BM25:",
+        "known items:",
+        "needed). BM25 alone has",
+        "Encode your documents",
+    ):
         assert line in printed
     results = json.loads((search / "run" / "results.json").read_text(encoding="utf-8"))
     assert results["read"].startswith('text: column "document", 30 documents')
