@@ -55,7 +55,7 @@ START: dict[str, dict[str, Any]] = {
         "strings; and positive or paraphrase)",
     },
     "--limit": {"type": int, "metavar": "N", "help": "read the first N sentences only"},
-    "--dev": {**_FLAG, "help": "select the checkpoint by STS-B dev; a protocol does so by itself"},
+    "--dev": {**_FLAG, "help": "select the checkpoint by STS-B dev; train --protocol does so by itself"},
 }
 SCORES: dict[str, dict[str, Any]] = {
     "--pairs": {"metavar": "FILE", "help": "your graded pairs: tab-separated grade, sentence, sentence"},

@@ -155,8 +155,8 @@ def test_headline(write):
         key = "quora_map" if text == "quora" else f"{text}_purity"
         lines += [adapted("recommended", text, seed, **{key: value}) for seed, value in enumerate(values)]
     write("adaptation", *lines)
-    assert "2.5 and 1.1 in 2 collections of topics (`train recommended`)" in tables.headline()
-    assert "Other scores fell by at most 0.2." in tables.headline()
+    rest = "2.5 and 1.1 points in 2 sets of topics (`train recommended`; other scores lost at most 0.2)"
+    assert rest in tables.headline()
 
 
 def test_descriptions(write):
