@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow.compute
-from datasets import Dataset, Value
+from datasets import Dataset, Features, Value
 
 logger = logging.getLogger(__name__)
 #: The names under which a table may have a column. For other columns only their own name counts.
@@ -49,7 +49,7 @@ def read_columns(
         roles: Names of the text columns in the result. The first is found under its usual names, or as the
             only column of strings. The others are found under their usual names.
         optional: Roles that are read if the table has them under a usual name.
-        labels: Whether to keep label columns.
+        labels: Whether to keep the label column.
         columns: Names in ``texts`` for ``roles`` and ``optional``, in this order, instead of the usual ones.
         source: Name of the text, for messages.
 
@@ -68,7 +68,9 @@ def read_columns(
         'text: column "text", 1 sentence, 0 blank, 0 duplicates; other columns not read: id'
     """
     if not isinstance(texts, Dataset):
-        texts = Dataset.from_dict({roles[0]: list_texts(texts)})
+        texts = Dataset.from_dict(
+            {roles[0]: list_texts(texts)}, features=Features({roles[0]: Value("large_string")})
+        )
     if texts.format["type"] == "custom":  # a transform makes the cells later
         given = Dataset.from_list([texts[0]])
         read = _choose(given, roles, optional, columns, source).values()
@@ -112,7 +114,8 @@ def select_columns(
     """Choose and rename the columns as :func:`read_columns` does, with all rows as they are."""
     earlier = _origin_of(rows) or Origin({}, [], 0)
     chosen = _choose(rows, roles, optional, columns, source)
-    kept = [name for name in rows.column_names if labels and name in LABELS and name not in chosen.values()]
+    # sentence-transformers reads the first of these names, and any other as a text.
+    kept = [name for name in LABELS if labels and name in {*rows.column_names} - {*chosen.values()}][:1]
     left_out = [name for name in rows.column_names if name not in (*chosen.values(), *kept)]
     rows = rows.with_format(None).select_columns([*chosen.values(), *kept])
     if renamed := {name: role for role, name in chosen.items() if name != role}:
@@ -137,7 +140,7 @@ def describe_texts(rows: Dataset) -> str:
     names = [
         f'"{name}"' + (f" ({role})" if len(origin.columns) > 1 else "")
         for role, name in origin.columns.items()
-    ]
+    ] + [f'"{name}" (label)' for name in LABELS if name in rows.column_names]
     noun = ["sentences", *(_NOUNS[role] for role in rows.column_names if role in _NOUNS)][-1]
     duplicates = len(rows) - len(set(rows[rows.column_names[0]]))
     parts = [

@@ -56,8 +56,9 @@ class ConSERTLoss(Loss):
             It is not saved with the model.
 
     Raises:
-        ValueError: If a value is out of range, a view needs dropout and the model has none, hooks cannot
-            change the encoder's embeddings (XLNet), or torch.compile has wrapped the model.
+        ValueError: If a value is out of range, the two views of a sentence are equal, a view needs dropout
+            and the model has none, hooks cannot change the encoder's embeddings (XLNet), or torch.compile has
+            wrapped the model.
 
     Relations:
         - ``first_view=second_view=("dropout",)`` is SimCSE with the views of both sides as negatives.
@@ -128,6 +129,11 @@ class ConSERTLoss(Loss):
     ) -> Terms:
         """Return the term ``nt_xent``."""
         anchor, positive = columns[0], columns[-1]
+        if positive is anchor and not (self.first_view or self.second_view):
+            raise ValueError(
+                "The two views of a sentence are equal, because first_view and second_view are empty. Give "
+                "one of them a part, or train on pairs."
+            )
         has_dropout = ["dropout" in parts for parts in (self.first_view, self.second_view)]
         if any(has_dropout):
             require_dropout(self.model, "ConSERTLoss with a dropout view")
@@ -136,6 +142,7 @@ class ConSERTLoss(Loss):
             View(self.first_view, self.tokens.content(anchor), **rates),
             View(self.second_view, self.tokens.content(positive), **rates),
         ]
-        passes = encode([anchor, positive], views=views, dropout=has_dropout)
-        first, second = (self.head(one.vectors) for one in passes)  # (B, D) each
+        first, second = (  # (B, D) each
+            self.head(one.vectors) for one in encode([anchor, positive], views=views, dropout=has_dropout)
+        )
         return Terms(nt_xent=functional.nt_xent(first, second, temperature=self.temperature))

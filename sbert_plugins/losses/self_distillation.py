@@ -157,8 +157,7 @@ class SelfDistillationLoss(Loss):
                 "teacher='labels' needs vectors in the column label, got "
                 f"{None if labels is None else list(labels.shape)}. Put teacher.encode(texts) there."
             )
-        teacher = labels  # (B, T)
-        of_teacher = self.teacher_temperature
+        teacher, of_teacher = labels, self.teacher_temperature  # (B, T)
         loss = functional.similarity_distillation(
             student.vectors, teacher, temperature=self.temperature, teacher_temperature=of_teacher
         )

@@ -202,6 +202,7 @@ def compare(
         texts,
         ["anchor"],
         optional=["positive", "negative", "title"],
+        labels=any(":" in method.recipe.name for method in asked),  # a loss of one's own may read them
         columns=columns,
         source=text or "The dataset",
     )

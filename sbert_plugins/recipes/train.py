@@ -184,7 +184,11 @@ def train(
             "before": {name: score.to_dict() for name, score in before.items()},
             "after": {name: score.to_dict(items=True) for name, score in after.items()},
             "changes": [asdict(change) for change in changes],
-            "verdict": [change.sentence for change in changes],
+            "verdict": [
+                change.sentence
+                + (" It chose the checkpoint, so a gain proves little." if place >= len(evaluators) else "")
+                for place, change in enumerate(changes)
+            ],
             "worse": [change.name for change in changes if change.result == "worse"],
         }
         if is_first_process():

@@ -98,6 +98,7 @@ def test_letters_and_names_of_splits_are_not_sentences(texts):
         lambda rows: data.paser_columns(rows, mask_token="[MASK]", synonyms=None),
         lambda rows: data.crop_pairs(rows),
         lambda rows: data.back_translate(rows),
+        lambda rows: data.TokenFrequencies.from_corpus(rows, None),
     ):
         with pytest.raises(ValueError, match="list of strings"):
             make(texts)

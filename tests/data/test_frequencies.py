@@ -26,11 +26,6 @@ class TestFromCorpus:
         assert (frequencies.counts == expected).all()
         assert frequencies.probabilities().sum() == pytest.approx(1)
 
-    @pytest.mark.parametrize("sentences", ["A sentence.", {"text": ["A sentence."]}, []])
-    def test_no_texts(self, tokenizers, sentences):
-        with pytest.raises(ValueError, match="list of strings|no token"):
-            TokenFrequencies.from_corpus(sentences, tokenizers["bpe"])
-
 
 class TestVocabulary:
     def test_one_tokenizer_only(self, tokenizer, minilm):

@@ -325,9 +325,11 @@ class TestWhatIsRead:
         assert f'"{name}" (positive), 3 pairs' in describe_texts(rows)
 
     def test_labels_only_if_wanted(self):
-        rows = dataset(label=[[0, 1], [1, 0], [1, 1]], text=TEXTS)
+        rows = dataset(score=[1, 2, 3], label=[[0, 1], [1, 0], [1, 1]], text=TEXTS)
         assert read_columns(rows, ["anchor"]).column_names == ["anchor"]
-        assert read_columns(rows, ["anchor"], labels=True)["label"][:] == [[0, 1], [1, 0], [1, 1]]
+        labelled = read_columns(rows, ["anchor"], labels=True)
+        assert labelled.to_dict() == {"anchor": TEXTS, "label": [[0, 1], [1, 0], [1, 1]]}
+        assert describe_texts(labelled).startswith('text: columns "text", "label" (label), 3 sentences')
         alone = rows.select_columns("text").with_transform(lambda batch: {"text": ["A dog."]})
         assert read_columns(alone, ["anchor"], optional=["positive"])[0] == {"text": "A dog."}
 
@@ -368,6 +370,7 @@ class TestWhatIsRead:
         (dataset(text=TEXTS, source=TEXTS).with_transform(lambda rows: rows), "from text, source"),
         (dataset(text=TEXTS).with_transform(lambda rows: {"anchor": rows["text"]}), "to anchor"),
         (concatenate_datasets([dataset(text=[" "])]), "no text"),
+        ([], "no text"),
     ],
 )
 def test_errors_name_the_place(texts, named):

@@ -134,9 +134,3 @@ def test_lower_geometry_is_better(data):
     evaluator = AlignmentUniformityEvaluator(data)
     assert not evaluator.greater_is_better
     assert evaluator.primary_metric == "stsb_dev_alignment"
-
-
-@pytest.mark.parametrize("keywords", [{"split": "validation"}, {"positive": "4"}])
-def test_bad_values_of_geometry(data, keywords):
-    with pytest.raises((KeyError, SyntaxError)):
-        AlignmentUniformityEvaluator(data, **keywords)

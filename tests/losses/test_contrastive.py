@@ -74,6 +74,8 @@ class TestConSERTViews:
         assert recorder.training == [False, True, False, True]
         assert recorder.rows() == [16, 16, 8, 8]
         assert encoder[0].model.training
+        with pytest.raises(ValueError, match="two views of a sentence are equal"):
+            losses.ConSERTLoss(encoder, first_view=(), second_view=())(columns)
 
     @pytest.mark.parametrize(
         "sides", [(SENTENCES, LONGER), (LONGER, SENTENCES), (SENTENCES, SENTENCES[::-1])]

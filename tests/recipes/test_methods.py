@@ -1,8 +1,9 @@
 from dataclasses import fields
 
 import pytest
+from datasets import Dataset
 from encoders import SENTENCES, project_counts, project_text
-from recipe_inputs import SMALL, anchors, prepare, rows
+from recipe_inputs import SMALL, anchors, pairs, prepare, rows
 from sentence_transformers import SentenceTransformer
 from tools import batch
 from torch import nn
@@ -106,7 +107,9 @@ def test_values_of_the_command_line(text, value):
 def test_a_loss_of_ones_own(tiny_encoder, tmp_path, monkeypatch):
     (tmp_path / "my_losses.py").write_text(
         "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, model, scale):\n"
-        "        super().__init__()\n        self.model, self.scale = model, scale\n",
+        "        super().__init__()\n        self.model, self.scale = model, scale\n\n"
+        "    def forward(self, features, labels):\n"
+        "        return (self.model(features[0])['sentence_embedding'].mean(dim=1) * labels).sum()\n",
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -118,6 +121,15 @@ def test_a_loss_of_ones_own(tiny_encoder, tmp_path, monkeypatch):
         recipe.check_keywords({"scal": 3})
     with pytest.raises(AttributeError, match="Min"):
         recipes.find_recipe("my_losses:Min")
+    assert not recipes.compare(  # its loss needs the labels
+        ["my_losses:Mine:scale=3"],
+        Dataset.from_dict({"text": project_text()[:8], "label": [1.0] * 8}),
+        model=tiny_encoder,
+        output=tmp_path / "run",
+        evaluators=[pairs()],
+        seeds=1,
+        max_steps=1,
+    ).failed
 
 
 class TestPTBERT:

@@ -46,7 +46,7 @@ class TestEveryMethod:
         assert torch.equal(vectors(SentenceTransformer(str(output / "model"), device="cpu")), vectors(model))
         assert {*results["before"]} == {*results["after"]} == {"probe", "dev"}
         assert results["before"] != results["after"]
-        assert len(results["verdict"]) == 2
+        assert ["It chose the checkpoint" in one for one in results["verdict"]] == [False, True]  # dev
         card = (output / "model" / "README.md").read_text(encoding="utf-8")
         assert recipes.RECIPES[method].about.title in card
         assert all(sentence in card for sentence in results["verdict"])
