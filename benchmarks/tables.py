@@ -391,7 +391,7 @@ def cost() -> str:
         rows.append([line["method"], *(f"{ratio:.2f}" for ratio in ratios), ", ".join(floor)])
     return table(["", "operations", "time", "memory", "times its floor"], rows) + (
         f"\nA step of SimCSE takes {base['seconds']:.1f} seconds ({base['rounds']} rounds, "
-        f"{base['hardware']}, one thread).\n"
+        f"{base['hardware']}, one thread, float32).\n"
     )
 
 
