@@ -506,9 +506,9 @@ def search(tokens: int | None = None) -> str:
     """Search after an adaptation to the documents: the start's scores, and changes against them."""
     columns, own = [*SEARCH][: 4 if tokens else None], search_lines(tokens=tokens)
     first = {name: float(np.mean(search_values("start", name, tokens=tokens))) for name in columns}
-    lines = [["all-MiniLM-L6-v2", "", "", *(f"{value:.1f}" for value in first.values())]]
+    lines = [["all-MiniLM-L6-v2", "", *(f"{value:.1f}" for value in first.values())]]
     bm25 = [line["scores"]["mix"]["bm25_ndcg@10"] for line in own if line["row"] == "start"]
-    lines.append(["BM25 alone", "", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(columns) - 2)])
+    lines.append(["BM25 alone", "", *(f"{value:.1f}" for value in bm25), *[""] * (len(columns) - 2)])
     for row in dict.fromkeys(line["row"] for line in own if line["row"] != "start"):
         found = {
             name: [value - first[name] for value in search_values(row, name, tokens=tokens)]
@@ -516,8 +516,9 @@ def search(tokens: int | None = None) -> str:
         }
         seeds = max(len(found["Cranfield"]), len(found["CISI"]))
         cells = (error_text(values, "+") if values else "" for values in found.values())
-        lines.append([row, str(seeds), rates_text(line for line in own if line["row"] == row), *cells])
-    return table(["", "seeds", "rate", *columns], lines)
+        name = [row, rates_text(line for line in own if line["row"] == row)]
+        lines.append([", ".join(filter(None, name)), str(seeds), *cells])
+    return table(["", "seeds", *columns], lines)
 
 
 def proof() -> str:
