@@ -68,9 +68,8 @@ def read_columns(
         'text: column "text", 1 sentence, 0 blank, 0 duplicates; other columns not read: id'
     """
     if not isinstance(texts, Dataset):
-        texts = Dataset.from_dict(
-            {roles[0]: list_texts(texts)}, features=Features({roles[0]: Value("large_string")})
-        )
+        features: Any = {roles[0]: Value("large_string")}  # also of an empty list
+        texts = Dataset.from_dict({roles[0]: list_texts(texts)}, features=Features(features))
     if texts.format["type"] == "custom":  # a transform makes the cells later
         given = Dataset.from_list([texts[0]])
         read = _choose(given, roles, optional, columns, source).values()
