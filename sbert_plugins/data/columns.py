@@ -75,9 +75,9 @@ def read_columns(
         read = _choose(given, roles, optional, columns, source).values()
         if not [*read] == texts.column_names == given.column_names:
             raise ValueError(
-                f"{source} has a transform from {', '.join(texts.column_names)} to "
-                f"{', '.join(given.column_names)}, and {', '.join(read)} is read. A transform must take and "
-                "give the columns that are read, and no others. Use Dataset.map instead."
+                f"{source} has a transform that turns the columns {', '.join(texts.column_names)} into "
+                f"{', '.join(given.column_names)}, and {', '.join(read)} would be read. A transform must "
+                "keep exactly the columns that are read. Use Dataset.map instead."
             )
         return texts
     rows, origin = select_columns(
@@ -220,9 +220,12 @@ def _choose(
 
 
 def _strip_rows(batch: dict[str, list[Any]], columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Strip white space and signs without width, and drop rows with a blank text. A title may be blank."""
+    """Strip white space and zero-width characters, and drop rows with a blank text.
+
+    A title may be blank.
+    """
     for name in columns:
-        # The last sign is the byte order mark.
+        # The last character is the byte order mark.
         batch[name] = [
             (text or "").strip().strip("\u200b\u200c\u200d\u2060\ufeff").strip() for text in batch[name]
         ]

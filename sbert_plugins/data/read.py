@@ -494,7 +494,7 @@ def _load_file(path: Path) -> Dataset:
     if kind in ("csv", "tsv"):
         header, *rows = _read_cells(path)
         if len({name.strip() for name in header}) < len(header):
-            raise ValueError(f"{path} has two columns of one name: {', '.join(header)}. Rename one.")
+            raise ValueError(f"{path} has two columns with the same name: {', '.join(header)}. Rename one.")
         return _dataset_of([name.strip() for name in header], rows)
     # Reading the lines raises with the line, unlike load_dataset.
     if kind != "parquet" and not deque(decode_lines(path), maxlen=1):

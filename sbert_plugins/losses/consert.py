@@ -131,8 +131,8 @@ class ConSERTLoss(Loss):
         anchor, positive = columns[0], columns[-1]
         if positive is anchor and not (self.first_view or self.second_view):
             raise ValueError(
-                "The two views of a sentence are equal, because first_view and second_view are empty. Give "
-                "one of them a part, or train on pairs."
+                "The two views of a sentence are equal, because first_view and second_view are empty. Add "
+                "an augmentation to one of them, or train on pairs."
             )
         has_dropout = ["dropout" in parts for parts in (self.first_view, self.second_view)]
         if any(has_dropout):

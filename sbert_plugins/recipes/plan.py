@@ -200,8 +200,8 @@ class Plan:
         tokens = wanted + around if own is None else min(wanted + around, own)
         if tokens <= max(map(len, prompts)):
             raise ValueError(
-                f"No token of a text is left of {tokens} tokens, after special tokens and prompt. Raise "
-                f"max_seq_length (now {wanted}) or that of the model (now {own}), or shorten the prompt."
+                f"Special tokens and the prompt fill all {tokens} tokens, so none is left for the text. "
+                f"Raise max_seq_length (now {wanted}) or that of the model (now {own}), or shorten the prompt."
             )
         return tokens
 
@@ -310,7 +310,15 @@ def make_plan(
             settings.setdefault("bf16", (host.has_fast_bf16(model.device), "where it is fast"))
     has_length = followed is not None or given.keys() & {"max_steps", "num_train_epochs"}
     return Plan(
-        *(recipe, followed, settings, seed, Path(output), text, rows, model, dev),
+        recipe,
+        followed,
+        settings,
+        seed,
+        Path(output),
+        text,
+        rows,
+        model,
+        dev,
         most_updates=None if has_length else recipe.paper_updates,
     )
 

@@ -214,7 +214,7 @@ def _check_inputs(rows: Dataset, model: SentenceTransformer, start_weight: float
             f"The weights of the model are {half.pop()}, and training needs float32. Load the model with "
             'model_kwargs={"dtype": "float32"}. For speed, train with bf16=True.'
         )
-    transformer_of(model)
+    transformer_of(model)  # raises for a model without one, such as static vectors
     raise_if_blind(model)
     if len(rows) < 2:
         raise ValueError(f"A training needs at least two sentences, got {len(rows)}.")
@@ -298,8 +298,11 @@ def _train_loss(plan: Plan, resume: bool, share_examples: bool, run: Mapping[str
     used |= {
         name: arguments.to_dict()[name]
         for name in (
-            *("learning_rate", "per_device_train_batch_size", "lr_scheduler_type"),
-            *("max_grad_norm", "weight_decay"),
+            "learning_rate",
+            "per_device_train_batch_size",
+            "lr_scheduler_type",
+            "max_grad_norm",
+            "weight_decay",
         )
     }
     used |= {"pooling": plan.value("pooling"), "max_seq_length": plan.value("max_seq_length")}

@@ -124,7 +124,7 @@ class TestErrors:
         path = write("t.parquet", {"a": ["x"], "b": ["y"], "id": [1]})
         with pytest.raises(ValueError, match="a, b"):
             read_sentences(path, column=column)
-        with pytest.raises(ValueError, match="two columns of one name"):
+        with pytest.raises(ValueError, match="two columns with the same name"):
             read_sentences(write("t.csv", "text, text\nIt rains.,Prices fell.\n"), column=column)
 
     @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ class TestWhatIsRead:
         (dataset(text=[["x"], ["y"]]), "List"),
         (dataset(text=[{"x": "y"}], other=["a"], more=["b"]), "other, more"),
         # All columns of a transform would be trained on.
-        (dataset(text=TEXTS, source=TEXTS).with_transform(lambda rows: rows), "from text, source"),
+        (dataset(text=TEXTS, source=TEXTS).with_transform(lambda rows: rows), "turns the columns text, source"),
         (dataset(text=TEXTS).with_transform(lambda rows: {"anchor": rows["text"]}), "to anchor"),
         (concatenate_datasets([dataset(text=[" "])]), "no text"),
         ([], "no text"),

@@ -105,7 +105,7 @@ def test_arguments_reach_the_trainer(tiny_encoder, tmp_path, monkeypatch):
         ({"lerning_rate": 1e-3}, "Did you mean learning_rate"),
         ({"temperature": 0.1}, "loss_keywords={'temperature': ...}"),
         ({"start_weight": 50}, "start_weight must be from 0 to 1"),
-        ({"max_seq_length": 2}, "No token of a text is left of 2 tokens"),  # the special ones
+        ({"max_seq_length": 2}, "fill all 2 tokens, so none is left"),  # the special ones
         ({"model": "path/to/model"}, "must be a SentenceTransformer, got str"),
     ],
 )
