@@ -201,7 +201,8 @@ class Plan:
         if tokens <= max(map(len, prompts)):
             raise ValueError(
                 f"Special tokens and the prompt fill all {tokens} tokens, so none is left for the text. "
-                f"Raise max_seq_length (now {wanted}) or that of the model (now {own}), or shorten the prompt."
+                f"Raise max_seq_length (now {wanted}) or that of the model (now {own}), or shorten the "
+                "prompt."
             )
         return tokens
 

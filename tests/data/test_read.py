@@ -367,7 +367,10 @@ class TestWhatIsRead:
         (dataset(text=[["x"], ["y"]]), "List"),
         (dataset(text=[{"x": "y"}], other=["a"], more=["b"]), "other, more"),
         # All columns of a transform would be trained on.
-        (dataset(text=TEXTS, source=TEXTS).with_transform(lambda rows: rows), "turns the columns text, source"),
+        (
+            dataset(text=TEXTS, source=TEXTS).with_transform(lambda rows: rows),
+            "turns the columns text, source",
+        ),
         (dataset(text=TEXTS).with_transform(lambda rows: {"anchor": rows["text"]}), "to anchor"),
         (concatenate_datasets([dataset(text=[" "])]), "no text"),
         ([], "no text"),
